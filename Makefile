@@ -1,0 +1,39 @@
+# `make demo` and `make test` set everything up by themselves: a venv, pinned packages. Only Python 3.11+ and make are needed.
+SHELL := /bin/bash
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check format bench chaos setup constraints clean
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+demo: $(READY) ## run a video pipeline as jobs, with live bars
+	@$(BIN)/bide demo
+
+test: $(READY) ## format, lint, types, import contracts, and every test
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## format, lint, mypy strict, import contracts
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 4; exit $${PIPESTATUS[0]}
+
+format: $(READY) ## put the code into shape
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+bench: $(READY) ## the longer measurements
+	@$(BIN)/python -m bench
+
+chaos: $(READY) ## kill things at random and count what is lost
+	@$(BIN)/python -m bench.chaos
+
+setup: $(READY) ## only the set-up
+$(READY): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup $(VENV)
+	@touch $@
+
+constraints: $(READY) ## compile constraints.txt anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --all-extras pyproject.toml -o constraints.txt
+
+clean: ## remove the venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,39 @@
+"""The one impure leaf: what time it is. Always injected, so that tests decide it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since the epoch, UTC; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The wall clock as it was at the start, carried on by the monotonic one.
+
+    So a step of the system's clock in either direction moves no lease and no deadline of a running service.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() + self._offset
+
+
+def render_instant(at: float) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def read_instant(text: str) -> float:
+    """Seconds since the epoch; ValueError when `text` is not RFC 3339 with an offset."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("an offset is missing: write 2030-01-31T12:00:00Z")
+    return at.timestamp()

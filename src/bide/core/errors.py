@@ -1,0 +1,257 @@
+"""Every error of bide, with the code, the HTTP answer and the advice that go with it.
+
+BideError
+├── Problem                what an HTTP answer other than success says (RFC 9457)
+│   ├── MalformedRequest          400   ├── NotFound           404   ├── PayloadTooLarge     413
+│   ├── IdempotencyKeyRequired    400   ├── MethodNotAllowed   405   ├── UnsupportedMedia    415
+│   ├── BadCursor                 400   ├── NotAcceptable      406   ├── InvalidInput        422
+│   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
+│   ├── NoResult                  409   ├── VersionMismatch    412   ├── IdempotencyConflict 422
+│   ├── RangeNotSatisfiable       416   ├── Internal           500   └── Unavailable         503
+├── JobError               what a handler raises to say exactly what went wrong
+├── JobFailed              what a waiting caller gets when the job itself failed
+├── WaitTimeout            the caller's own patience ran out; the job goes on
+├── ServiceError           the service answered, but not with what was asked for
+├── ServiceUnreachable     the service did not answer at all
+└── SetupError             something about this installation; says what to do
+
+A code is stable and machine readable; a title is the same for every occurrence; `detail` is about this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class BideError(Exception):
+    """The root: `except BideError` catches everything that bide raises on purpose."""
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=False, rename="camel"):
+    """The structured error of a job, as it is stored and shown."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    failed_step: str | None = None
+    attempt: int | None = None
+    trace_id: str | None = None
+    errors: list[dict[str, Any]] | None = None
+
+
+class JobError(BideError):
+    """Raised by a handler: `raise JobError("OCR_TIMEOUT", "page 7 took too long", retryable=True)`.
+
+    `retryable=None` leaves it to the kind's `retries`, like any other exception.
+    """
+
+    def __init__(
+        self, code: str, message: str = "", *, retryable: bool = True, step: str | None = None
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message or code
+        self.retryable = retryable
+        self.step = step
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+class JobFailed(BideError):
+    """The job ended in ERROR or CANCELLED; `error` is its structured error, `job` its record."""
+
+    def __init__(self, job_id: str, status: str, error: ErrorInfo | None, job: Any = None) -> None:
+        super().__init__(job_id, status, error)
+        self.job_id = job_id
+        self.status = status
+        self.error = error
+        self.job = job
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return f"job {self.job_id} ended as {self.status}"
+        step = f" in step {self.error.failed_step}" if self.error.failed_step else ""
+        return f"job {self.job_id} ended as {self.status}{step}: {self.error.code}: {self.error.message}"
+
+
+class WaitTimeout(BideError, TimeoutError):
+    """The wait ended before the job did; the job goes on and can be waited for again."""
+
+    def __init__(self, job_id: str, timeout: float) -> None:
+        super().__init__(job_id, timeout)
+        self.job_id = job_id
+        self.timeout = timeout
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} did not end within {self.timeout:g} s; it is still going on"
+
+
+class ServiceError(BideError):
+    """The service refused; `problem` is its RFC 9457 document where it sent one."""
+
+    def __init__(self, status: int, problem: dict[str, Any], url: str = "") -> None:
+        super().__init__(status, problem, url)
+        self.status = status
+        self.problem = problem
+        self.url = url
+
+    @property
+    def code(self) -> str:
+        return str(self.problem.get("code", ""))
+
+    def __str__(self) -> str:
+        text = self.problem.get("detail") or self.problem.get("title") or f"HTTP {self.status}"
+        errors = self.problem.get("errors")
+        places = (
+            "".join(f"\n  {e.get('pointer') or '/'}: {e.get('detail', '')}" for e in errors)
+            if isinstance(errors, list)
+            else ""
+        )
+        return f"{self.status} {self.code}: {text}{places}"
+
+
+class ServiceUnreachable(BideError):
+    """No answer: refused, reset, name not found, timed out."""
+
+
+class SetupError(BideError):
+    """The installation or the configuration is wrong; the message says what to do about it."""
+
+
+class Problem(BideError):
+    """An HTTP answer other than success. Subclasses fix code, status and the page at /problems/{code}."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+    retryable: ClassVar[bool] = False
+    meaning: ClassVar[str] = ""
+    remedy: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        errors: list[dict[str, str]] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers or {}
+
+
+class MalformedRequest(Problem):
+    code, status, title = "malformed-request", 400, "Malformed request"
+    meaning = "The body, a header or a query parameter could not be read at all."
+    remedy = "Correct what `detail` names and send the request again."
+
+
+class IdempotencyKeyRequired(Problem):
+    code, status, title = "idempotency-key-required", 400, "Idempotency-Key required"
+    meaning = "This kind of job is only accepted with an Idempotency-Key header."
+    remedy = "Send a key that is unique to this piece of work and stays the same when you send it again."
+
+
+class BadCursor(Problem):
+    code, status, title = "bad-cursor", 400, "Bad cursor"
+    meaning = "The cursor does not come from the `next` field of an earlier answer."
+    remedy = "Start again without a cursor and follow `next` as it is."
+
+
+class NotFound(Problem):
+    code, status, title = "not-found", 404, "Not found"
+    meaning = "There is nothing at this address: no such job, file, queue, problem or page."
+    remedy = "Check the address; a job's own is in the Location header of the answer that accepted it."
+
+
+class MethodNotAllowed(Problem):
+    code, status, title = "method-not-allowed", 405, "Method not allowed"
+    meaning = "The address exists, but not for this method."
+    remedy = "Use one of the methods in the Allow header."
+
+
+class NotAcceptable(Problem):
+    code, status, title = "not-acceptable", 406, "Not acceptable"
+    meaning = "The Accept header rules out every form that this resource has."
+    remedy = "Accept application/json, or leave the header out."
+
+
+class Conflict(Problem):
+    code, status, title = "conflict", 409, "Conflict with the job's status"
+    meaning = "The job's status does not allow this: for example a cancel after it has ended."
+    remedy = "Read the job's status; `detail` says which statuses would allow it."
+
+
+class NoResult(Problem):
+    code, status, title = "no-result", 409, "No result"
+    meaning = "The job has no result: it has not ended yet, or it failed."
+    remedy = "Wait until the status is DONE or PARTIAL_SUCCESS; a failed job has an `error` instead."
+
+
+class Gone(Problem):
+    code, status, title = "gone", 410, "Gone"
+    meaning = "The job existed, and was deleted or purged after its retention time."
+    remedy = "Keep results that you need beyond the kind's retention, or raise the retention."
+
+
+class VersionMismatch(Problem):
+    code, status, title = "version-mismatch", 412, "The job has changed"
+    meaning = "If-Match names an ETag that the job no longer has."
+    remedy = "Read the job again, decide again, and send its present ETag."
+
+
+class PayloadTooLarge(Problem):
+    code, status, title = "payload-too-large", 413, "Payload too large"
+    meaning = "The body is larger than this service accepts."
+    remedy = "Send less in one request; put large data into files."
+
+
+class UnsupportedMedia(Problem):
+    code, status, title = "unsupported-media-type", 415, "Unsupported media type"
+    meaning = "The body's Content-Type or Content-Encoding is not one that this resource reads."
+    remedy = "Send application/json in UTF-8, without a Content-Encoding."
+
+
+class RangeNotSatisfiable(Problem):
+    code, status, title = "range-not-satisfiable", 416, "Range not satisfiable"
+    meaning = "The Range header asks for bytes that the file does not have."
+    remedy = "Ask within the size that Content-Range tells."
+
+
+class InvalidInput(Problem):
+    code, status, title = "invalid-input", 422, "Invalid input"
+    meaning = "The request is well formed, but values in it are not what the kind's schema says."
+    remedy = "Correct each place in `errors`; GET /kinds has the schema."
+
+
+class UnknownKind(Problem):
+    code, status, title = "unknown-kind", 422, "Unknown kind"
+    meaning = "No handler with this name is registered with the service."
+    remedy = "GET /kinds lists the kinds that there are."
+
+
+class IdempotencyConflict(Problem):
+    code, status, title = "idempotency-conflict", 422, "Idempotency-Key used for another body"
+    meaning = "This key was used for a different submission of the same kind within 24 hours."
+    remedy = "Use a new key for new work; send the same body to get the first job again."
+
+
+class Internal(Problem):
+    code, status, title, retryable = "internal", 500, "Internal error", True
+    meaning = "Something in the service went wrong. It is in its log under the same traceId."
+    remedy = "Send the request again; with an Idempotency-Key that is always safe."
+
+
+class Unavailable(Problem):
+    code, status, title, retryable = "unavailable", 503, "Unavailable", True
+    meaning = "The service is starting, stopping, or cannot write to its store."
+    remedy = "Wait as long as Retry-After says, then send the request again."
+
+
+def problems() -> list[type[Problem]]:
+    """Every problem that an answer can carry, by status and code."""
+    return sorted(Problem.__subclasses__(), key=lambda p: (p.status, p.code))

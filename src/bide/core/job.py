@@ -1,0 +1,529 @@
+"""The job and its state machine. Everything that affects the state machine lives in this file.
+
+Invariants:
+1. A status changes only by `advance`, and only along TRANSITIONS.
+2. A change that a worker makes carries the fence of its attempt; one with another fence is refused.
+3. The fence grows with every claim, the version with every change; neither ever goes back.
+4. A terminal job changes only by `Rerun`, which starts a new run; each run has one terminal change.
+5. Only a job with `due` set can be claimed; a running or parked job has none.
+6. A job that runs has a lease; no other has one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core.errors import ErrorInfo
+
+MAX_CHILDREN = 1000
+
+
+class Status(enum.StrEnum):
+    UPLOADING = "UPLOADING"
+    PENDING = "PENDING"
+    PROCESSING = "PROCESSING"
+    RETRYING = "RETRYING"
+    DONE = "DONE"
+    PARTIAL_SUCCESS = "PARTIAL_SUCCESS"
+    ERROR = "ERROR"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({Status.DONE, Status.PARTIAL_SUCCESS, Status.ERROR, Status.CANCELLED})
+LIVE = frozenset(Status) - TERMINAL
+SUCCESSFUL = frozenset({Status.DONE, Status.PARTIAL_SUCCESS})
+
+
+class Progress(msgspec.Struct, frozen=True):
+    percent: float | None = None
+    message: str | None = None
+    step: str | None = None
+    done: float | None = None
+    total: float | None = None
+    unit: str | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    name: str
+    status: Status
+
+
+class Child(msgspec.Struct, frozen=True):
+    """A job that this one has spawned. `key` makes a repeated spawn find it; `status` is null until it has ended."""
+
+    job_id: str
+    kind: str
+    key: str
+    status: Status | None = None
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    """A file that belongs to a job; `blob` is where its bytes are kept."""
+
+    name: str
+    content_type: str
+    size: int
+    sha256: str
+    blob: str
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One unit of work, as the store keeps it."""
+
+    id: str
+    kind: str
+    queue: str
+    created_at: float
+    updated_at: float
+    tenant: str = "-"
+    status: Status = Status.PENDING
+    version: int = 1
+    run: int = 1
+    priority: int = 0
+    labels: dict[str, str] = {}
+    # When it may be claimed, and until when it must have ended.
+    run_at: float | None = None
+    due: float | None = None
+    deadline: float | None = None
+    # Attempts.
+    attempt: int = 0
+    max_attempts: int = 1
+    failures: int = 0
+    losses: int = 0
+    fence: int = 0
+    owner: str | None = None
+    lease_until: float | None = None
+    started_at: float | None = None
+    next_attempt_at: float | None = None
+    cancel_asked_at: float | None = None
+    # The end.
+    finished_at: float | None = None
+    keep: float | None = None  # how long after the end; None for ever
+    expires_at: float | None = None
+    result: msgspec.Raw | None = None
+    result_file: FileInfo | None = None
+    error: ErrorInfo | None = None
+    # What is known about the way there.
+    progress: Progress | None = None
+    steps: tuple[Step, ...] = ()
+    files: tuple[FileInfo, ...] = ()
+    # Relatives.
+    parent: str | None = None
+    children: tuple[Child, ...] = ()
+    waiting_for: tuple[str, ...] | None = None
+    trace_id: str | None = None
+
+    @property
+    def parked(self) -> bool:
+        """Its handler has stepped aside until its children have ended."""
+        return self.waiting_for is not None
+
+    @property
+    def running(self) -> bool:
+        return self.lease_until is not None
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What is to happen to one job. `fence` is set by workers, `version` by callers with If-Match."""
+
+    job_id: str
+    fence: int | None = None
+    version: int | None = None
+
+
+class Uploaded(Change, frozen=True, kw_only=True):
+    """All of its files are there."""
+
+
+class Claimed(Change, frozen=True, kw_only=True):
+    """A worker takes it, until the lease ends."""
+
+    owner: str
+    lease_until: float
+
+
+class StepStarted(Change, frozen=True, kw_only=True):
+    name: str
+
+
+class StepKept(Change, frozen=True, kw_only=True):
+    """A step has succeeded and its result is kept, with the files that it made."""
+
+    name: str
+    result: msgspec.Raw
+    files: tuple[FileInfo, ...] = ()
+
+
+class Spawned(Change, frozen=True, kw_only=True):
+    """The handler has sent a child on its way; files that it made so far go with it."""
+
+    child: Child
+    files: tuple[FileInfo, ...] = ()
+
+
+class Parked(Change, frozen=True, kw_only=True):
+    """The handler steps aside until these children have ended."""
+
+    waiting_for: tuple[str, ...]
+    progress: Progress | None = None
+    files: tuple[FileInfo, ...] = ()
+
+
+class ChildEnded(Change, frozen=True, kw_only=True):
+    child_id: str
+    status: Status
+
+
+class Succeeded(Change, frozen=True, kw_only=True):
+    """The handler has returned; `error` says what is missing when it is only a partial success."""
+
+    result: msgspec.Raw | None = None
+    result_file: FileInfo | None = None
+    files: tuple[FileInfo, ...] = ()
+    error: ErrorInfo | None = None
+    progress: Progress | None = None
+
+
+class FailedForNow(Change, frozen=True, kw_only=True):
+    """The attempt failed; there will be another one at `retry_at`."""
+
+    error: ErrorInfo
+    retry_at: float
+    progress: Progress | None = None
+
+
+class Failed(Change, frozen=True, kw_only=True):
+    """It failed for good: in an attempt, or before there ever was one."""
+
+    error: ErrorInfo
+    progress: Progress | None = None
+
+
+class Lost(Change, frozen=True, kw_only=True):
+    """The worker vanished. That is not the handler's failure: it runs again."""
+
+
+class HandedBack(Change, frozen=True, kw_only=True):
+    """The worker gives it back unharmed, as when it shuts down."""
+
+
+class CancelAsked(Change, frozen=True, kw_only=True):
+    """Someone wants it to stop; its worker is told."""
+
+
+class Cancelled(Change, frozen=True, kw_only=True):
+    progress: Progress | None = None
+
+
+class Rerun(Change, frozen=True, kw_only=True):
+    """A person wants a finished job to run again; finished steps are kept."""
+
+
+S = Status
+_WAITING = (S.PENDING, S.RETRYING)
+_RUNNING_STAYS = {S.PROCESSING: S.PROCESSING}
+TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
+    Uploaded: {S.UPLOADING: S.PENDING},
+    # PROCESSING only when parked and due again.
+    Claimed: {S.PENDING: S.PROCESSING, S.RETRYING: S.PROCESSING, S.PROCESSING: S.PROCESSING},
+    StepStarted: _RUNNING_STAYS,
+    StepKept: _RUNNING_STAYS,
+    Spawned: _RUNNING_STAYS,
+    Parked: _RUNNING_STAYS,
+    ChildEnded: {s: s for s in Status},
+    Succeeded: {S.PROCESSING: S.DONE},  # PARTIAL_SUCCESS when it carries an error
+    FailedForNow: {S.PROCESSING: S.RETRYING},
+    Failed: dict.fromkeys(LIVE, S.ERROR),
+    Lost: {S.PROCESSING: S.PENDING},
+    HandedBack: {S.PROCESSING: S.PENDING},
+    CancelAsked: _RUNNING_STAYS,
+    Cancelled: dict.fromkeys(LIVE, S.CANCELLED),
+    Rerun: {S.ERROR: S.PENDING, S.CANCELLED: S.PENDING, S.PARTIAL_SUCCESS: S.PENDING},
+}
+# Made by the worker that holds the lease: useless without its fence.
+BY_WORKER = frozenset(
+    {StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
+)
+
+
+class Refused(Exception):
+    """The change does not apply; the job stays as it is."""
+
+    def __init__(self, job: Job, change: Change, reason: str) -> None:
+        super().__init__(reason)
+        self.job = job
+        self.change = change
+        self.reason = reason
+
+
+class Stale(Refused):
+    """Another attempt has taken over: the fence is not the job's any more."""
+
+
+class WrongStatus(Refused):
+    """The job's status does not allow the change."""
+
+
+class WrongVersion(Refused):
+    """The job has changed since the caller looked."""
+
+
+def target(job: Job, change: Change) -> Status:
+    """The status that `change` leads to; Refused when it leads nowhere."""
+    if change.version is not None and change.version != job.version:
+        raise WrongVersion(job, change, f"the job is at version {job.version}")
+    allowed = TRANSITIONS[type(change)]
+    if job.status not in allowed:
+        names = ", ".join(s.value for s in Status if s in allowed)
+        raise WrongStatus(job, change, f"the job is {job.status.value}; this needs {names}")
+    if type(change) in BY_WORKER or change.fence is not None:
+        if change.fence != job.fence:
+            raise Stale(job, change, f"fence {change.fence} is not {job.fence}")
+        if not job.running:
+            raise Stale(job, change, "the attempt has given up its lease")
+    if isinstance(change, Claimed) and job.due is None:
+        raise WrongStatus(job, change, "the job is not due")
+    if isinstance(change, CancelAsked) and not job.running:
+        raise WrongStatus(job, change, "no worker holds the job")
+    if isinstance(change, Succeeded) and change.error is not None:
+        return Status.PARTIAL_SUCCESS
+    return allowed[job.status]
+
+
+def advance(job: Job, change: Change, now: float) -> Job:
+    """The job after the change. Pure; raises Refused and leaves everything as it was."""
+    status = target(job, change)
+    fields: dict[str, Any] = {"status": status, "version": job.version + 1, "updated_at": now}
+    fields.update(_EFFECTS[type(change)](job, change, now))
+    if status.terminal and not job.status.terminal:
+        fields.update(_released(), finished_at=now, due=None, next_attempt_at=None, waiting_for=None)
+        fields["expires_at"] = None if job.keep is None else now + job.keep
+    return replace(job, **fields)
+
+
+def _released() -> dict[str, Any]:
+    return {"owner": None, "lease_until": None}
+
+
+def _uploaded(job: Job, change: Uploaded, now: float) -> dict[str, Any]:
+    return {"due": max(now, job.run_at or now)}
+
+
+def _claimed(job: Job, change: Claimed, now: float) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "fence": job.fence + 1,
+        "owner": change.owner,
+        "lease_until": change.lease_until,
+        "due": None,
+        "next_attempt_at": None,
+        "waiting_for": None,
+    }
+    if not job.parked:  # a parked parent goes on with the attempt that it had
+        fields.update(attempt=job.failures + 1, started_at=now, progress=None)
+    return fields
+
+
+def _step_started(job: Job, change: StepStarted, now: float) -> dict[str, Any]:
+    return {"steps": _with_step(job.steps, Step(change.name, Status.PROCESSING))}
+
+
+def _step_kept(job: Job, change: StepKept, now: float) -> dict[str, Any]:
+    return {
+        "steps": _with_step(job.steps, Step(change.name, Status.DONE)),
+        "files": _with_files(job.files, change.files),
+    }
+
+
+def _spawned(job: Job, change: Spawned, now: float) -> dict[str, Any]:
+    return {
+        "children": (*job.children, change.child),
+        "files": _with_files(job.files, change.files),
+    }
+
+
+def _parked(job: Job, change: Parked, now: float) -> dict[str, Any]:
+    parked = replace(job, waiting_for=change.waiting_for)
+    return {
+        **_released(),
+        "waiting_for": change.waiting_for,
+        "due": now if _all_ended(parked) else None,
+        "progress": change.progress or job.progress,
+        "files": _with_files(job.files, change.files),
+    }
+
+
+def _child_ended(job: Job, change: ChildEnded, now: float) -> dict[str, Any]:
+    children = tuple(
+        replace(c, status=change.status) if c.job_id == change.child_id else c for c in job.children
+    )
+    fields: dict[str, Any] = {"children": children}
+    if job.parked and job.due is None and _all_ended(replace(job, children=children)):
+        fields["due"] = now
+    return fields
+
+
+def _succeeded(job: Job, change: Succeeded, now: float) -> dict[str, Any]:
+    return {
+        "result": change.result,
+        "result_file": change.result_file,
+        "error": change.error,
+        "files": _with_files(job.files, change.files),
+        "progress": change.progress or job.progress,
+    }
+
+
+def _failed_for_now(job: Job, change: FailedForNow, now: float) -> dict[str, Any]:
+    return {
+        **_released(),
+        "failures": job.failures + 1,
+        "error": change.error,
+        "due": change.retry_at,
+        "next_attempt_at": change.retry_at,
+        "progress": change.progress or job.progress,
+        "steps": _steps_ended(job.steps, Status.ERROR),
+    }
+
+
+def _failed(job: Job, change: Failed, now: float) -> dict[str, Any]:
+    return {
+        "failures": job.failures + (1 if job.running else 0),
+        "error": change.error,
+        "progress": change.progress or job.progress,
+        "steps": _steps_ended(job.steps, Status.ERROR),
+    }
+
+
+def _lost(job: Job, change: Lost, now: float) -> dict[str, Any]:
+    return {**_handed_back(job, change, now), "losses": job.losses + 1}
+
+
+def _handed_back(job: Job, change: Change, now: float) -> dict[str, Any]:
+    return {**_released(), "due": now, "steps": _steps_ended(job.steps, Status.PENDING)}
+
+
+def _cancel_asked(job: Job, change: CancelAsked, now: float) -> dict[str, Any]:
+    return {"cancel_asked_at": job.cancel_asked_at or now}
+
+
+def _cancelled(job: Job, change: Cancelled, now: float) -> dict[str, Any]:
+    return {
+        "cancel_asked_at": job.cancel_asked_at or now,
+        "progress": change.progress or job.progress,
+        "steps": _steps_ended(job.steps, Status.CANCELLED),
+    }
+
+
+def _rerun(job: Job, change: Rerun, now: float) -> dict[str, Any]:
+    return {
+        "run": job.run + 1,
+        "attempt": 0,
+        "failures": 0,
+        "losses": 0,
+        "due": now,
+        "run_at": None,
+        "deadline": None if job.deadline is not None and job.deadline <= now else job.deadline,
+        "started_at": None,
+        "finished_at": None,
+        "expires_at": None,
+        "cancel_asked_at": None,
+        "result": None,
+        "result_file": None,
+        "error": None,
+        "progress": None,
+        "steps": tuple(s for s in job.steps if s.status is Status.DONE),
+        # Children that did not succeed are run again with their parent.
+        "children": tuple(
+            c if c.status is Status.DONE else replace(c, status=None) for c in job.children
+        ),
+    }
+
+
+_EFFECTS: dict[type[Change], Any] = {
+    Uploaded: _uploaded,
+    Claimed: _claimed,
+    StepStarted: _step_started,
+    StepKept: _step_kept,
+    Spawned: _spawned,
+    Parked: _parked,
+    ChildEnded: _child_ended,
+    Succeeded: _succeeded,
+    FailedForNow: _failed_for_now,
+    Failed: _failed,
+    Lost: _lost,
+    HandedBack: _handed_back,
+    CancelAsked: _cancel_asked,
+    Cancelled: _cancelled,
+    Rerun: _rerun,
+}
+
+
+def _with_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
+    if any(s.name == step.name for s in steps):
+        return tuple(step if s.name == step.name else s for s in steps)
+    return (*steps, step)
+
+
+def _steps_ended(steps: tuple[Step, ...], status: Status) -> tuple[Step, ...]:
+    return tuple(Step(s.name, status) if s.status is Status.PROCESSING else s for s in steps)
+
+
+def _with_files(files: tuple[FileInfo, ...], new: Iterable[FileInfo]) -> tuple[FileInfo, ...]:
+    by_name = {f.name: f for f in files}
+    by_name.update((f.name, f) for f in new)
+    return tuple(by_name.values())
+
+
+def _all_ended(job: Job) -> bool:
+    ended = {c.job_id for c in job.children if c.status is not None}
+    return ended.issuperset(job.waiting_for or ())
+
+
+def cancel(job: Job, version: int | None = None) -> Change:
+    """The change that a wish to cancel comes to: a waiting job ends now, a running one is asked to stop."""
+    if job.running:
+        return CancelAsked(job_id=job.id, version=version)
+    return Cancelled(job_id=job.id, version=version)
+
+
+def ripples(before: Job, after: Job) -> list[tuple[str, str]]:
+    """What a change means for the job's relatives, as (job id, "ended" | "cancel" | "rerun").
+
+    The store carries these out in the same transaction.
+    """
+    effects: list[tuple[str, str]] = []
+    if after.status.terminal and not before.status.terminal:
+        if after.parent is not None:
+            effects.append((after.parent, "ended"))
+        if after.status in (Status.ERROR, Status.CANCELLED):
+            effects += [(c.job_id, "cancel") for c in after.children if c.status is None]
+    if after.cancel_asked_at is not None and before.cancel_asked_at is None and after.running:
+        effects += [(c.job_id, "cancel") for c in after.children if c.status is None]
+    if after.run > before.run:
+        effects += [(c.job_id, "rerun") for c in after.children if c.status is None]
+    return effects
+
+
+def diagram() -> str:
+    """The state machine as a Mermaid diagram, from the table."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for change, moves in TRANSITIONS.items():
+        if change is ChildEnded:
+            continue  # changes nobody's status
+        for source, goal in moves.items():
+            arrows.setdefault((source.value, goal.value), []).append(change.__name__)
+            if change is Succeeded:
+                partial = (source.value, Status.PARTIAL_SUCCESS.value)
+                arrows.setdefault(partial, []).append("Succeeded (in part)")
+    lines = ["stateDiagram-v2", "    [*] --> UPLOADING", "    [*] --> PENDING"]
+    lines += [f"    {a} --> {b}: {', '.join(names)}" for (a, b), names in arrows.items()]
+    lines += [f"    {s.value} --> [*]" for s in Status if s.terminal]
+    return "\n".join(lines)

@@ -1,0 +1,154 @@
+"""What becomes of a job when an attempt has ended. Pure: state, outcome, time and randomness in, a Change out."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+from bide.core.errors import ErrorInfo
+from bide.core.job import (
+    Cancelled,
+    Change,
+    Failed,
+    FailedForNow,
+    FileInfo,
+    HandedBack,
+    Job,
+    Lost,
+    Progress,
+    Succeeded,
+)
+
+POISON_LOSSES = 3
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kind says about its failures."""
+
+    retries: int = 0
+    backoff: float = 2.0
+    backoff_cap: float = 600.0
+    at_most_once: bool = False
+
+
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """The handler came back; `errors` makes it a partial success."""
+
+    result: msgspec.Raw | None = None
+    result_file: FileInfo | None = None
+    errors: list[dict[str, Any]] | None = None
+    files: tuple[FileInfo, ...] = ()
+
+
+class Raised(msgspec.Struct, frozen=True, kw_only=True):
+    """The handler failed, or was ended because of a limit (TIMEOUT, STALLED, MEMORY_LIMIT)."""
+
+    code: str
+    message: str
+    retryable: bool = True
+    step: str | None = None
+
+
+class Vanished(msgspec.Struct, frozen=True, kw_only=True):
+    """The child died, or its lease ran out."""
+
+    message: str = "the worker vanished"
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """The handler was stopped because the service shuts down."""
+
+
+Outcome = Returned | Raised | Vanished | Stopped
+
+
+def backoff(failures: int, base: float, cap: float, rng: random.Random) -> float:
+    """Exponential with full jitter: anywhere between 0 and base·2^failures, at most the cap."""
+    ceiling = min(cap, base * 2.0 ** min(failures, 60))
+    return rng.uniform(0, ceiling)
+
+
+def settle(
+    job: Job,
+    outcome: Outcome,
+    policy: Policy,
+    *,
+    now: float,
+    rng: random.Random,
+    progress: Progress | None = None,
+) -> Change:
+    """The change that an attempt's outcome comes to."""
+    common: dict[str, Any] = {"job_id": job.id, "fence": job.fence}
+    ending: dict[str, Any] = {**common, "progress": progress}
+    if job.cancel_asked_at is not None:
+        return Cancelled(**ending)
+    match outcome:
+        case Returned(errors=None):
+            return Succeeded(
+                result=outcome.result,
+                result_file=outcome.result_file,
+                files=outcome.files,
+                **ending,
+            )
+        case Returned():
+            return Succeeded(
+                result=outcome.result,
+                result_file=outcome.result_file,
+                files=outcome.files,
+                error=_partial(job, outcome),
+                **ending,
+            )
+        case Stopped():
+            if policy.at_most_once:
+                return Failed(error=_error(job, "WORKER_LOST", _AT_MOST_ONCE), **ending)
+            return HandedBack(**common)
+        case Vanished():
+            if policy.at_most_once:
+                return Failed(error=_error(job, "WORKER_LOST", _AT_MOST_ONCE), **ending)
+            if job.losses + 1 >= POISON_LOSSES:
+                text = f"{POISON_LOSSES} workers were lost while they ran this job: {outcome.message}"
+                return Failed(error=_error(job, "POISONED", text), **ending)
+            return Lost(**common)
+        case Raised():
+            error = _error(job, outcome.code, outcome.message, outcome.retryable, outcome.step)
+            if outcome.retryable and job.failures < policy.retries:
+                wait = backoff(job.failures, policy.backoff, policy.backoff_cap, rng)
+                return FailedForNow(error=error, retry_at=now + wait, progress=progress, **common)
+            return Failed(error=error, **ending)
+
+
+_AT_MOST_ONCE = "the worker vanished during the attempt, and this kind must not run more than once"
+
+
+def _error(
+    job: Job, code: str, message: str, retryable: bool = False, step: str | None = None
+) -> ErrorInfo:
+    return ErrorInfo(
+        code=code,
+        message=message,
+        retryable=retryable,
+        failed_step=step,
+        attempt=job.attempt,
+        trace_id=job.trace_id,
+    )
+
+
+def _partial(job: Job, outcome: Returned) -> ErrorInfo:
+    errors = outcome.errors or []
+    text = f"{len(errors)} part{'s' if len(errors) != 1 else ''} failed"
+    return ErrorInfo(
+        code="PARTIAL_SUCCESS",
+        message=text,
+        attempt=job.attempt,
+        trace_id=job.trace_id,
+        errors=errors,
+    )
+
+
+def deadline_passed(job: Job) -> Failed:
+    """The change for a job whose deadline has come before its end, wherever it was."""
+    where = "while it ran" if job.running else "before a worker took it"
+    error = _error(job, "DEADLINE", f"the deadline passed {where}")
+    return Failed(job_id=job.id, error=error)

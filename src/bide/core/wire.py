@@ -1,0 +1,293 @@
+"""The HTTP vocabulary of both ends: what a job, a problem and the headers look like on the wire.
+
+`render_*` never fails on what the store holds; `read_*` never raises on what a stranger sends, except where
+its docstring names the Problem.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from bide.core.clock import render_instant
+from bide.core.errors import BadCursor, ErrorInfo, MalformedRequest, Problem
+from bide.core.job import Job, Progress, Status, Step
+
+INLINE_RESULT = 64 * 1024
+MAX_WAIT = 60.0
+PROBLEM_TYPE = "application/problem+json"
+JSON_TYPE = "application/json"
+
+
+class WireChild(msgspec.Struct, rename="camel"):
+    job_id: str
+    kind: str
+    status: Status | None = None
+
+
+class WireFile(msgspec.Struct, rename="camel"):
+    name: str
+    content_type: str
+    size: int
+    sha256: str
+    url: str
+
+
+class Eta(msgspec.Struct, rename="camel"):
+    finish_at: str
+    low: str
+    high: str
+
+
+class WireJob(msgspec.Struct, rename="camel", kw_only=True):
+    """The status resource."""
+
+    job_id: str
+    kind: str
+    status: Status
+    progress: Progress | None = None
+    eta: Eta | None = None
+    attempt: int = 0
+    max_attempts: int = 1
+    priority: int = 0
+    queue: str = "default"
+    labels: dict[str, str] = {}
+    created_at: str
+    run_at: str | None = None
+    started_at: str | None = None
+    next_attempt_at: str | None = None
+    finished_at: str | None = None
+    updated_at: str
+    expires_at: str | None = None
+    deadline: str | None = None
+    steps: tuple[Step, ...] = ()
+    children: tuple[WireChild, ...] = ()
+    result: msgspec.Raw | None = None
+    files: tuple[WireFile, ...] = ()
+    error: ErrorInfo | None = None
+    links: dict[str, str] = {}
+    # Only with ?include=
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    attempts: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+    log: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Event(msgspec.Struct, frozen=True, rename="camel"):
+    """One line of the event log; ids are in commit order."""
+
+    id: int
+    job_id: str
+    type: Literal["status", "step", "log"]
+    at: float
+    job: dict[str, Any]
+    tenant: str = "-"
+
+
+def facts(job: Job) -> dict[str, Any]:
+    """What an event says about its job: enough to follow it, little enough to keep."""
+    known: dict[str, Any] = {
+        "kind": job.kind,
+        "queue": job.queue,
+        "status": job.status,
+        "version": job.version,
+        "run": job.run,
+        "attempt": job.attempt,
+        "fence": job.fence,
+    }
+    if job.owner is not None:
+        known["worker"] = job.owner
+    if job.next_attempt_at is not None:
+        known["nextAttemptAt"] = job.next_attempt_at
+    if job.cancel_asked_at is not None:
+        known["cancelAsked"] = True
+    if job.parked:
+        known["parked"] = True
+    if job.error is not None and job.status is not Status.PROCESSING:
+        known["error"] = job.error
+    return known
+
+
+def _instant(at: float | None) -> str | None:
+    return None if at is None else render_instant(at)
+
+
+def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "") -> WireJob:
+    """The status resource; `progress` is the live one when there is one, `base` where the API is mounted."""
+    here = f"{base}/jobs/{job.id}"
+    return WireJob(
+        job_id=job.id,
+        kind=job.kind,
+        status=job.status,
+        progress=progress or job.progress,
+        eta=eta,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        priority=job.priority,
+        queue=job.queue,
+        labels=job.labels,
+        created_at=render_instant(job.created_at),
+        run_at=_instant(job.run_at),
+        started_at=_instant(job.started_at),
+        next_attempt_at=_instant(job.next_attempt_at),
+        finished_at=_instant(job.finished_at),
+        updated_at=render_instant(job.updated_at),
+        expires_at=_instant(job.expires_at),
+        deadline=_instant(job.deadline),
+        steps=job.steps,
+        children=tuple(WireChild(c.job_id, c.kind, c.status) for c in job.children),
+        result=job.result,
+        files=tuple(
+            WireFile(f.name, f.content_type, f.size, f.sha256, f"{here}/files/{quote(f.name)}")
+            for f in job.files
+        ),
+        error=job.error,
+        links={
+            "self": here,
+            "result": here + "/result",
+            "cancel": here + "/cancel",
+            "retry": here + "/retry",
+        },
+    )
+
+
+def render_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "") -> bytes:
+    return encode(wire_job(job, progress, eta, base))
+
+
+encode = msgspec.json.Encoder().encode
+_read_wire_job = msgspec.json.Decoder(WireJob)
+
+
+def read_job(body: bytes) -> WireJob:
+    """msgspec.ValidationError or DecodeError when it is not a status resource."""
+    return _read_wire_job.decode(body)
+
+
+def etag(job: Job, progress_number: int) -> str:
+    return f'"{job.version}.{progress_number}"'
+
+
+def render_problem(problem: Problem, instance: str, trace_id: str, base: str = "") -> bytes:
+    document: dict[str, Any] = {
+        "type": f"{base}/problems/{problem.code}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": instance,
+        "code": problem.code,
+        "retryable": problem.retryable,
+        "traceId": trace_id,
+    }
+    if problem.errors is not None:
+        document["errors"] = problem.errors
+    return encode(document)
+
+
+class Preferences(msgspec.Struct, frozen=True):
+    """What RFC 7240's Prefer header asks for, as far as bide knows the words."""
+
+    wait: float | None = None
+    respond_async: bool = False
+
+
+_NO_PREFERENCES = Preferences()
+
+
+def read_prefer(values: Iterable[str]) -> Preferences:
+    """Unknown and malformed preferences are ignored, as RFC 7240 says; the first of a name counts."""
+    wait: float | None = None
+    respond_async = False
+    for value in values:
+        for part in value.split(","):
+            name, _, argument = part.split(";", 1)[0].partition("=")
+            name = name.strip().lower()
+            if name == "respond-async":
+                respond_async = True
+            elif name == "wait" and wait is None:
+                digits = argument.strip().strip('"').strip()
+                if digits.isascii() and digits.isdigit():
+                    wait = min(float(digits[:9]), MAX_WAIT)
+    return Preferences(wait, respond_async) if wait is not None or respond_async else _NO_PREFERENCES
+
+
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+
+
+def read_idempotency_key(value: str) -> str:
+    """A structured-field string or a bare value; MalformedRequest when it is neither."""
+    text = value.strip()
+    if text.startswith('"'):
+        match = _QUOTED.fullmatch(text)
+        if match is None:
+            raise MalformedRequest('Idempotency-Key: the quotes do not match; write "a-key"')
+        text = re.sub(r"\\(.)", r"\1", match[1])
+    if not text or len(text) > 255 or not text.isascii() or not text.isprintable():
+        raise MalformedRequest("Idempotency-Key: 1 to 255 printable ASCII characters are needed")
+    return text
+
+
+def etag_matches(header: str, etag: str, *, weak: bool = True) -> bool:
+    """Whether an If-None-Match (weak comparison) or If-Match (strong) header names this ETag."""
+    if header.strip() == "*":
+        return True
+    names = (name.strip() for name in header.split(","))
+    if weak:
+        return etag in (name.removeprefix("W/") for name in names)
+    return etag in names
+
+
+def render_cursor(job_id: str) -> str:
+    return base64.urlsafe_b64encode(b"1:" + job_id.encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str) -> str:
+    """The job id after which a list goes on; BadCursor for anything that `next` never was."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
+    except (binascii.Error, ValueError, UnicodeError):
+        raw = ""
+    version, _, job_id = raw.partition(":")
+    if version != "1" or not is_job_id(job_id):
+        raise BadCursor("the cursor is not one that this service gave out")
+    return job_id
+
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_JOB_ID = re.compile(f"[{_ALPHABET}]{{26}}")
+
+
+def is_job_id(text: str) -> bool:
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def job_id(now: float, randomness: bytes) -> str:
+    """26 characters that sort by time (48 bits of milliseconds) and cannot be guessed (80 random bits)."""
+    number = (int(now * 1000) << 80) | int.from_bytes(randomness[:10], "big")
+    chars = []
+    for _ in range(26):
+        chars.append(_ALPHABET[number & 31])
+        number >>= 5
+    return "".join(reversed(chars))
+
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+
+
+def read_traceparent(value: str) -> str | None:
+    """The trace id of a W3C traceparent header; None when it has none."""
+    match = _TRACEPARENT.fullmatch(value.strip())
+    if match is None or value.startswith("ff") or set(match[1]) == {"0"}:
+        return None
+    return match[1]
+
+
+def quote(name: str) -> str:
+    """One path segment, percent-encoded."""
+    from urllib.parse import quote as percent
+
+    return percent(name, safe="")

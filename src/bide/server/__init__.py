@@ -1,0 +1,1 @@
+"""The working end: takes jobs, runs them, tells how they are going."""

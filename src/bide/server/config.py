@@ -1,0 +1,47 @@
+"""Every setting of the working end, one frozen dataclass a section."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bide.core.lease import LEASE
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """The handler children."""
+
+    workers: int | None = None  # None: one a core, and at least one a queue
+    lease: float = LEASE
+    grace: float = 3.0  # between told, terminated and killed
+    drain: float = 30.0  # how long a shutdown waits for running jobs before it hands them back
+    async_concurrency: int = 100  # async jobs at once, a queue
+
+    def children(self, queues: int) -> int:
+        return max(self.workers if self.workers is not None else os.cpu_count() or 1, queues, 1)
+
+
+@dataclass(frozen=True)
+class HttpConfig:
+    host: str = "127.0.0.1"
+    port: int = 8642
+    max_body: int = 1024 * 1024
+    max_batch: int = 1000
+
+
+@dataclass(frozen=True)
+class UpkeepConfig:
+    interval: float = 1.0
+    tombstones: float = 30 * 86400.0  # how long a purged job answers 410
+    idempotency: float = 86400.0  # how long a key is remembered
+    orphan_age: float = 3600.0  # files of no job older than this are removed
+
+
+@dataclass(frozen=True)
+class Config:
+    data: Path = Path("bide-data")
+    http: HttpConfig = field(default_factory=HttpConfig)
+    worker: WorkerConfig = field(default_factory=WorkerConfig)
+    upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)

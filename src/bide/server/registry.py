@@ -1,0 +1,262 @@
+"""The kinds of jobs that an app knows: their handlers, options and input schemas.
+
+Light: importing a module with handlers loads neither a server nor the schema library; schemas are made when first needed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from bide.core.errors import InvalidInput, SetupError, UnknownKind
+from bide.core.retry import Policy
+
+if typing.TYPE_CHECKING:
+    from pydantic import BaseModel
+
+DEFAULT_QUEUE = "default"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+class FileRef(msgspec.Struct, frozen=True):
+    """How a file is named in a job's input: an output of another job."""
+
+    job: str
+    name: str
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file that a handler is given or has made. In JSON: `{"job": ID, "name": NAME}`, an output of that job."""
+
+    ref: FileRef
+    path: Path = Path()
+    content_type: str = "application/octet-stream"
+    size: int = 0
+    sha256: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.ref.name
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        text = core_schema.str_schema(min_length=1, max_length=255)
+        reference = core_schema.typed_dict_schema(
+            {
+                "job": core_schema.typed_dict_field(text),
+                "name": core_schema.typed_dict_field(text),
+            },
+            extra_behavior="forbid",
+        )
+
+        def resolve(value: dict[str, str], info: Any) -> File:
+            ref = FileRef(value["job"], value["name"])
+            return typing.cast(Resolve, info.context)(ref) if info.context else File(ref)
+
+        return core_schema.with_info_after_validator_function(
+            resolve,
+            reference,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda file: {"job": file.ref.job, "name": file.ref.name}
+            ),
+        )
+
+
+Resolve = Callable[[FileRef], File]
+
+
+class Options(TypedDict, total=False):
+    """What `@app.job(...)` takes."""
+
+    name: str  # the kind; the function's name by default
+    queue: str  # "default"
+    retries: int  # 0; how often a failed handler is tried again
+    backoff: float  # 2.0; seconds, doubled after each failure, with full jitter
+    backoff_cap: float  # 600.0
+    at_most_once: bool  # False; True: never run again after the worker was lost
+    timeout: float | None  # an attempt that takes longer ends as TIMEOUT
+    stall: float | None  # an attempt without progress for so long ends as STALLED
+    steps: Mapping[str, float]  # step names and their weights in the progress
+    retention: float | None  # 7 days; how long a finished job is kept, None for ever
+    require_key: bool  # False; True: only with an Idempotency-Key
+
+
+class Kind:
+    """One kind of job."""
+
+    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+        self.fn = fn
+        self.name = options.get("name", fn.__name__)
+        self.queue = options.get("queue", DEFAULT_QUEUE)
+        self.timeout = options.get("timeout")
+        self.stall = options.get("stall")
+        self.steps = dict(options.get("steps", {}))
+        self.require_key = options.get("require_key", False)
+        self.policy = Policy(
+            retries=options.get("retries", 0),
+            backoff=options.get("backoff", 2.0),
+            backoff_cap=options.get("backoff_cap", 600.0),
+            at_most_once=options.get("at_most_once", False),
+        )
+        self.retention = options.get("retention", 7 * 86400.0)
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.doc = inspect.getdoc(fn) or ""
+        self._check(options)
+
+    def _check(self, options: Options) -> None:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise SetupError(
+                f"@app.job on {self.fn.__qualname__}: no option {', '.join(sorted(unknown))}; "
+                f"there are {', '.join(Options.__annotations__)}"
+            )
+        for what, name in (("kind", self.name), ("queue", self.queue)):
+            if not NAME.fullmatch(name):
+                raise SetupError(
+                    f"{what} {name!r}: letters, digits, '_', '.' and '-' only, at most 100 characters"
+                )
+        if self.policy.retries < 0:
+            raise SetupError(f"kind {self.name}: retries={self.policy.retries} is less than 0")
+        if any(weight < 0 for weight in self.steps.values()):
+            raise SetupError(f"kind {self.name}: a step's weight is less than 0")
+        if inspect.isasyncgenfunction(self.fn) or inspect.isgeneratorfunction(self.fn):
+            raise SetupError(f"kind {self.name}: a handler must return its result, not yield it")
+        for p in self._signature.parameters.values():
+            if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
+                raise SetupError(
+                    f"kind {self.name}: parameter {p} cannot be part of a schema; name each input"
+                )
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.fn)
+
+    @cached_property
+    def takes_context(self) -> bool:
+        first = next(iter(self._signature.parameters.values()), None)
+        return first is not None and (
+            first.name == "ctx" or getattr(first.annotation, "__name__", first.annotation) == "Context"
+        )
+
+    @cached_property
+    def model(self) -> type[BaseModel]:
+        """The input as a model. Fields have aliases, for a parameter may have any name, `json` or `copy` too."""
+        from pydantic import ConfigDict, Field, create_model
+
+        try:
+            hints = typing.get_type_hints(self.fn, include_extras=True)
+        except NameError as error:
+            raise SetupError(
+                f"kind {self.name}: its annotations name something unknown: {error}"
+            ) from None
+        parameters = list(self._signature.parameters.values())[self.takes_context :]
+        fields: dict[str, Any] = {
+            f"p_{p.name}": (
+                hints.get(p.name, Any),
+                Field(... if p.default is p.empty else p.default, alias=p.name),
+            )
+            for p in parameters
+        }
+        config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=False)
+        try:
+            return create_model(self.name, __config__=config, **fields)
+        except Exception as error:
+            raise SetupError(f"kind {self.name}: no schema for its parameters: {error}") from error
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The input's JSON Schema (2020-12), self-contained."""
+        schema = self.model.model_json_schema(by_alias=True)
+        schema["title"] = self.name
+        return schema
+
+    def read_input(self, raw: bytes, resolve: Resolve | None = None) -> dict[str, Any]:
+        """The handler's keyword arguments; InvalidInput names every place that does not fit."""
+        from pydantic import ValidationError
+
+        try:
+            values = self.model.model_validate_json(raw, context=resolve)
+        except ValidationError as error:
+            raise InvalidInput(
+                f"the input does not fit kind {self.name}",
+                errors=[
+                    {"pointer": pointer("input", *e["loc"]), "detail": e["msg"]}
+                    for e in error.errors(include_url=False, include_input=False)
+                ],
+            ) from None
+        return {name.removeprefix("p_"): getattr(values, name) for name in type(values).model_fields}
+
+
+def pointer(*parts: str | int) -> str:
+    """A JSON pointer (RFC 6901) into the request's body."""
+    return "".join("/" + str(p).replace("~", "~0").replace("/", "~1") for p in parts)
+
+
+class Registry:
+    """The kinds and queues of one app."""
+
+    def __init__(
+        self,
+        *,
+        queues: Mapping[str, int] | None = None,
+        max_jobs_per_child: int | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.kinds: dict[str, Kind] = {}
+        self.concurrency = dict(queues or {})
+        self.max_jobs_per_child = max_jobs_per_child
+        self.memory_limit = memory_limit
+        self.worker_start_hooks: list[Callable[[], Any]] = []
+        for name, limit in self.concurrency.items():
+            if not NAME.fullmatch(name) or limit < 1:
+                raise SetupError(f"queues: {name!r}: {limit} must be a name and a number of at least 1")
+
+    def job(self, **options: Unpack[Options]) -> Callable[[Handler], Handler]:
+        """Registers a handler: `@app.job(queue="video", retries=3)`."""
+
+        def register(fn: Handler) -> Handler:
+            kind = Kind(fn, options)
+            if kind.name in self.kinds:
+                raise SetupError(f"kind {kind.name!r} is registered twice; give one of them a name=")
+            self.kinds[kind.name] = kind
+            return fn
+
+        return register
+
+    def on_worker_start(self, fn: Handler) -> Handler:
+        """Runs once in each handler child before its first job: the place to load a model."""
+        self.worker_start_hooks.append(fn)
+        return fn
+
+    def kind(self, name: str) -> Kind:
+        try:
+            return self.kinds[name]
+        except KeyError:
+            known = ", ".join(sorted(self.kinds)) or "none"
+            raise UnknownKind(
+                f"there is no kind {name!r}; there are: {known}",
+                errors=[{"pointer": "/kind", "detail": "unknown kind"}],
+            ) from None
+
+    @property
+    def queues(self) -> dict[str, list[Kind]]:
+        """The kinds by their queue."""
+        found: dict[str, list[Kind]] = {}
+        for kind in self.kinds.values():
+            found.setdefault(kind.queue, []).append(kind)
+        return found
+
+    def check(self) -> None:
+        """Makes every schema, so that a mistake is told at the start."""
+        for kind in self.kinds.values():
+            _ = kind.schema

@@ -1,0 +1,193 @@
+"""The Store port: what is true. Jobs, their inputs and steps, the event log, keys, queues and learned durations.
+
+Rules that every store keeps, and that `bide.testing.store` checks:
+1. A write is on disk before its future resolves.
+2. A job, its idempotency key and its first event are written together or not at all.
+3. Every change goes through `core.job.advance` on the stored row, in one transaction with its event and its ripples.
+4. Event ids are in commit order, without two the same, over restarts too.
+5. `now()` is the only clock of leases, due times and deadlines.
+6. Calls are carried out in the order in which they were made; a write is under way when the call returns, before
+   its future is awaited. So a claim made right after an insert sees the new job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from bide.core.job import Change, FileInfo, Job, Refused, Status
+from bide.core.wire import Event
+
+
+class InputFile(msgspec.Struct, frozen=True):
+    """A file that an input refers to, as it was found when the job was accepted."""
+
+    job: str
+    file: FileInfo
+
+
+class NewJob(msgspec.Struct, frozen=True):
+    """A job to be stored, with what is only needed to run it."""
+
+    job: Job
+    input: bytes
+    files: tuple[InputFile, ...] = ()
+    key: str | None = None
+    fingerprint: bytes = b""
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """The stored job: the new one, or the first one when its idempotency key was used before."""
+
+    job: Job
+    created: bool
+
+
+class KeyConflict(msgspec.Struct, frozen=True):
+    """The key was used before, for another body."""
+
+    job_id: str
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """There is no such job; `gone` when there was one."""
+
+    gone: bool = False
+
+
+class Want(msgspec.Struct, frozen=True):
+    """What a worker could start now: up to `limit` jobs of these kinds from this queue."""
+
+    queue: str
+    kinds: tuple[str, ...]
+    limit: int
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A job that is now this worker's, with all that it needs to run."""
+
+    job: Job
+    input: bytes
+    files: tuple[InputFile, ...] = ()
+    steps: dict[str, msgspec.Raw] = {}
+    children: dict[str, Job] = {}
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which jobs a list shows, newest first."""
+
+    status: frozenset[Status] = frozenset()
+    kind: str | None = None
+    queue: str | None = None
+    label: tuple[str, str] | None = None
+    before: str | None = None  # a job id: only older ones
+    limit: int = 50
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    name: str
+    paused: bool = False
+    waiting: int = 0
+    scheduled: int = 0
+    running: int = 0
+    oldest: float | None = None  # when the oldest waiting job became due
+
+
+class Overdue(msgspec.Struct, frozen=True):
+    """What time has run out for."""
+
+    leases: tuple[Job, ...] = ()
+    deadlines: tuple[Job, ...] = ()
+
+
+class Purged(msgspec.Struct, frozen=True):
+    jobs: int = 0
+    more: bool = False
+
+
+class Jobs(Protocol):
+    """The truth about jobs."""
+
+    def now(self) -> float: ...
+
+    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Inserted | KeyConflict]]: ...
+
+    def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
+        """Each change on its own job, all in one transaction; a refused one changes nothing."""
+        ...
+
+    def spawn(self, change: Change, new: NewJob) -> Awaitable[Job | Refused | Missing]:
+        """A parent's `Spawned` and its child, together; the child that its key already names otherwise."""
+        ...
+
+    def claim(
+        self, owner: str, wants: Sequence[Want], limit: int, lease: float
+    ) -> Awaitable[list[Claim]]:
+        """Up to `limit` due jobs: in the order of the wants, by priority, then oldest first. Paused queues give none."""
+        ...
+
+    def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
+        """Prolongs the leases of (job id, fence); returns those that are lost."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> list[Job | Missing]: ...
+
+    async def find(self, filter: Filter) -> list[Job]: ...
+
+    async def input(self, job_id: str) -> bytes: ...
+
+    async def events(
+        self, after: int = 0, job_id: str | None = None, limit: int = 1000
+    ) -> list[Event]: ...
+
+
+class Housekeeping(Protocol):
+    """What the upkeep needs."""
+
+    def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
+        """Makes due jobs claimable: their (queue, kind) pairs, and when the next one is due."""
+        ...
+
+    async def overdue(self, limit: int = 500) -> Overdue: ...
+
+    def purge(
+        self, *, tombstones: float, keys: float, limit: int = 500
+    ) -> Awaitable[tuple[list[str], bool]]:
+        """Removes expired jobs, old tombstones and old keys: the ids removed, and whether there is more."""
+        ...
+
+    def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]: ...
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that are jobs; the others' files are orphans."""
+        ...
+
+    def log(self, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> Awaitable[None]: ...
+
+
+class Queues(Protocol):
+    async def queues(self) -> list[QueueState]: ...
+
+    def pause(self, queue: str, paused: bool) -> Awaitable[None]: ...
+
+
+class Learned(Protocol):
+    async def durations(self) -> dict[str, dict[str, Any]]: ...
+
+    def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]: ...
+
+
+class Store(Jobs, Housekeeping, Queues, Learned, Protocol):
+    """All of it, with a beginning and an end."""
+
+    async def open(self, heard: Callable[[Sequence[Event]], None]) -> None:
+        """Opens, migrates, checks; `heard` gets every event after its commit, on the loop."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def void(self) -> int:
+        """Ends the leases of an earlier process, so that its jobs are found overdue at once."""
+        ...

@@ -1,0 +1,77 @@
+"""How a job is laid out in a row: one column a field, JSON for what has parts, NULL for what is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bide.core.errors import ErrorInfo
+from bide.core.job import Child, FileInfo, Job, Progress, Status, Step
+
+FIELDS: tuple[str, ...] = Job.__struct_fields__
+COLUMNS = ", ".join(FIELDS)
+_encode = msgspec.json.Encoder().encode
+
+# Fields whose column holds JSON, with what an empty column stands for.
+_PARTS: dict[str, tuple[Any, Any]] = {
+    "labels": (dict[str, str], {}),
+    "result_file": (FileInfo, None),
+    "error": (ErrorInfo, None),
+    "progress": (Progress, None),
+    "steps": (tuple[Step, ...], ()),
+    "files": (tuple[FileInfo, ...], ()),
+    "children": (tuple[Child, ...], ()),
+    "waiting_for": (tuple[str, ...], None),
+}
+
+
+def _reader(name: str) -> Callable[[Any], Any] | None:
+    if name == "status":
+        return Status
+    if name == "result":
+        return lambda text: None if text is None else msgspec.Raw(text)
+    if name in _PARTS:
+        kind, empty = _PARTS[name]
+        decode = msgspec.json.Decoder(kind).decode
+        return lambda text: empty if text is None else decode(text)
+    return None
+
+
+def _writer(name: str) -> Callable[[Any], Any]:
+    if name == "result":
+        return lambda raw: None if raw is None else bytes(raw).decode()
+    if name == "waiting_for":
+        return lambda value: None if value is None else _encode(value).decode()
+    if name in _PARTS:
+        return lambda value: _encode(value).decode() if value else None
+    if name == "status":
+        return lambda status: status.value
+    return lambda value: value
+
+
+_READERS = [(i, reader) for i, name in enumerate(FIELDS) if (reader := _reader(name))]
+_WRITERS = [_writer(name) for name in FIELDS]
+
+
+def job_of(row: tuple[Any, ...]) -> Job:
+    """`row` begins with COLUMNS."""
+    values = list(row[: len(FIELDS)])
+    for i, reader in _READERS:
+        values[i] = reader(values[i])
+    return Job(*values)
+
+
+def values_of(job: Job) -> list[Any]:
+    return [write(getattr(job, name)) for name, write in zip(FIELDS, _WRITERS, strict=True)]
+
+
+def difference(before: Job, after: Job) -> dict[str, Any]:
+    """The columns that a change writes."""
+    changed: dict[str, Any] = {}
+    for name, write in zip(FIELDS, _WRITERS, strict=True):
+        old, new = getattr(before, name), getattr(after, name)
+        if old is not new and old != new:
+            changed[name] = write(new)
+    return changed

@@ -1,0 +1,151 @@
+"""One thread that writes: everything that is queued goes into one transaction, so that one fsync covers all of it.
+
+1. Operations run in the order in which they were submitted.
+2. A future resolves after the commit, never before.
+3. An operation that raises takes none of the others with it: the batch is rolled back and each one is tried alone.
+   So an operation must be a function of its transaction only, for it may run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from bide.core.clock import Clock
+from bide.core.wire import Event
+
+T = TypeVar("T")
+log = logging.getLogger("bide.store")
+MOST_AT_ONCE = 2000
+
+
+class Tx:
+    """One transaction: the connection, its time, and the events that will be told once it is committed."""
+
+    __slots__ = ("events", "execute", "executemany", "now")
+
+    def __init__(self, connection: sqlite3.Connection, now: float) -> None:
+        self.execute = connection.execute
+        self.executemany = connection.executemany
+        self.now = now
+        self.events: list[Event] = []
+
+
+Operation = Callable[[Tx], Any]
+_Queued = tuple[Operation, "asyncio.Future[Any]"]
+
+
+class Writer:
+    """Owns the writing connection. `submit` may be called from the loop only."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        clock: Clock,
+        heard: Callable[[Sequence[Event]], None],
+    ) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._heard = heard
+        self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="bide-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, operation: Callable[[Tx], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put((operation, future))
+        return future
+
+    async def close(self) -> None:
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        connection = self._connect()
+        try:
+            going = True
+            while going:
+                batch, going = self._gather()
+                if batch:
+                    done, events = write(connection, self._clock, [op for op, _ in batch])
+                    answers = [(future, r) for (_, future), r in zip(batch, done, strict=True)]
+                    self._loop.call_soon_threadsafe(self._deliver, answers, events)
+        except RuntimeError:  # the loop was closed without us: nobody is left to tell
+            log.debug("the loop ended before the writer", exc_info=True)
+        finally:
+            connection.close()
+
+    def _gather(self) -> tuple[list[_Queued], bool]:
+        first = self._queue.get()
+        if first is None:
+            return [], False
+        batch = [first]
+        while len(batch) < MOST_AT_ONCE and not self._queue.empty():
+            item = self._queue.get()
+            if item is None:
+                return batch, False
+            batch.append(item)
+        return batch, True
+
+    def _deliver(self, answers: list[tuple[asyncio.Future[Any], Any]], events: list[Event]) -> None:
+        for future, result in answers:
+            if future.done():  # its caller has left
+                continue
+            if isinstance(result, _Raised):
+                future.set_exception(result.error)
+            else:
+                future.set_result(result)
+        if events:
+            self._heard(events)
+
+
+class _Raised:
+    """An operation's exception, told apart from a result that happens to be one."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def write(
+    connection: sqlite3.Connection, clock: Clock, operations: Sequence[Operation]
+) -> tuple[list[Any], list[Event]]:
+    """All of them in one transaction, or each alone when one of them cannot be."""
+    try:
+        return _transaction(connection, clock, operations)
+    except Exception as error:
+        if len(operations) == 1:
+            return [_Raised(error)], []
+    results: list[Any] = []
+    events: list[Event] = []
+    for operation in operations:
+        try:
+            done, told = _transaction(connection, clock, [operation])
+        except Exception as error:
+            results.append(_Raised(error))
+        else:
+            results += done
+            events += told
+    return results, events
+
+
+def _transaction(
+    connection: sqlite3.Connection, clock: Clock, operations: Sequence[Operation]
+) -> tuple[list[Any], list[Event]]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        tx = Tx(connection, clock.now())
+        results = [operation(tx) for operation in operations]
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return results, tx.events
