@@ -109,6 +109,8 @@ def facts(job: Job) -> dict[str, Any]:
         known["parked"] = True
     if job.error is not None and job.status is not Status.PROCESSING:
         known["error"] = job.error
+    if job.finished_at is not None and job.started_at is not None:
+        known["seconds"] = job.finished_at - job.started_at
     return known
 
 

@@ -1,0 +1,90 @@
+"""What the service has learned of each kind's durations, and what follows: `Retry-After` and `eta`.
+
+What is not known is None: no estimate is better than a false one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bide.core.clock import render_instant
+from bide.core.hazard import Sketch
+from bide.core.job import SUCCESSFUL, Job, Progress, Status
+from bide.core.pacing import Hints, remaining_by_progress, retry_after
+from bide.core.wire import Eta, Event
+
+ENOUGH = 3  # observations before an eta is dared
+SPREAD = (0.1, 0.5, 0.9)
+
+
+class Estimates:
+    """Learns from the event log; answers from tables that are renewed when enough is new."""
+
+    def __init__(self) -> None:
+        self._sketches: dict[str, Sketch] = {}
+        self._hints: dict[str, tuple[int, Hints]] = {}
+        self._unsaved: set[str] = set()
+
+    def load(self, durations: dict[str, dict[str, Any]]) -> None:
+        self._sketches = {kind: Sketch.load(data) for kind, data in durations.items()}
+
+    def unsaved(self) -> dict[str, dict[str, Any]]:
+        """What was learned since the last call."""
+        kinds, self._unsaved = self._unsaved, set()
+        return {kind: self._sketches[kind].dump() for kind in kinds}
+
+    def heard(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type == "status" and event.job["status"] in SUCCESSFUL:
+                seconds = event.job.get("seconds")
+                if seconds is not None:
+                    self._sketch(event.job["kind"]).learn(seconds)
+                    self._unsaved.add(event.job["kind"])
+
+    def _sketch(self, kind: str) -> Sketch:
+        return self._sketches.setdefault(kind, Sketch())
+
+    def _hints_of(self, kind: str) -> Hints:
+        sketch = self._sketch(kind)
+        made_at, hints = self._hints.get(kind, (-1, None))
+        # A new table costs milliseconds: make one when a tenth is new, not with every job.
+        if hints is None or sketch.count > made_at * 1.1:
+            hints = Hints(sketch.table())
+            self._hints[kind] = (sketch.count, hints)
+        return hints
+
+    def retry_after(self, job: Job, progress: Progress | None, now: float) -> int:
+        """When it is worth asking again, in whole seconds."""
+        hints = self._hints_of(job.kind)
+        if job.status is not Status.PROCESSING or job.started_at is None:
+            return retry_after(max(0.0, (job.due or now) - now) + hints.after(0.0))
+        elapsed = now - job.started_at
+        left = remaining_by_progress(elapsed, progress.percent if progress else None)
+        # Nine tenths of what is left, then of what is left then: close to the end without running past it.
+        return retry_after(hints.after(elapsed) if left is None else left * 0.9)
+
+    def eta(self, job: Job, progress: Progress | None, now: float) -> Eta | None:
+        if job.status is not Status.PROCESSING or job.started_at is None:
+            return None
+        elapsed = now - job.started_at
+        left = remaining_by_progress(elapsed, progress.percent if progress else None)
+        if left is not None:
+            return _eta(now + 0.7 * left, now + left, now + 1.5 * left)
+        sketch = self._sketches.get(job.kind)
+        if sketch is None or sketch.count < ENOUGH:
+            return None
+        table = sketch.table()
+        return _eta(*(job.started_at + table.quantile(q, elapsed) for q in SPREAD))
+
+    def describe(self, kind: str) -> dict[str, Any] | None:
+        """For GET /kinds: how long jobs of this kind take, as far as it is known."""
+        sketch = self._sketches.get(kind)
+        if sketch is None or sketch.count < ENOUGH:
+            return None
+        low, middle, high = (round(sketch.table().quantile(q), 3) for q in SPREAD)
+        return {"jobs": sketch.count, "p10": low, "p50": middle, "p90": high}
+
+
+def _eta(low: float, middle: float, high: float) -> Eta:
+    return Eta(render_instant(middle), render_instant(low), render_instant(high))

@@ -1,0 +1,28 @@
+"""The ASGI edge: reads requests, asks the parts, renders answers. No decision about a job is made here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bide.server.blobs import Blobs
+from bide.server.config import Config
+from bide.server.engine import Engine
+from bide.server.estimates import Estimates
+from bide.server.intake import Intake
+from bide.server.notify import Notify
+from bide.server.registry import Registry
+from bide.server.store import Store
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the edge stands on."""
+
+    config: Config
+    registry: Registry
+    store: Store
+    blobs: Blobs
+    engine: Engine
+    intake: Intake
+    notify: Notify
+    estimates: Estimates

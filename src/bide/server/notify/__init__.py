@@ -1,0 +1,92 @@
+"""Who hears of a change: today the long polls, later every other way out of the one event log.
+
+A watch is set up before the job is read, so that no change falls between the reading and the waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+
+from bide.core.wire import Event
+
+
+class Notify:
+    """Wakes those who watch a job when something about it has changed."""
+
+    def __init__(self) -> None:
+        self._watches: dict[str, set[Watch]] = {}
+        self._closed = False
+
+    def heard(self, events: Sequence[Event]) -> None:
+        if self._watches:
+            for job_id in {event.job_id for event in events}:
+                self.changed(job_id)
+
+    def changed(self, job_id: str) -> None:
+        for watch in self._watches.get(job_id, ()):
+            watch.wake()
+
+    def watch(self, job_id: str) -> Watch:
+        return Watch(self, job_id)
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._watches.values()))
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Ends every wait at once, as for a shutdown; whoever waits answers with what is true now."""
+        self._closed = True
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.wake()
+
+    def _add(self, watch: Watch) -> None:
+        self._watches.setdefault(watch.job_id, set()).add(watch)
+
+    def _remove(self, watch: Watch) -> None:
+        watches = self._watches.get(watch.job_id)
+        if watches is not None:
+            watches.discard(watch)
+            if not watches:
+                del self._watches[watch.job_id]
+
+
+class Watch:
+    """`with notify.watch(id) as watch:` read the job, then `await watch.wait(seconds)` for the next change."""
+
+    __slots__ = ("_event", "_notify", "job_id")
+
+    def __init__(self, notify: Notify, job_id: str) -> None:
+        self._notify = notify
+        self._event = asyncio.Event()
+        self.job_id = job_id
+
+    def __enter__(self) -> Watch:
+        self._notify._add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._notify._remove(self)
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def wait(self, timeout: float) -> bool:
+        """True when something changed, False when the time is over or the service stops."""
+        if self._notify.closed:
+            return False
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return not self._notify.closed
