@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -31,9 +32,21 @@ def render_instant(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
+_RFC3339 = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?P<offset>[Zz]|[+-]\d{2}:\d{2})?", re.ASCII
+)
+# The years 1 to 9999 in UTC: an instant that was read can be rendered again.
+_EARLIEST, _LATEST = -62135596800.0, 253402300799.0
+
+
 def read_instant(text: str) -> float:
     """Seconds since the epoch; ValueError when `text` is not RFC 3339 with an offset."""
-    at = datetime.fromisoformat(text)
-    if at.tzinfo is None:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError("not an instant: write 2030-01-31T12:00:00Z")
+    if match["offset"] is None:
         raise ValueError("an offset is missing: write 2030-01-31T12:00:00Z")
-    return at.timestamp()
+    at = datetime.fromisoformat(text.upper()).timestamp()
+    if not _EARLIEST <= at <= _LATEST:
+        raise ValueError("an instant must be within the years 1 to 9999 in UTC")
+    return at

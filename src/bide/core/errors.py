@@ -44,7 +44,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=False, rename="camel"
 class JobError(BideError):
     """Raised by a handler: `raise JobError("OCR_TIMEOUT", "page 7 took too long", retryable=True)`.
 
-    `retryable=None` leaves it to the kind's `retries`, like any other exception.
+    `retryable=True` leaves it to the kind's `retries`, like any other exception; False ends the job at once.
     """
 
     def __init__(

@@ -1,10 +1,12 @@
 """The job and its state machine. Everything that affects the state machine lives in this file.
 
 Invariants:
-1. A status changes only by `advance`, and only along TRANSITIONS.
+1. A status changes only by `advance`, and only along TRANSITIONS; once a cancel was asked for, whatever ends the
+   attempt ends the job as CANCELLED.
 2. A change that a worker makes carries the fence of its attempt; one with another fence is refused.
 3. The fence grows with every claim, the version with every change; neither ever goes back.
-4. A terminal job changes only by `Rerun`, which starts a new run; each run has one terminal change.
+4. A terminal job changes only by `Rerun`, which starts a new run, and by `ChildEnded`, which leaves its status; each
+   run enters a terminal status once.
 5. Only a job with `due` set can be claimed; a running or parked job has none.
 6. A job that runs has a lease; no other has one.
 """
@@ -47,8 +49,8 @@ class Progress(msgspec.Struct, frozen=True):
     percent: float | None = None
     message: str | None = None
     step: str | None = None
-    done: float | None = None
-    total: float | None = None
+    done: int | float | None = None
+    total: int | float | None = None
     unit: str | None = None
 
 
@@ -138,6 +140,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     job_id: str
     fence: int | None = None
     version: int | None = None
+    lease: float | None = None  # set by the upkeep: the lease that was seen to have run out
 
 
 class Uploaded(Change, frozen=True, kw_only=True):
@@ -242,17 +245,19 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     ChildEnded: {s: s for s in Status},
     Succeeded: {S.PROCESSING: S.DONE},  # PARTIAL_SUCCESS when it carries an error
     FailedForNow: {S.PROCESSING: S.RETRYING},
-    Failed: dict.fromkeys(LIVE, S.ERROR),
+    Failed: {s: S.ERROR for s in S if s in LIVE},
     Lost: {S.PROCESSING: S.PENDING},
     HandedBack: {S.PROCESSING: S.PENDING},
     CancelAsked: _RUNNING_STAYS,
-    Cancelled: dict.fromkeys(LIVE, S.CANCELLED),
+    Cancelled: {s: S.CANCELLED for s in S if s in LIVE},
     Rerun: {S.ERROR: S.PENDING, S.CANCELLED: S.PENDING, S.PARTIAL_SUCCESS: S.PENDING},
 }
 # Made by the worker that holds the lease: useless without its fence.
 BY_WORKER = frozenset(
     {StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
 )
+# Whatever ends an attempt ends the job as CANCELLED once a cancel was accepted.
+_ENDS_ATTEMPT = frozenset({Parked, Succeeded, FailedForNow, Failed, Lost, HandedBack})
 
 
 class Refused(Exception):
@@ -290,10 +295,14 @@ def target(job: Job, change: Change) -> Status:
             raise Stale(job, change, f"fence {change.fence} is not {job.fence}")
         if not job.running:
             raise Stale(job, change, "the attempt has given up its lease")
+    if change.lease is not None and change.lease != job.lease_until:
+        raise Stale(job, change, "the lease was renewed")
     if isinstance(change, Claimed) and job.due is None:
         raise WrongStatus(job, change, "the job is not due")
     if isinstance(change, CancelAsked) and not job.running:
         raise WrongStatus(job, change, "no worker holds the job")
+    if job.cancel_asked_at is not None and type(change) in _ENDS_ATTEMPT:
+        return Status.CANCELLED
     if isinstance(change, Succeeded) and change.error is not None:
         return Status.PARTIAL_SUCCESS
     return allowed[job.status]
@@ -302,11 +311,16 @@ def target(job: Job, change: Change) -> Status:
 def advance(job: Job, change: Change, now: float) -> Job:
     """The job after the change. Pure; raises Refused and leaves everything as it was."""
     status = target(job, change)
+    if status is Status.CANCELLED:
+        change = Cancelled(job_id=job.id, progress=getattr(change, "progress", None))
     fields: dict[str, Any] = {"status": status, "version": job.version + 1, "updated_at": now}
     fields.update(_EFFECTS[type(change)](job, change, now))
     if status.terminal and not job.status.terminal:
         fields.update(_released(), finished_at=now, due=None, next_attempt_at=None, waiting_for=None)
         fields["expires_at"] = None if job.keep is None else now + job.keep
+        # A step that was begun and not kept has failed, even when its handler made do without it.
+        end = Status.CANCELLED if status is Status.CANCELLED else Status.ERROR
+        fields["steps"] = _steps_ended(job.steps, end)
     return replace(job, **fields)
 
 
@@ -345,7 +359,8 @@ def _step_kept(job: Job, change: StepKept, now: float) -> dict[str, Any]:
 
 def _spawned(job: Job, change: Spawned, now: float) -> dict[str, Any]:
     return {
-        "children": (*job.children, change.child),
+        # A child that was deleted meanwhile makes room for its successor.
+        "children": (*(c for c in job.children if c.key != change.child.key), change.child),
         "files": _with_files(job.files, change.files),
     }
 
@@ -398,7 +413,6 @@ def _failed(job: Job, change: Failed, now: float) -> dict[str, Any]:
         "failures": job.failures + (1 if job.running else 0),
         "error": change.error,
         "progress": change.progress or job.progress,
-        "steps": _steps_ended(job.steps, Status.ERROR),
     }
 
 
@@ -418,7 +432,6 @@ def _cancelled(job: Job, change: Cancelled, now: float) -> dict[str, Any]:
     return {
         "cancel_asked_at": job.cancel_asked_at or now,
         "progress": change.progress or job.progress,
-        "steps": _steps_ended(job.steps, Status.CANCELLED),
     }
 
 

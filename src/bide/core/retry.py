@@ -9,7 +9,6 @@ import msgspec
 
 from bide.core.errors import ErrorInfo
 from bide.core.job import (
-    Cancelled,
     Change,
     Failed,
     FailedForNow,
@@ -79,11 +78,9 @@ def settle(
     rng: random.Random,
     progress: Progress | None = None,
 ) -> Change:
-    """The change that an attempt's outcome comes to."""
+    """The change that an attempt's outcome comes to. (When a cancel was asked for, `advance` makes it CANCELLED.)"""
     common: dict[str, Any] = {"job_id": job.id, "fence": job.fence}
     ending: dict[str, Any] = {**common, "progress": progress}
-    if job.cancel_asked_at is not None:
-        return Cancelled(**ending)
     match outcome:
         case Returned(errors=None):
             return Succeeded(

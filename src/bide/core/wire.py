@@ -67,12 +67,12 @@ class WireJob(msgspec.Struct, rename="camel", kw_only=True):
     deadline: str | None = None
     steps: tuple[Step, ...] = ()
     children: tuple[WireChild, ...] = ()
-    result: msgspec.Raw | None = None
+    result: Any = None  # a Raw when it is rendered, a value when it was read
     files: tuple[WireFile, ...] = ()
     error: ErrorInfo | None = None
     links: dict[str, str] = {}
     # Only with ?include=
-    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input: Any = msgspec.UNSET
     attempts: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
     log: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
@@ -101,6 +101,8 @@ def facts(job: Job) -> dict[str, Any]:
     }
     if job.owner is not None:
         known["worker"] = job.owner
+    if job.due is not None:
+        known["due"] = job.due
     if job.next_attempt_at is not None:
         known["nextAttemptAt"] = job.next_attempt_at
     if job.cancel_asked_at is not None:
@@ -282,8 +284,9 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(
 
 def read_traceparent(value: str) -> str | None:
     """The trace id of a W3C traceparent header; None when it has none."""
-    match = _TRACEPARENT.fullmatch(value.strip())
-    if match is None or value.startswith("ff") or set(match[1]) == {"0"}:
+    text = value.strip()
+    match = _TRACEPARENT.fullmatch(text)
+    if match is None or text.startswith("ff") or set(match[1]) == {"0"}:
         return None
     return match[1]
 

@@ -20,6 +20,7 @@ from bide.core.retry import Policy
 
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
 
 DEFAULT_QUEUE = "default"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -144,9 +145,7 @@ class Kind:
     @cached_property
     def takes_context(self) -> bool:
         first = next(iter(self._signature.parameters.values()), None)
-        return first is not None and (
-            first.name == "ctx" or getattr(first.annotation, "__name__", first.annotation) == "Context"
-        )
+        return first is not None and (first.name == "ctx" or _name(first.annotation) == "Context")
 
     @cached_property
     def model(self) -> type[BaseModel]:
@@ -187,14 +186,43 @@ class Kind:
         try:
             values = self.model.model_validate_json(raw, context=resolve)
         except ValidationError as error:
+            document = _document(raw)
             raise InvalidInput(
                 f"the input does not fit kind {self.name}",
                 errors=[
-                    {"pointer": pointer("input", *e["loc"]), "detail": e["msg"]}
+                    {"pointer": pointer("input", *_place(document, e)), "detail": e["msg"]}
                     for e in error.errors(include_url=False, include_input=False)
                 ],
             ) from None
         return {name.removeprefix("p_"): getattr(values, name) for name in type(values).model_fields}
+
+
+def _name(annotation: Any) -> str:
+    """Of a class, or of what stands for one in a module with postponed annotations."""
+    return str(getattr(annotation, "__name__", annotation)).rpartition(".")[2]
+
+
+def _document(raw: bytes) -> Any:
+    from pydantic_core import from_json
+
+    try:
+        return from_json(raw)
+    except ValueError:
+        return None
+
+
+def _place(document: Any, error: ErrorDetails) -> list[str | int]:
+    """The parts of an error's location that are in the document: the schema library also names branches of unions."""
+    place: list[str | int] = []
+    for number, part in enumerate(error["loc"], 1):
+        if (isinstance(document, dict) and part in document) or (
+            isinstance(document, list) and isinstance(part, int) and part < len(document)
+        ):
+            document = document[part]
+        elif error["type"] != "missing" or number < len(error["loc"]):
+            continue
+        place.append(part)
+    return place
 
 
 def pointer(*parts: str | int) -> str:

@@ -37,6 +37,10 @@ class Engine(Protocol):
         """Takes nothing new, waits up to `drain` seconds for what runs, hands the rest back."""
         ...
 
+    def hurry(self) -> None:
+        """Ends the patience of a stop that is under way."""
+        ...
+
     def nudge(self, queue: str, kind: str) -> None:
         """There may be work of this kind in this queue."""
         ...

@@ -62,6 +62,7 @@ _CANDIDATES = (
     f"SELECT {COLUMNS}, seq FROM jobs WHERE ready = 1 AND queue = ? AND kind = ? "
     "ORDER BY priority DESC, seq LIMIT ?"
 )
+_PAUSED = "SELECT name FROM queues WHERE paused"
 _EVENT = "INSERT INTO events (tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -71,7 +72,6 @@ class SqliteStore:
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.path = path
         self._clock = clock or SystemClock()
-        self._paused: set[str] = set()
 
     # --- beginning and end
 
@@ -79,7 +79,6 @@ class SqliteStore:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
         self._read = self._reader.execute
-        self._paused = {name for (name,) in self._read("SELECT name FROM queues WHERE paused")}
         self._writer = Writer(partial(connect, self.path), self._clock, heard)
 
     async def close(self) -> None:
@@ -115,9 +114,10 @@ class SqliteStore:
     ) -> Awaitable[list[Claim]]:
         def operation(tx: Tx) -> list[Claim]:
             claims: list[Claim] = []
+            paused = {name for (name,) in tx.execute(_PAUSED)}
             for want in wants:
                 room = min(want.limit, limit - len(claims))
-                if room > 0 and want.queue not in self._paused:
+                if room > 0 and want.queue not in paused:
                     claims += [_claim(tx, job, owner, tx.now + lease) for job in _due(tx, want, room)]
             return claims
 
@@ -160,10 +160,10 @@ class SqliteStore:
     def purge(
         self, *, tombstones: float, keys: float, limit: int = 500
     ) -> Awaitable[tuple[list[str], bool]]:
-        # A child outlives its retention as long as its parent may still ask for its result.
+        # A child outlives its retention as long as its parent may ask for its result, in a later run too.
         expired = (
             "SELECT id, tenant FROM jobs WHERE expires_at <= ? AND NOT EXISTS (SELECT 1 FROM jobs p "
-            "WHERE p.id = jobs.parent AND p.finished_at IS NULL) LIMIT ?"
+            "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT ?"
         )
 
         def operation(tx: Tx) -> tuple[list[str], bool]:
@@ -186,7 +186,6 @@ class SqliteStore:
                 "ON CONFLICT DO UPDATE SET paused = excluded.paused",
                 (queue, paused),
             )
-            (self._paused.add if paused else self._paused.discard)(queue)
 
         return self._write(operation)
 
@@ -222,9 +221,8 @@ class SqliteStore:
             if value is not None:
                 conditions.append((f"{column} = ?", [value]))
         if filter.label is not None:
-            name, value = filter.label
-            path = "$." + _encode(name).decode()
-            conditions.append(("json_extract(labels, ?) = ?", [path, value]))
+            has = "EXISTS (SELECT 1 FROM json_each(labels) l WHERE l.key = ? AND l.value = ?)"
+            conditions.append((has, filter.label))
         if filter.before is not None:
             conditions.append(("id < ?", [filter.before]))
         where = " AND ".join(text for text, _ in conditions) or "1"
@@ -287,7 +285,7 @@ class SqliteStore:
             "SELECT queue, count(*) FROM jobs WHERE lease_until IS NOT NULL GROUP BY queue"
         ):
             counts.setdefault(name, {}).update(running=running)
-        for name in self._paused:
+        for (name,) in self._read(_PAUSED):
             counts.setdefault(name, {}).update(paused=True)
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 
@@ -303,10 +301,14 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=30, isolation_level=None, check_same_thread=False, cached_statements=256
     )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
-    connection.execute("PRAGMA cache_size = -32000")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute("PRAGMA cache_size = -32000")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -419,27 +421,34 @@ def _apply(tx: Tx, change: Change) -> Job | Refused | Missing:
     if isinstance(change, StepStarted | StepKept):
         status = Status.DONE if isinstance(change, StepKept) else Status.PROCESSING
         _tell(tx, after, "step", {"step": {"name": change.name, "status": status}})
-    else:
+    elif not before.status.terminal or after.run > before.run:
+        # A child's end is noted on an ended parent without an event: a run has one terminal event.
         _tell(tx, after, "status")
     if isinstance(change, StepKept):
         tx.execute(
             "INSERT OR REPLACE INTO steps (job_id, name, tenant, result, at) VALUES (?, ?, ?, ?, ?)",
             (after.id, change.name, after.tenant, bytes(change.result).decode(), tx.now),
         )
-    _ripple(tx, before, after)
-    return after
+    # A child that ends at once is noted on this row again.
+    return (_load(tx, after.id) or after) if _ripple(tx, before, after) else after
 
 
-def _ripple(tx: Tx, before: Job, after: Job) -> None:
-    for relative, what in ripples(before, after):
+def _ripple(tx: Tx, before: Job, after: Job) -> bool:
+    """Carries a change on to the job's relatives; whether there was anything to do."""
+    effects = ripples(before, after)
+    for relative, what in effects:
         if what == "ended":
             _apply(tx, ChildEnded(job_id=relative, child_id=after.id, status=after.status))
         elif what == "rerun":
-            _apply(tx, Rerun(job_id=relative))
+            if isinstance(_apply(tx, Rerun(job_id=relative)), Missing):
+                # Deleted meanwhile: it ends nevermore, so its parent must not wait for it.
+                gone = ChildEnded(job_id=after.id, child_id=relative, status=Status.CANCELLED)
+                _apply(tx, gone)
         else:
             job = _load(tx, relative)
             if job is not None and not job.status.terminal:
                 _apply(tx, cancel(job))
+    return bool(effects)
 
 
 def _gone(tx: Tx, job_id: str) -> Missing:
@@ -456,8 +465,8 @@ def _spawn(tx: Tx, change: Spawned, new: NewJob) -> Job | Refused | Missing:
     except Refused as refusal:
         return refusal
     for child in parent.children:
-        if child.key == change.child.key:
-            return _load(tx, child.job_id) or Missing(gone=True)
+        if child.key == change.child.key and (earlier := _load(tx, child.job_id)) is not None:
+            return earlier
     _insert(tx, new)
     after = advance(parent, change, tx.now)
     _save(tx, parent, after)

@@ -54,15 +54,19 @@ class Writer:
         self._heard = heard
         self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="bide-writer", daemon=True)
         self._thread.start()
 
     def submit(self, operation: Callable[[Tx], T]) -> asyncio.Future[T]:
+        if self._closed:  # its future would never resolve
+            raise RuntimeError("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put((operation, future))
         return future
 
     async def close(self) -> None:
+        self._closed = True
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 

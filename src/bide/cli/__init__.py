@@ -1,0 +1,128 @@
+"""The command `bide`: a table of commands that are loaded when they are used, and what every one does with an error.
+
+Invariants:
+1. No command shows a traceback: an error is one line on stderr that says what to do. BIDE_DEBUG=1 shows it all.
+2. Exit codes: 0 done, 1 failed, 2 usage, 3 timed out, 130 interrupted.
+3. Settings: flags, then BIDE_* variables, then bide.toml.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+FAILED, TIMED_OUT, INTERRUPTED = 1, 3, 130
+
+# name: (where it is, what `bide --help` says of it)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "cancel": ("bide.cli.jobs:cancel", "Stop jobs, by id or by what they are."),
+    "completion": ("bide.cli.completion:completion", "Print the completion script of a shell."),
+    "demo": ("bide.cli.demo:demo", "Run a real pipeline of jobs and watch it."),
+    "doctor": ("bide.cli.admin:doctor", "Say what is wrong with this set-up."),
+    "list": ("bide.cli.jobs:list_jobs", "List jobs, newest first."),
+    "migrate": ("bide.cli.admin:migrate", "Bring the store's schema up to date."),
+    "queue": ("bide.cli.queue:queue", "See, pause and resume queues."),
+    "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by what they are."),
+    "serve": ("bide.cli.serve:serve", "Run the service and its workers."),
+    "status": ("bide.cli.jobs:status", "Show how jobs are going."),
+    "submit": ("bide.cli.submit:submit", "Send a job to a service."),
+    "wait": ("bide.cli.wait:wait", "Wait for jobs and print how each ended."),
+}
+
+
+class Root(click.Group):
+    """A group whose commands are imported one at a time, so that `bide --help` loads none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("bide: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except Exception as error:
+            if os.environ.get("BIDE_DEBUG"):
+                raise
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # `bide list | head`: click ends quietly
+            raise _failure(error) from error
+
+
+class Failure(click.ClickException):
+    """Any error, as one line."""
+
+    exit_code = FAILED
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"bide: {self.format_message()}", err=True, file=file)
+
+
+class TimedOut(Failure):
+    exit_code = TIMED_OUT
+
+
+def _failure(error: Exception) -> Failure:
+    from bide.core.errors import BideError, WaitTimeout
+
+    text = _explain(error, expected=isinstance(error, BideError | OSError))
+    return TimedOut(text) if isinstance(error, WaitTimeout) else Failure(text)
+
+
+def _explain(error: Exception, *, expected: bool) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs a package that is not installed ({error.name}): pip install 'bide[all]'"
+    if expected:
+        return str(error) or type(error).__name__
+    return f"unexpected {type(error).__name__}: {error}; BIDE_DEBUG=1 shows where"
+
+
+@click.group(
+    cls=Root,
+    context_settings={"auto_envvar_prefix": "BIDE", "help_option_names": ["-h", "--help"]},
+    epilog="Each command has its own --help with examples. First steps: bide demo",
+)
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The settings file.  [default: bide.toml]",
+)
+@click.version_option(package_name="bide", message="bide %(version)s")
+@click.pass_context
+def root(ctx: click.Context, config: Path | None) -> None:
+    """Long-running jobs over HTTP: run them, send them, wait for them.
+
+    \b
+    Examples:
+      bide demo
+      bide serve app:app
+      bide submit transcode --input '{"height": 480}' --wait
+      bide list --status ERROR
+    """
+    from bide.cli.settings import default_map
+
+    ctx.default_map = default_map(config)
+
+
+def main() -> None:
+    root.main(prog_name="bide", args=sys.argv[1:])

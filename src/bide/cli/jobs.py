@@ -1,0 +1,192 @@
+"""`bide status`, `list`, `cancel` and `retry`: what there is, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from bide.cli import FAILED
+from bide.cli.output import json_option, print_details, print_jobs, print_json
+from bide.cli.settings import Connection, speaks_to_service
+from bide.cli.submit import read_label
+from bide.client.api import AsyncClient
+from bide.core.errors import ServiceError
+from bide.core.job import LIVE, SUCCESSFUL, TERMINAL, Status
+
+AGAIN = frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS})
+
+status_option = click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([str(one) for one in Status], case_sensitive=False),
+    help="Only jobs with this status; can be repeated.",
+)
+kind_option = click.option(
+    "--kind", "kinds", multiple=True, help="Only jobs of this kind; can be repeated."
+)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@json_option
+@speaks_to_service
+def status(connection: Connection, ids: tuple[str, ...], as_json: bool) -> None:
+    """Show how jobs are going.
+
+    \b
+    Examples:
+      bide status 01JC3X8M0V5T6Q7R8S9A0B1C2D
+      bide status --json 01JC3X8M0V5T6Q7R8S9A0B1C2D 01JC3X8M0W…
+    """
+    asyncio.run(_status(connection, list(dict.fromkeys(ids)), as_json))
+
+
+async def _status(connection: Connection, ids: Sequence[str], as_json: bool) -> None:
+    async with connection.client() as client:
+        if len(ids) == 1:
+            job = await client.job(ids[0]).status()
+            print_json(job) if as_json else print_details(job)
+            return
+        found = await client.statuses(ids)
+    print_jobs([found[job_id] for job_id in ids if job_id in found], as_json)
+    missing = [job_id for job_id in ids if job_id not in found]
+    if missing:
+        click.echo(f"bide: no such job: {', '.join(missing)}", err=True)
+        raise click.exceptions.Exit(FAILED)
+
+
+@click.command("list")
+@status_option
+@kind_option
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--label", callback=read_label, metavar="NAME=VALUE", help="Only jobs with this label.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many at most."
+)
+@click.option("--all", "everything", is_flag=True, help="As many as there are.")
+@json_option
+@speaks_to_service
+def list_jobs(
+    connection: Connection,
+    statuses: tuple[str, ...],
+    kind: str | None,
+    queue: str | None,
+    label: tuple[str, str] | None,
+    limit: int,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """List jobs, newest first.
+
+    \b
+    Examples:
+      bide list
+      bide list --status ERROR --status RETRYING --kind transcode
+      bide list --all --json --label team=ops
+    """
+
+    async def run() -> None:
+        async with connection.client() as client:
+            most = None if everything else limit
+            found = await client.list(status=statuses, kind=kind, queue=queue, label=label, limit=most)
+        print_jobs(found, as_json)
+
+    asyncio.run(run())
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID...]")
+@status_option
+@kind_option
+@json_option
+@speaks_to_service
+def cancel(
+    connection: Connection,
+    ids: tuple[str, ...],
+    statuses: tuple[str, ...],
+    kind: str | None,
+    as_json: bool,
+) -> None:
+    """Stop jobs, by id or by what they are.
+
+    A waiting job ends at once; a running one is told to stop, then terminated, then killed.
+
+    \b
+    Examples:
+      bide cancel 01JC3X8M0V5T6Q7R8S9A0B1C2D
+      bide cancel --kind transcode --status PENDING
+    """
+    asyncio.run(Act("cancel", connection, as_json).on(ids, statuses, kind))
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID...]")
+@status_option
+@kind_option
+@json_option
+@speaks_to_service
+def retry(
+    connection: Connection,
+    ids: tuple[str, ...],
+    statuses: tuple[str, ...],
+    kind: str | None,
+    as_json: bool,
+) -> None:
+    """Run failed jobs again, by id or by what they are.
+
+    Steps that had finished are kept, not repeated.
+
+    \b
+    Examples:
+      bide retry 01JC3X8M0V5T6Q7R8S9A0B1C2D
+      bide retry --status ERROR --kind transcode
+    """
+    asyncio.run(Act("retry", connection, as_json).on(ids, statuses, kind))
+
+
+class Act:
+    """Cancels or retries one job after the other; a refused one keeps no other back."""
+
+    def __init__(self, verb: str, connection: Connection, as_json: bool) -> None:
+        self._verb = verb
+        self._connection = connection
+        self._as_json = as_json
+        self._possible = LIVE if verb == "cancel" else AGAIN
+
+    async def on(self, ids: Sequence[str], statuses: Sequence[str], kind: str | None) -> None:
+        if bool(ids) == bool(statuses or kind):
+            raise click.UsageError("give job ids, or --status and --kind to choose by")
+        async with self._connection.client() as client:
+            chosen = list(dict.fromkeys(ids)) or await self._choose(client, statuses, kind)
+            refused = [job_id for job_id in chosen if not await self._one(client, job_id)]
+        if not chosen:
+            click.echo("no such jobs", err=True)
+        if refused:
+            raise click.exceptions.Exit(FAILED)
+
+    async def _choose(self, client: AsyncClient, statuses: Sequence[str], kind: str | None) -> list[str]:
+        """All are found before the first is touched, for what is done to one changes the list."""
+        impossible = [one for one in statuses if Status(one) not in self._possible]
+        if impossible:
+            possible = ", ".join(sorted(self._possible))
+            raise click.UsageError(
+                f"{self._verb} does nothing for {', '.join(impossible)}; only for {possible}"
+            )
+        found = await client.list(status=statuses or sorted(self._possible), kind=kind, limit=None)
+        return [job.job_id for job in found]
+
+    async def _one(self, client: AsyncClient, job_id: str) -> bool:
+        try:
+            job = await (client.cancel(job_id) if self._verb == "cancel" else client.retry(job_id))
+        except ServiceError as error:
+            click.echo(f"bide: {job_id}: {error}", err=True)
+            return False
+        if self._as_json:
+            print_json(job)
+        else:
+            stopping = self._verb == "cancel" and not job.status.terminal
+            click.echo(f"{job_id} {'is being stopped' if stopping else job.status}")
+        return True

@@ -1,0 +1,128 @@
+"""How commands show things: tables for people on stdout, one JSON object a line with --json."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from bide.core.clock import read_instant
+from bide.core.wire import WireJob
+
+COLOURS = {
+    "DONE": "green",
+    "PARTIAL_SUCCESS": "yellow",
+    "ERROR": "red",
+    "CANCELLED": "red",
+    "PROCESSING": "cyan",
+    "RETRYING": "yellow",
+}
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+
+
+def print_json(record: Any) -> None:
+    click.echo(msgspec.json.encode(record))
+
+
+def print_jobs(jobs: Iterable[WireJob], as_json: bool) -> None:
+    if as_json:
+        for job in jobs:
+            print_json(job)
+        return
+    columns = ("job", "kind", "status", "progress", "queue", "attempt", "created", "note")
+    print_table(columns, [_row(job) for job in jobs], empty="no jobs")
+
+
+def _row(job: WireJob) -> list[str]:
+    return [
+        job.job_id,
+        job.kind,
+        str(job.status),
+        percent(job),
+        job.queue,
+        f"{job.attempt}/{job.max_attempts}",
+        age(job.created_at),
+        note(job),
+    ]
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
+    """In a terminal a table that fits; in a pipe every value whole, for `grep` and `awk`."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    table = Table(*columns, box=None, pad_edge=False, header_style="dim")
+    table.columns[0].no_wrap = True
+    for row in rows:
+        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
+    if sys.stdout.isatty():
+        Console().print(table)
+    else:
+        for column in table.columns:
+            column.no_wrap = True
+        Console(width=10_000).print(table)
+
+
+def print_details(job: WireJob) -> None:
+    """One job, a line a fact; what is unknown is left out."""
+    facts = {
+        "job": job.job_id,
+        "kind": job.kind,
+        "status": str(job.status),
+        "progress": " ".join(filter(None, (percent(job), note(job)))),
+        "finish": job.eta.finish_at if job.eta is not None else "",
+        "queue": job.queue,
+        "attempt": f"{job.attempt} of {job.max_attempts}",
+        "labels": " ".join(f"{name}={value}" for name, value in job.labels.items()),
+        "created": job.created_at,
+        "run at": job.run_at,
+        "started": job.started_at,
+        "next try": job.next_attempt_at,
+        "finished": job.finished_at,
+        "deadline": job.deadline,
+        "steps": ", ".join(f"{step.name} {step.status}" for step in job.steps),
+        "children": ", ".join(f"{child.job_id} {child.status or 'running'}" for child in job.children),
+        "files": ", ".join(f"{file.name} ({file.size} bytes)" for file in job.files),
+        "result": "" if job.result is None else compact(job.result),
+    }
+    for name, value in facts.items():
+        if value:
+            click.echo(f"{name:>9}  {value}")
+
+
+def percent(job: WireJob) -> str:
+    known = job.progress is not None and job.progress.percent is not None
+    return f"{job.progress.percent:.0f}%" if known and job.progress is not None else ""
+
+
+def note(job: WireJob) -> str:
+    if job.error is not None:
+        return f"{job.error.code}: {job.error.message}"
+    if job.progress is not None and not job.status.terminal:
+        return job.progress.message or job.progress.step or ""
+    return ""
+
+
+def compact(value: Any, most: int = 200) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def age(instant: str) -> str:
+    """How long ago, in one unit."""
+    try:
+        seconds = datetime.now(UTC).timestamp() - read_instant(instant)
+    except ValueError:
+        return instant
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{max(0.0, seconds):.0f} s ago"

@@ -1,0 +1,95 @@
+"""`bide queue`: see, pause and resume queues."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from bide.cli.output import json_option, print_json, print_table
+from bide.cli.settings import Connection, speaks_to_service
+
+
+@click.group()
+def queue() -> None:
+    """See, pause and resume queues.
+
+    \b
+    Examples:
+      bide queue list
+      bide queue pause video
+      bide queue resume video
+    """
+
+
+@queue.command("list")
+@json_option
+@speaks_to_service
+def list_queues(connection: Connection, as_json: bool) -> None:
+    """Show each queue's backlog.
+
+    \b
+    Examples:
+      bide queue list
+      bide queue list --json
+    """
+
+    async def run() -> list[dict[str, Any]]:
+        async with connection.client() as client:
+            return await client.queues()
+
+    found = asyncio.run(run())
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    columns = list(dict.fromkeys(name for one in found for name in one))
+    print_table(
+        columns, [[_cell(one.get(name)) for name in columns] for one in found], empty="no queues"
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+@queue.command()
+@click.argument("name")
+@json_option
+@speaks_to_service
+def pause(connection: Connection, name: str, as_json: bool) -> None:
+    """Start no more jobs of a queue; those that run go on.
+
+    \b
+    Examples:
+      bide queue pause video
+    """
+    asyncio.run(_switch(connection, name, paused=True, as_json=as_json))
+
+
+@queue.command()
+@click.argument("name")
+@json_option
+@speaks_to_service
+def resume(connection: Connection, name: str, as_json: bool) -> None:
+    """Let a paused queue go on.
+
+    \b
+    Examples:
+      bide queue resume video
+    """
+    asyncio.run(_switch(connection, name, paused=False, as_json=as_json))
+
+
+async def _switch(connection: Connection, name: str, *, paused: bool, as_json: bool) -> None:
+    async with connection.client() as client:
+        await (client.pause(name) if paused else client.resume(name))
+    if as_json:
+        print_json({"name": name, "paused": paused})
+    else:
+        click.echo(f"{name} {'is paused' if paused else 'goes on'}")

@@ -1,0 +1,113 @@
+"""`bide serve`: the service with its handler children."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from bide.core.errors import SetupError
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:app")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", default=8642, show_default=True, type=click.IntRange(0, 65535), help="0 for any free one."
+)
+@click.option(
+    "--data",
+    default="bide-data",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The data folder.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Handler children; by default one a core, and at least one a queue.",
+)
+@click.option(
+    "--lease",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0.5),
+    help="Seconds after which a silent child has lost its job.",
+)
+@click.option(
+    "--drain",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds that a shutdown waits for running jobs.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow an address other than loopback, although nobody has to log in.",
+)
+@click.option(
+    "--log-level",
+    default="INFO",
+    show_default=True,
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+)
+def serve(
+    target: str,
+    host: str,
+    port: int,
+    data: Path,
+    workers: int | None,
+    lease: float,
+    drain: float,
+    insecure: bool,
+    log_level: str,
+) -> None:
+    """Run the service of MODULE:app: HTTP, store and handler children in one.
+
+    \b
+    Examples:
+      bide serve tasks:app
+      bide serve tasks:app --port 9000 --data /var/lib/bide --workers 4
+    """
+    if not insecure and not is_loopback(host):
+        raise SetupError(
+            f"--host {host} would let anyone on the network submit jobs, for bide has no identities yet: "
+            "put a proxy that authenticates before it, or say --insecure"
+        )
+    try:
+        from bide.server.config import Config, HttpConfig, WorkerConfig
+        from bide.server.worker.locate import parse
+        from bide.service.serve import serve as run
+    except ModuleNotFoundError as error:
+        raise SetupError(f"{error.name} is missing: pip install 'bide[server]'") from None
+    logging.basicConfig(
+        level=log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    location = parse(target)
+    config = Config(
+        data=data,
+        http=HttpConfig(host=host, port=port),
+        worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
+    )
+    run(
+        location.load(),
+        location,
+        config,
+        listening=lambda url: click.echo(f"bide serves {target} at {url}, data in {data}", err=True),
+    )

@@ -1,0 +1,116 @@
+"""Where a command's settings come from: flags, then BIDE_* variables, then bide.toml.
+
+bide.toml has a table [client] (url, key_file) for every command that speaks to a service, and may have one for any
+other command by its name, such as [serve]. A name that no command knows is refused, for it would do nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+from click.core import ParameterSource
+
+from bide.cli import COMMANDS
+from bide.client import DEFAULT_URL
+
+if TYPE_CHECKING:
+    from bide.client.api import AsyncClient
+
+CLIENT_SETTINGS = {"url", "key_file"}
+CLIENT_COMMANDS = {"cancel", "list", "retry", "status", "submit", "wait"}
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def default_map(config: Path | None) -> dict[str, Any]:
+    """What bide.toml says, in click's form."""
+    path = config or Path("bide.toml")
+    if config is None and not path.is_file():
+        return {}
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"{path}: {error}") from None
+    known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"queue"}
+    for name, table in tables.items():
+        if name not in known or not isinstance(table, dict):
+            raise click.UsageError(f"{path}: no table [{name}]; there are {', '.join(sorted(known))}")
+    client = _client(path, tables.get("client", {}))
+    own = {name: _underscored(table) for name, table in tables.items() if name != "client"}
+    queue = {"queue": dict.fromkeys(("list", "pause", "resume"), client)}
+    return {**dict.fromkeys(CLIENT_COMMANDS, client), **queue, **own}
+
+
+def _client(path: Path, table: dict[str, Any]) -> dict[str, Any]:
+    settings = _underscored(table)
+    unknown = set(settings) - CLIENT_SETTINGS
+    if unknown:
+        raise click.UsageError(
+            f"{path}: [client] has no {', '.join(sorted(unknown))}; there are {', '.join(sorted(CLIENT_SETTINGS))}"
+        )
+    if "key_file" in settings:  # relative to the file that names it, wherever the command is run
+        settings["key_file"] = str(path.parent / str(settings["key_file"]))
+    return settings
+
+
+def _underscored(table: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("-", "_"): value for name, value in table.items()}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The service that a command speaks to."""
+
+    url: str
+    key: str | None = field(default=None, repr=False)
+    key_by_flag: bool = False
+
+    def client(self) -> AsyncClient:
+        from bide.client.api import AsyncClient
+
+        return AsyncClient(self.url, self.key)
+
+    def client_for(self, url: str) -> AsyncClient:
+        """A client for the address in a job's URL. It gets the key only when the key is meant for it."""
+        from bide.client.api import AsyncClient
+
+        meant = self.key_by_flag or url.rstrip("/") == self.url.rstrip("/")
+        return AsyncClient(url, self.key if meant else None)
+
+
+def speaks_to_service(command: Command) -> Command:
+    """Gives a command --url, --key and --key-file, and hands it the Connection that they come to."""
+
+    @click.option(
+        "--url", envvar="BIDE_URL", default=DEFAULT_URL, show_default=True, help="The service's address."
+    )
+    @click.option("--key", envvar="BIDE_KEY", help="The credential; better in a file or in BIDE_KEY.")
+    @click.option(
+        "--key-file",
+        envvar="BIDE_KEY_FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file with the credential.",
+    )
+    @click.pass_context
+    def with_connection(
+        ctx: click.Context, /, url: str, key: str | None, key_file: Path | None, **options: Any
+    ) -> Any:
+        return command(connection=_connection(ctx, url, key, key_file), **options)
+
+    return cast(Command, functools.update_wrapper(with_connection, command))
+
+
+def _connection(ctx: click.Context, url: str, key: str | None, key_file: Path | None) -> Connection:
+    of_key, of_file = ctx.get_parameter_source("key"), ctx.get_parameter_source("key_file")
+    if key is not None and key_file is not None and of_key is of_file is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--key and --key-file: give one of them")
+    by_flag = ParameterSource.COMMANDLINE in (of_key, of_file)
+    # A flag outranks a variable, whichever of the two it is; among equals the key itself counts.
+    if key_file is not None and (key is None or of_file is ParameterSource.COMMANDLINE):
+        key = key_file.read_text(encoding="utf-8").strip()
+    return Connection(url, key or None, by_flag)

@@ -1,0 +1,136 @@
+"""`bide submit`: sends one job, and waits for it when asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from bide.cli.output import json_option, print_json
+from bide.cli.settings import Connection, speaks_to_service
+from bide.client.submission import SubmitOptions, read_time
+from bide.core.errors import JobFailed
+
+
+def _read_input(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    """JSON itself, `@file` or `-`."""
+    if value is None:
+        return None
+    try:
+        if value == "-":
+            text = sys.stdin.read()
+        elif value.startswith("@"):
+            text = Path(value[1:]).read_text(encoding="utf-8")
+        else:
+            text = value
+        return msgspec.json.decode(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"this is not JSON: {error}") from None
+
+
+def _read_instant(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else read_time(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r}: write 2030-01-31T12:00:00Z") from None
+
+
+def read_label(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    name, sign, text = value.partition("=")
+    if not name or not sign:
+        raise click.BadParameter(f"{value!r}: write name=value")
+    return name, text
+
+
+def _read_labels(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    return dict(filter(None, (read_label(ctx, parameter, value) for value in values)))
+
+
+@click.command()
+@click.argument("kind")
+@click.option(
+    "--input", "-i", "body", callback=_read_input, metavar="JSON|@FILE|-", help="The job's input."
+)
+@click.option("--idempotency-key", help="The same key and input give the first job again.")
+@click.option("--priority", type=int, help="Higher goes first.")
+@click.option("--queue", help="Another queue than the kind's own.")
+@click.option("--run-at", callback=_read_instant, metavar="INSTANT", help="Do not start before.")
+@click.option("--deadline", callback=_read_instant, metavar="INSTANT", help="Must have ended by then.")
+@click.option("--label", "labels", multiple=True, callback=_read_labels, metavar="NAME=VALUE")
+@click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="How many seconds to wait at most.")
+@json_option
+@speaks_to_service
+def submit(
+    connection: Connection,
+    kind: str,
+    body: Any,
+    labels: dict[str, str],
+    wait: bool,
+    timeout: float | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Send a job to a service.
+
+    Prints the job's id once the service has it on disk, or with --wait its result.
+
+    \b
+    Examples:
+      bide submit transcode --input '{"height": 480}'
+      bide submit report --input @report.json --idempotency-key 2030-01 --wait
+      bide submit cleanup --run-at 2030-01-31T03:00:00Z --label team=ops
+      bide submit transcode -i @job.json | bide wait -
+    """
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait")
+    given: SubmitOptions = {**options, "labels": labels or None}  # type: ignore[typeddict-item]
+    if wait:
+        asyncio.run(_submit_and_wait(connection, kind, body, given, timeout, as_json))
+    else:
+        asyncio.run(_submit(connection, kind, body, given, as_json))
+
+
+async def _submit(
+    connection: Connection, kind: str, body: Any, options: SubmitOptions, as_json: bool
+) -> None:
+    async with connection.client() as client:
+        job = await client.submit(kind, body, **options)
+        if as_json:
+            print_json(job.latest)
+        else:
+            click.echo(job.id)
+
+
+async def _submit_and_wait(
+    connection: Connection,
+    kind: str,
+    body: Any,
+    options: SubmitOptions,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    async with connection.client() as client:
+        job = await client.submit(kind, body, **options)
+        try:
+            result = await job.result(timeout=timeout, progress=True)
+        except JobFailed:
+            if as_json:
+                print_json(job.latest)
+            raise
+        if as_json:
+            print_json(job.latest)
+        else:
+            click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))

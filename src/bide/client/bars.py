@@ -1,0 +1,112 @@
+"""Progress bars for one or many jobs, on stderr and only in a terminal.
+
+A job without a known percentage has a bar that only moves: no progress is better than a false one. Many jobs share one
+bar that counts; of the single ones only those that run are shown, and no more than fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from bide.client.waiting import OnChange
+from bide.core.job import SUCCESSFUL, Status
+from bide.core.wire import WireJob
+
+SHOWN = 12
+COLOURS = {
+    Status.DONE: "green",
+    Status.PARTIAL_SUCCESS: "yellow",
+    Status.ERROR: "red",
+    Status.CANCELLED: "red",
+}
+
+
+@contextmanager
+def bars(job_ids: Sequence[str], console: Console | None = None) -> Iterator[OnChange | None]:
+    """What to tell of each change; None where nobody would see it."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(finished_text=" "),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[percent]:>4}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, transient=False) as progress:
+        yield Board(progress, job_ids).show
+
+
+class Board:
+    """The rows: one for all jobs when there are several, and one for each that is worth a look."""
+
+    def __init__(self, progress: Progress, job_ids: Sequence[str]) -> None:
+        self._progress = progress
+        self._rows: dict[str, TaskID] = {}
+        self._ended: set[str] = set()
+        self._jobs = len(set(job_ids))
+        self._all: TaskID | None = None
+        if self._jobs > 1:
+            self._all = progress.add_task("all jobs", total=self._jobs, percent="", note=self._count())
+
+    def show(self, job: WireJob) -> None:
+        if job.status.terminal:
+            self._ended.add(job.job_id)
+        if self._all is not None:
+            self._progress.update(self._all, completed=len(self._ended), note=self._count())
+        row = self._row(job)
+        if row is None:
+            return
+        if job.status.terminal and self._jobs > SHOWN:
+            self._progress.remove_task(row)
+            del self._rows[job.job_id]
+        else:
+            self._update(row, job)
+
+    def _row(self, job: WireJob) -> TaskID | None:
+        row = self._rows.get(job.job_id)
+        if (
+            row is None
+            and len(self._rows) < SHOWN
+            and (self._jobs <= SHOWN or job.status is Status.PROCESSING)
+        ):
+            name = f"{job.kind} {job.job_id[-6:]}"
+            row = self._rows[job.job_id] = self._progress.add_task(name, total=None, percent="", note="")
+        return row
+
+    def _update(self, row: TaskID, job: WireJob) -> None:
+        percent = job.progress.percent if job.progress is not None else None
+        if job.status in SUCCESSFUL:
+            percent = 100.0
+        stopped = job.status.terminal and percent is None
+        self._progress.update(
+            row,
+            total=100.0 if percent is not None or stopped else None,
+            completed=percent or 0.0,
+            percent="" if percent is None else f"{percent:.0f}%",
+            note=_note(job),
+        )
+        if job.status.terminal:
+            self._progress.stop_task(row)
+
+    def _count(self) -> str:
+        return f"{len(self._ended)} of {self._jobs} ended"
+
+
+def _note(job: WireJob) -> str:
+    if job.error is not None and job.status is not Status.PROCESSING:
+        text = f"{job.status} {job.error.code}: {job.error.message}"
+    elif job.status is Status.PROCESSING and job.progress is not None:
+        text = job.progress.message or job.progress.step or str(job.status)
+    else:
+        text = str(job.status)
+    colour = COLOURS.get(job.status)
+    line = text.splitlines()[0].replace("[", r"\[") if text else ""
+    return f"[{colour}]{line}[/]" if colour else line

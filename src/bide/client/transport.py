@@ -1,0 +1,254 @@
+"""Requests over aiohttp: one pooled keep-alive session a client.
+
+Invariants:
+1. What comes out is an Answer of status 2xx or 304, a ServiceError or a ServiceUnreachable; nothing of aiohttp's.
+2. The key goes into the Authorization header and nowhere else: into no error, no log and no repr.
+3. Every request that is sent counts, whatever becomes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import email.utils
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import msgspec
+
+from bide.core.errors import ServiceError, ServiceUnreachable, SetupError
+from bide.core.wire import JSON_TYPE, encode
+
+CONNECT_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 30.0  # beyond the time that the service was asked to hold the request
+CHUNK = 256 * 1024
+UNREADABLE = "unreadable-answer"
+
+Params = Sequence[tuple[str, str]]
+
+
+class Answer:
+    """A success as it came: status, headers and the whole body."""
+
+    __slots__ = ("body", "headers", "status", "url")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, url: str) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.url = url
+
+    def read(self, form: Any) -> Any:
+        """The body as `form`; ServiceError when it is something else, an empty 200 too."""
+        try:
+            return msgspec.json.decode(self.body, type=form)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise unreadable(
+                self.status, f"the answer is not what was asked for: {error}", self.url
+            ) from None
+
+
+class Transport:
+    """Sends requests to one service."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SetupError(
+                f"{without_credentials(url)!r} is not the address of a service: write http://HOST:PORT"
+            )
+        self.url = url.rstrip("/")
+        self.requests = 0
+        self._key = key
+        self._session: aiohttp.ClientSession | None = None
+        self._options: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Transport({without_credentials(self.url)!r})"
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params = (),
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+        hold: float = 0.0,
+    ) -> Answer:
+        """One request, one Answer; `hold` is how long the service was asked to keep it open."""
+        timeout = aiohttp.ClientTimeout(total=hold + ANSWER_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
+        async with self._request(method, path, params, json, headers, timeout) as response:
+            body = await response.read()
+            if response.status >= 400:
+                raise problem(response.status, response.headers, body, str(response.url))
+            return Answer(response.status, response.headers, body, str(response.url))
+
+    async def stream(self, path: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+        """The body in chunks, from `offset` on; however long it takes as long as bytes come."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT, sock_read=ANSWER_TIMEOUT
+        )
+        headers = {"Range": f"bytes={offset}-"} if offset else None
+        async with self._request("GET", path, (), None, headers, timeout) as response:
+            if response.status >= 400:
+                raise problem(
+                    response.status, response.headers, await response.read(), str(response.url)
+                )
+            if offset and response.status != 206:
+                await response.content.readexactly(
+                    offset
+                )  # ranges are not known here: skip what we have
+            async for chunk in response.content.iter_chunked(CHUNK):
+                yield chunk
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        params: Params,
+        json: Any,
+        headers: Mapping[str, str] | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        sent = dict(headers or {})
+        data = None
+        if json is not None:
+            sent["Content-Type"] = JSON_TYPE
+            data = encode(json)
+        session = self._session or self._open()
+        self.requests += 1
+        try:
+            async with session.request(
+                method,
+                self.url + path,
+                params=params,
+                data=data,
+                headers=sent,
+                timeout=timeout,
+                **self._options,
+            ) as response:
+                yield response
+        except aiohttp.TooManyRedirects:
+            raise ServiceError(
+                310, {"code": "redirect-loop", "title": "The service redirects in a circle"}
+            ) from None
+        except aiohttp.InvalidURL:
+            raise SetupError(
+                f"{without_credentials(self.url)!r} is not the address of a service"
+            ) from None
+        except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError) as error:
+            self._unreachable(error)
+
+    def _unreachable(self, error: Exception) -> NoReturn:
+        what = (
+            "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        )
+        raise ServiceUnreachable(
+            f"no answer from {without_credentials(self.url)}: {what}; is `bide serve` running there?"
+        ) from None
+
+    def _open(self) -> aiohttp.ClientSession:
+        """Made with the first request, for a session belongs to the loop that runs then."""
+        headers = {"Accept": JSON_TYPE}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        proxy, credentials = proxy_for(self.url)
+        secure = self.url.startswith("https:")
+        if proxy:
+            self._options["proxy"] = proxy
+        if credentials and secure:
+            self._options["proxy_headers"] = {"Proxy-Authorization": credentials}
+        elif credentials:
+            headers["Proxy-Authorization"] = credentials
+        # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported.
+        connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context() if secure else True)
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+def proxy_for(url: str) -> tuple[str | None, str | None]:
+    """The proxy of HTTPS_PROXY and its like with its credentials, unless NO_PROXY or a loopback address excludes it.
+
+    aiohttp's trust_env would do, but it looks for them, and into ~/.netrc, in a thread before each single request.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or loopback(host) or proxy_bypass(host):
+        return None, None
+    at = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    bare = at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
+    if at.username is None:
+        return bare, None
+    pair = f"{unquote(at.username)}:{unquote(at.password or '')}"
+    return bare, "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+def loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def without_credentials(url: str) -> str:
+    head, slashes, rest = url.partition("//")
+    host, slash, path = rest.partition("/")
+    return head + slashes + host.rpartition("@")[2] + slash + path.partition("?")[0]
+
+
+def problem(status: int, headers: Mapping[str, str], body: bytes, url: str = "") -> ServiceError:
+    """What an answer of 400 and more says; a proxy's HTML page becomes a problem of its status."""
+    document: dict[str, Any] = {}
+    if "json" in headers.get("Content-Type", ""):
+        try:
+            found = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = None
+        document = found if isinstance(found, dict) else {}
+    if "code" not in document:
+        document = {
+            **document,
+            "code": f"http-{status}",
+            "title": document.get("title") or f"HTTP {status}",
+        }
+    if "Retry-After" in headers:
+        document["retryAfter"] = read_retry_after(headers, time.time())
+    return ServiceError(status, document, without_credentials(url))
+
+
+def unreadable(status: int, detail: str, url: str = "") -> ServiceError:
+    return ServiceError(status, {"code": UNREADABLE, "detail": detail}, without_credentials(url))
+
+
+def transient(error: ServiceError | ServiceUnreachable) -> bool:
+    """Whether the same request may well succeed later."""
+    if isinstance(error, ServiceUnreachable):
+        return True
+    return error.status >= 500 or error.status in (408, 425, 429) or error.code == UNREADABLE
+
+
+def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds, from either form of the header; None when there is none, or nonsense."""
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value[:9])
+    try:
+        at = email.utils.parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, at.timestamp() - now)

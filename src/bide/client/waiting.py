@@ -1,0 +1,187 @@
+"""Waiting for one job by long poll: when to ask, how long to hold, what to do on a bad day.
+
+Invariants:
+1. A failed poll is not a failed job: it backs off with full jitter, or as long as Retry-After says, and goes on.
+2. Nothing spins: a service that does not hold the request is asked no faster than it advises.
+3. A terminal answer ends the wait; nothing is asked afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from bide.client.transport import Answer, Transport, read_retry_after, transient
+from bide.core.errors import ServiceError, ServiceUnreachable
+from bide.core.retry import backoff
+from bide.core.wire import WireJob, quote
+
+log = logging.getLogger("bide.client")
+
+HOLD = 50.0  # below the minute after which many proxies cut a silent connection
+AT_ONCE = 32  # long polls of one wait that are open together
+CROWDED_HOLD = 5.0  # with more jobs than that they take turns, so each turn is short
+LONGEST_PAUSE = 300.0  # an absurd Retry-After is not obeyed beyond this
+
+OnChange = Callable[[WireJob], object]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast to go; tests put their own clock and dice in."""
+
+    base: float = 0.5  # backoff after a failed poll
+    cap: float = 30.0
+    gap: float = 0.25  # between two answers when every change is wanted
+    advice: float = 1.0  # when the service neither holds a poll nor says when to come back
+    rng: random.Random = field(default_factory=random.Random)
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    now: Callable[[], float] = time.monotonic
+
+    def after_failure(self, failures: int, error: ServiceError | ServiceUnreachable) -> float:
+        told = error.problem.get("retryAfter") if isinstance(error, ServiceError) else None
+        if told is not None:
+            return self.after_advice(told)
+        return backoff(failures, self.base, self.cap, self.rng)
+
+    def after_advice(self, advice: float | None) -> float:
+        """A little more than advised, so that many clients do not come back together."""
+        told = self.advice if advice is None else advice
+        return min(told, LONGEST_PAUSE) * self.rng.uniform(1.0, 1.1)
+
+
+class Crowd:
+    """The jobs of one wait: at most AT_ONCE of them have a request open."""
+
+    def __init__(self, jobs: int) -> None:
+        self.hold = HOLD if jobs <= AT_ONCE else CROWDED_HOLD
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        async with self._slots:
+            yield
+
+
+class Watch:
+    """What is known about one job, and the polls that bring it up to date."""
+
+    def __init__(self, transport: Transport, job_id: str, pace: Pace) -> None:
+        self.job_id = job_id
+        self.latest: WireJob | None = None
+        self.requests = 0
+        self._transport = transport
+        self._pace = pace
+        self._etag: str | None = None
+
+    @property
+    def path(self) -> str:
+        return f"/jobs/{quote(self.job_id)}"
+
+    @property
+    def ended(self) -> bool:
+        return self.latest is not None and self.latest.status.terminal
+
+    async def send(self, method: str, path: str, **options: Any) -> Answer:
+        self.requests += 1
+        return await self._transport.send(method, path, **options)
+
+    def take(self, answer: Answer) -> WireJob:
+        """Keeps what an answer with a status resource says."""
+        job: WireJob = answer.read(WireJob)
+        return self.know(job, answer.headers.get("ETag"))
+
+    def know(self, job: WireJob, etag: str | None = None) -> WireJob:
+        if self.latest is None or self.latest.status is not job.status:
+            log.info("job %s is %s", job.job_id, job.status)
+        self.latest = job
+        self._etag = etag
+        return job
+
+    async def look(self) -> WireJob:
+        """The job as it is now."""
+        headers = {"If-None-Match": self._etag} if self._etag else None
+        answer = await self.send("GET", self.path, headers=headers)
+        if answer.status == 304 and self.latest is not None:
+            return self.latest
+        return self.take(answer)
+
+    async def until_end(self, on_change: OnChange | None = None, crowd: Crowd | None = None) -> WireJob:
+        """Asks until the job is terminal; `on_change` hears of every state on the way that was seen."""
+        crowd = crowd or Crowd(1)
+        if on_change is not None and self.latest is not None:
+            on_change(self.latest)
+        while self.latest is None or not self.latest.status.terminal:
+            began = self._pace.now()
+            # Without an ETag to compare, a held request would only come back at the end.
+            hold = 0.0 if on_change is not None and self._etag is None else crowd.hold
+
+            async def poll(hold: float = hold) -> tuple[bool, float | None]:
+                async with crowd.turn():
+                    return await self._poll(hold, on_change is not None)
+
+            changed, advice = await self.persist(poll)
+            if changed and on_change is not None and self.latest is not None:
+                on_change(self.latest)
+            if self.ended:
+                break
+            await self._pause(self._pace.now() - began, hold, changed and on_change is not None, advice)
+        assert self.latest is not None
+        return self.latest
+
+    async def _poll(self, hold: float, changes: bool) -> tuple[bool, float | None]:
+        """Whether it brought something new, and when the service wants to be asked again."""
+        headers = {}
+        if hold:
+            headers["Prefer"] = f"wait={hold:.0f}"
+        if changes and self._etag:
+            headers["If-None-Match"] = self._etag
+        answer = await self.send("GET", self.path, headers=headers, hold=hold)
+        advice = read_retry_after(answer.headers, time.time())
+        if answer.status == 304:
+            return False, advice
+        self.take(answer)
+        return True, advice
+
+    async def _pause(self, took: float, hold: float, changed: bool, advice: float | None) -> None:
+        if changed and self._etag:
+            await self._pace.sleep(max(0.0, self._pace.gap - took))
+        elif took < hold / 2 or not hold:
+            await self._pace.sleep(self._pace.after_advice(advice))
+
+    async def result(self) -> Any:
+        """The decoded result of a job that has one; large ones are only at their own address."""
+        job = self.latest
+        if job is None or job.result is not None:
+            return None if job is None else job.result
+
+        async def fetch() -> Any:
+            return (await self.send("GET", f"{self.path}/result")).read(Any)
+
+        try:
+            job.result = await self.persist(fetch)
+        except ServiceError as error:
+            if error.code != "no-result":
+                raise
+        return job.result
+
+    async def persist(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Until it succeeds, or fails in a way that no waiting will mend."""
+        failures = 0
+        while True:
+            try:
+                return await operation()
+            except (ServiceError, ServiceUnreachable) as error:
+                if not transient(error):
+                    raise
+                if not failures:
+                    log.warning("%s; trying again", error)
+                await self._pace.sleep(self._pace.after_failure(failures, error))
+                failures += 1

@@ -1,0 +1,113 @@
+"""One attempt as the service sees it: whose child runs it, when it must have ended, and why it is being stopped."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from bide.core.job import Job, Progress
+from bide.core.retry import Outcome, Raised, Stopped, Vanished
+from bide.server.blobs import Blobs
+from bide.server.engine import Live
+from bide.server.registry import Kind
+from bide.server.store import Claim
+from bide.server.worker import protocol as p
+from bide.server.worker.supervisor import Child
+
+CANCEL, SHUTDOWN, TAKEN = "cancel", "shutdown", "taken"
+
+
+class Running:
+    """An attempt under way."""
+
+    def __init__(self, job: Job, kind: Kind, child: Child, now: float) -> None:
+        self.job = job
+        self.kind = kind
+        self.child = child
+        self.started = now
+        self.sign = now  # the last sign of life
+        self.live = Live(0, job.progress or Progress())
+        self.log: list[dict[str, Any]] = []
+        self.inbox: deque[Any] = deque()  # what came while an earlier message was being stored
+        self.storing = False
+        self.stopping: str | None = None
+        self.cause: Raised | None = None
+        self.stop_since = 0.0
+        self.stage = 0
+
+    def moved(self, progress: Progress | None, now: float) -> None:
+        self.sign = now
+        if progress is not None:
+            self.live = Live(self.live.number + 1, progress)
+
+    def overrun(self, now: float) -> Raised | None:
+        """The limit that it has broken, if any."""
+        if self.kind.timeout is not None and now - self.started > self.kind.timeout:
+            return Raised(
+                code="TIMEOUT", message=f"the attempt took longer than {self.kind.timeout:g} s"
+            )
+        if self.kind.stall is not None and now - self.sign > self.kind.stall:
+            return Raised(code="STALLED", message=f"no progress for {self.kind.stall:g} s")
+        return None
+
+    def stop(self, reason: str, now: float, cause: Raised | None = None) -> None:
+        """Tells it to stop; a first reason stays, except that a job which is no longer ours has no outcome."""
+        if reason == TAKEN:
+            self.stopping = TAKEN
+        if self.stopping is None or self.stage == 0:
+            self.stopping = self.stopping or reason
+            self.cause = self.cause or cause
+            self.stop_since = now
+            self.stage = 1
+            self.child.tell_to_stop(self.job.id, self.job.fence)
+
+    def press(self, now: float, grace: float) -> None:
+        """Told, then terminated, then killed."""
+        if self.stage == 1 and now - self.stop_since > grace:
+            self.stage = 2
+            self.child.terminate()
+        elif self.stage == 2 and now - self.stop_since > 2 * grace:
+            self.stage = 3
+            self.child.kill()
+
+    def outcome_of_end(self) -> Outcome | None:
+        """What it means that the child is gone, or that the handler has obeyed. None: not ours to say."""
+        if self.stopping == TAKEN:
+            return None
+        if self.stopping == SHUTDOWN:
+            return Stopped()
+        if self.cause is not None:
+            return self.cause
+        if self.stopping == CANCEL:
+            return Stopped()  # the store makes it CANCELLED
+        if self.child.killed:
+            return Stopped()  # for the sake of another job in the same child: not this one's fault
+        return Vanished(message=f"the worker was lost ({self.child.exit_text})")
+
+
+def run_message(claim: Claim, blobs: Blobs) -> p.Run:
+    """What the child needs to know."""
+    job = claim.job
+    children = []
+    for c in job.children:
+        ended = claim.children.get(c.job_id)
+        state = p.ChildState(c.job_id, c.key, c.kind, c.status)
+        if ended is not None:
+            state.result = bytes(ended.result) if ended.result is not None else None
+            if ended.result_file is not None:
+                state.result_path = str(blobs.path(ended.result_file.blob))
+            state.error = msgspec.to_builtins(ended.error)
+        children.append(state)
+    return p.Run(
+        job.id,
+        job.fence,
+        job.attempt,
+        job.kind,
+        claim.input,
+        [p.GivenFile(f.job, f.file, str(blobs.path(f.file.blob))) for f in claim.files],
+        {name: bytes(result) for name, result in claim.steps.items()},
+        children,
+        job.progress,
+    )

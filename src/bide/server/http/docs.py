@@ -1,0 +1,180 @@
+"""GET /openapi.json and GET /docs: the interface described for programs, and the same document as a page for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from bide.core.wire import encode
+from bide.server.http.exchange import Answer, Request, json_answer
+from bide.server.http.openapi import document
+from bide.server.http.operations import Operation, Reply
+from bide.server.http.page import escape, html_answer
+from bide.server.http.problems import ALL
+from bide.server.registry import Registry
+
+
+def operations(others: Sequence[Operation], registry: Registry) -> list[Operation]:
+    """These two describe all the others, and themselves."""
+    every = list(others)
+    cache: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def described(request: Request) -> dict[str, Any]:
+        # Kinds may still be registered while nothing is served yet.
+        key = (request.base, len(registry.kinds))
+        if key not in cache:
+            cache.clear()
+            cache[key] = document(every, registry, request.base, request.parts.config.http.max_batch)
+        return cache[key]
+
+    async def openapi(request: Request) -> Answer:
+        return json_answer(200, encode(described(request)))
+
+    async def docs(request: Request) -> Answer:
+        return html_answer("bide", _page(described(request), every, _origin(request)))
+
+    own = [
+        Operation(
+            "GET",
+            "/openapi.json",
+            openapi,
+            "getOpenapi",
+            "This interface as an OpenAPI 3.1 document",
+            "docs",
+            replies=(Reply(200, "The document.", {"type": "object"}),),
+            example="$BASE/openapi.json",
+        ),
+        Operation(
+            "GET",
+            "/docs",
+            docs,
+            "getDocs",
+            "This interface as a page",
+            "docs",
+            replies=(Reply(200, "The page.", {"type": "string"}, content_types=("text/html",)),),
+            example="$BASE/docs",
+        ),
+    ]
+    every += own
+    return own
+
+
+def _origin(request: Request) -> str:
+    host = request.header(b"host") or "127.0.0.1:8642"
+    return f"{request.scope.get('scheme', 'http')}://{host}{request.base}"
+
+
+def _page(document: dict[str, Any], every: Sequence[Operation], origin: str) -> str:
+    base = document["servers"][0]["url"].rstrip("/")
+    by_tag: dict[str, list[Operation]] = {}
+    for operation in every:
+        by_tag.setdefault(operation.tag, []).append(operation)
+    parts = [
+        f"<p>{_prose(document['info']['description'])}</p>",
+        f'<p>The same for programs: <a href="{base}/openapi.json">openapi.json</a>. '
+        f'What can go wrong: <a href="{base}/problems">problems</a>.</p>',
+        _contents(by_tag),
+        _kinds(document, origin),
+    ]
+    for tag, operations in by_tag.items():
+        parts.append(f"<h2>{escape(tag.capitalize())}</h2>")
+        parts += [_operation(document, operation, origin, base) for operation in operations]
+    return "".join(parts)
+
+
+def _contents(by_tag: dict[str, list[Operation]]) -> str:
+    lines = "".join(
+        f'<li><a href="#{o.name}"><code><span class="method">{o.method}</span>{escape(o.path)}</code></a> '
+        f"{escape(o.summary)}</li>"
+        for operations in by_tag.values()
+        for o in operations
+    )
+    return f"<nav><ul>{lines}</ul></nav>"
+
+
+def _kinds(document: dict[str, Any], origin: str) -> str:
+    components = document["components"]["schemas"]
+    parts = ["<h2>What can be submitted</h2>"]
+    kinds = [name.removeprefix("submit.") for name in components if name.startswith("submit.")]
+    for kind in kinds:
+        schema = components[f"input.{kind}"]
+        body = {"kind": kind, "input": example_of(schema, components)}
+        text = json.dumps(body).replace("'", "'\\''")
+        command = f"curl -X POST {origin}/jobs -H 'Content-Type: application/json' \\\n  -H 'Prefer: wait=30' -d '{text}'"
+        parts.append(
+            f'<section id="kind-{kind}"><h3>{kind}</h3><pre>{escape(command)}</pre>'
+            f"<details><summary>Input schema</summary>{_json(schema)}</details></section>"
+        )
+    return "".join(parts) if kinds else ""
+
+
+def _operation(document: dict[str, Any], operation: Operation, origin: str, base: str) -> str:
+    described = document["paths"][operation.path][operation.method.lower()]
+    rows = "".join(
+        f"<tr><td><code>{escape(p['name'])}</code></td><td>{p['in']}</td><td>{_prose(p['description'])}</td></tr>"
+        for p in described.get("parameters", ())
+    )
+    command = f"curl {operation.example}".replace("$BASE", origin)
+    return (
+        f'<section id="{operation.name}"><h3><code><span class="method">{operation.method}</span>'
+        f"{escape(operation.path)}</code></h3><p>{escape(operation.summary)}. "
+        f"{_prose(described.get('description', ''))}</p>"
+        + (f"<table>{rows}</table>" if rows else "")
+        + f"<pre>{escape(command)}</pre><table>{_answers(described, base)}</table></section>"
+    )
+
+
+def _answers(described: dict[str, Any], base: str) -> str:
+    rows = []
+    for status, reply in described["responses"].items():
+        problems = [
+            f'<a href="{base}/problems/{code}">{escape(ALL[code].title)}</a>' for code in _codes(reply)
+        ]
+        headers = ", ".join(f"<code>{name}</code>" for name in reply.get("headers", {}))
+        text = ", ".join(problems) if problems else escape(reply["description"])
+        rows.append(f"<tr><td>{status}</td><td>{text}</td><td>{headers}</td></tr>")
+    return "".join(rows)
+
+
+def _codes(reply: dict[str, Any]) -> list[str]:
+    content = reply.get("content", {}).get("application/problem+json")
+    if content is None:
+        return []
+    codes: list[str] = content["schema"]["allOf"][1]["properties"]["code"]["enum"]
+    return codes
+
+
+def _prose(text: str) -> str:
+    """Text in which `this` is code."""
+    pieces = escape(text).split("`")
+    return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(pieces))
+
+
+def _json(value: Any) -> str:
+    return f"<pre>{escape(json.dumps(value, indent=2))}</pre>"
+
+
+def example_of(schema: Any, components: dict[str, Any], depth: int = 0) -> Any:
+    """Something that looks like an instance: for people to read and change, not a promise that it is accepted."""
+    if not isinstance(schema, dict) or depth > 8:
+        return None
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return example_of(components.get(name), components, depth + 1)
+    for key in ("examples", "enum", "anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            first = schema[key][0]
+            return first if key in ("examples", "enum") else example_of(first, components, depth + 1)
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    type_ = schema.get("type")
+    if type_ == "object":
+        required = schema.get("required", ())
+        properties = schema.get("properties", {})
+        return {n: example_of(properties.get(n), components, depth + 1) for n in required}
+    plain: dict[Any, Any] = {"string": "text", "array": [], "boolean": True, "null": None}
+    if type_ in ("integer", "number"):
+        return schema.get("minimum", 1)
+    return plain.get(type_)

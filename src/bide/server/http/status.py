@@ -1,0 +1,100 @@
+"""The status resource: one job with its live progress, its ETag, and the hint when to ask again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from bide.core.errors import Gone, NotFound, Problem
+from bide.core.job import Job, Progress
+from bide.core.wire import MAX_WAIT, WireJob, encode, etag, is_job_id, wire_job
+from bide.server.http import Parts
+from bide.server.http.exchange import Answer, Disconnected, Headers, Request, json_answer
+from bide.server.http.operations import Parameter
+from bide.server.store import Missing
+
+JOB_ID = Parameter("jobId", "path", "The job's id.", {"type": "string"}, required=True)
+PREFER = Parameter(
+    "Prefer",
+    "header",
+    f"`wait=N`: hold the answer up to N seconds, at most {MAX_WAIT:g}. Unknown preferences are ignored.",
+)
+IF_MATCH = Parameter(
+    "If-Match", "header", "Only when the job still has this ETag; 412 otherwise. `*` for any."
+)
+IF_NONE_MATCH = Parameter("If-None-Match", "header", "304 while the ETag is still this one.")
+
+
+async def find(parts: Parts, job_id: str) -> Job:
+    """NotFound for what never was, Gone for what was removed."""
+    if is_job_id(job_id):
+        (job,) = await parts.store.get((job_id,))
+        if not isinstance(job, Missing):
+            return job
+        raise missing(job_id, job)
+    raise missing(job_id, Missing())
+
+
+def missing(job_id: str, absence: Missing) -> Problem:
+    if absence.gone:
+        return Gone(f"job {job_id} was deleted, or purged after its retention time")
+    return NotFound(f"there is no job {job_id[:50]!r}")
+
+
+class Shown:
+    """A job as it is at this moment."""
+
+    __slots__ = ("job", "progress", "request", "tag")
+
+    def __init__(self, request: Request, job: Job) -> None:
+        live = None if job.status.terminal else request.parts.engine.live(job.id)
+        self.request = request
+        self.job = job
+        self.progress: Progress | None = live.progress if live is not None else job.progress
+        self.tag = etag(job, live.number if live is not None else 0)
+
+    def wire(self) -> WireJob:
+        parts, job = self.request.parts, self.job
+        eta = None if job.status.terminal else parts.estimates.eta(job, self.progress, parts.store.now())
+        return wire_job(job, self.progress, eta, self.request.base)
+
+    def retry_after(self) -> int | None:
+        """None once it has ended."""
+        if self.job.status.terminal:
+            return None
+        parts = self.request.parts
+        return parts.estimates.retry_after(self.job, self.progress, parts.store.now())
+
+    def hint(self) -> Headers:
+        seconds = self.retry_after()
+        return [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
+
+    def location(self) -> tuple[bytes, bytes]:
+        return (b"location", f"{self.request.base}/jobs/{self.job.id}".encode())
+
+    def answer(self, status: int, *more: tuple[bytes, bytes]) -> Answer:
+        return json_answer(status, encode(self.wire()), *self.hint(), *more)
+
+
+async def hold(request: Request, job_id: str, seconds: float, enough: Callable[[Shown], bool]) -> Shown:
+    """The job once it is `enough`, or as it is when the time is over or the service stops.
+
+    Disconnected when the caller leaves meanwhile: its watch goes with it.
+    """
+    parts = request.parts
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    with parts.notify.watch(job_id) as watch:
+        left = loop.create_task(request.left())
+        left.add_done_callback(lambda _: watch.wake())
+        try:
+            while True:
+                shown = Shown(request, await find(parts, job_id))
+                remaining = until - loop.time()
+                if enough(shown) or remaining <= 0 or parts.notify.closed:
+                    return shown
+                await watch.wait(remaining)
+                if left.done():
+                    raise Disconnected
+        finally:
+            left.cancel()

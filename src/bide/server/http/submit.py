@@ -1,0 +1,134 @@
+"""POST /jobs and POST /jobs/batch: work comes in, and is on disk before the answer is sent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bide.core.errors import (
+    IdempotencyConflict,
+    IdempotencyKeyRequired,
+    InvalidInput,
+    MalformedRequest,
+    PayloadTooLarge,
+    Problem,
+    UnknownKind,
+    UnsupportedMedia,
+)
+from bide.core.wire import (
+    Preferences,
+    WireJob,
+    encode,
+    read_idempotency_key,
+    read_prefer,
+)
+from bide.server.http.exchange import Answer, Request, object_answer
+from bide.server.http.operations import Operation, Parameter, Reply
+from bide.server.http.status import PREFER, Shown, hold
+from bide.server.intake import read_batch, read_submission
+
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key",
+    "header",
+    "The same key and body within 24 hours give the first job again. Quoted or bare, up to 255 characters.",
+    {
+        "type": "string",
+        "pattern": r'^(?:[!#-~](?:[ -~]{0,253}[!-~])?|"(?:[ !#-\[\]-~]|\\["\\]){1,255}")$',
+    },
+)
+
+
+class Batch(msgspec.Struct):
+    """One entry a submission, in order: its status resource, or the problem that kept it out."""
+
+    jobs: list[msgspec.Raw]
+
+
+def _key(request: Request) -> str | None:
+    value = request.header(b"idempotency-key")
+    return None if value is None else read_idempotency_key(value)
+
+
+async def submit(request: Request) -> Answer:
+    body = await request.json()
+    key = _key(request)
+    preferred = request.header(b"prefer")
+    preferences = read_prefer((preferred,)) if preferred is not None else Preferences()
+    stored = await request.parts.intake.submit(read_submission(body), key=key, trace_id=request.trace_id)
+    shown = Shown(request, stored.job)
+    applied: list[tuple[bytes, bytes]] = []
+    if preferences.respond_async:
+        applied = [(b"preference-applied", b"respond-async")]
+    elif preferences.wait is not None:
+        applied = [(b"preference-applied", b"wait=%d" % preferences.wait)]
+        shown = await _until_done(request, shown, preferences.wait)
+    done = shown.job.status.terminal and not preferences.respond_async
+    return shown.answer(200 if done else 202, shown.location(), *applied)
+
+
+async def _until_done(request: Request, shown: Shown, seconds: float) -> Shown:
+    if shown.job.status.terminal or seconds <= 0:
+        return shown
+    try:
+        return await hold(request, shown.job.id, seconds, lambda s: s.job.status.terminal)
+    except Problem:
+        return shown  # removed meanwhile: that it was accepted is still the answer
+
+
+async def submit_batch(request: Request) -> Answer:
+    bodies = read_batch(await request.json(), request.parts.config.http.max_batch)
+    outcomes = await request.parts.intake.submit_many(
+        bodies, key=_key(request), trace_id=request.trace_id
+    )
+    entries = [
+        request.render_problem(outcome)
+        if isinstance(outcome, Problem)
+        else encode(Shown(request, outcome.job).wire())
+        for outcome in outcomes
+    ]
+    return object_answer(Batch([msgspec.Raw(entry) for entry in entries]), status=202)
+
+
+_READING = (MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput)
+
+OPERATIONS = [
+    Operation(
+        "POST",
+        "/jobs",
+        submit,
+        "submitJob",
+        "Submit a job",
+        "jobs",
+        description="Answered at once, after the job is on disk. With `Prefer: wait=N` the answer is held until "
+        "the job has ended, so that a synchronous API can move over without breaking its callers.",
+        parameters=(PREFER, IDEMPOTENCY_KEY),
+        body="Submission",
+        replies=(
+            Reply(
+                202,
+                "Accepted.",
+                WireJob,
+                headers=("Location", "Retry-After", "Preference-Applied"),
+            ),
+            Reply(200, "The job has ended.", WireJob, headers=("Location", "Preference-Applied")),
+        ),
+        problems=(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired),
+        example="-X POST $BASE/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: a-key' "
+        '-d \'{"kind": "KIND", "input": {}}\'',
+    ),
+    Operation(
+        "POST",
+        "/jobs/batch",
+        submit_batch,
+        "submitJobs",
+        "Submit many jobs in one commit",
+        "jobs",
+        description="A bad submission keeps no other out. An `Idempotency-Key` counts for each of them, "
+        "with its place in the list.",
+        parameters=(IDEMPOTENCY_KEY,),
+        body="Submissions",
+        replies=(Reply(202, "One status or problem each, in order.", Batch),),
+        problems=_READING,
+        example="-X POST $BASE/jobs/batch -H 'Content-Type: application/json' "
+        '-d \'{"jobs": [{"kind": "KIND", "input": {}}]}\'',
+    ),
+]

@@ -1,0 +1,388 @@
+"""`Context`: what a handler may touch. Lives in the child process, talks to the supervisor.
+
+1. A step's result is on disk before `step` returns; a later attempt gets it without running the step.
+2. `progress` is coalesced here: a million calls send a handful of messages.
+3. When the job is to stop, the next call of a context method raises `Stop`, which `except Exception` lets through.
+4. `gather` never blocks: it returns, or unwinds the handler, which is run again when the children have ended.
+"""
+
+from __future__ import annotations
+
+import inspect
+import mimetypes
+import os
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, overload
+
+import msgspec
+
+from bide.core.errors import JobError
+from bide.core.job import MAX_CHILDREN, FileInfo, Progress, Status
+from bide.core.wire import job_id
+from bide.server.blobs import Blobs, check_name
+from bide.server.registry import File, FileRef, Registry
+from bide.server.worker import protocol as p
+
+T = TypeVar("T")
+STEP_LIMIT = 1024 * 1024
+SEND_EVERY = 0.1  # seconds between two progress messages
+LOG_LINES = 1000  # an attempt
+
+
+class Stop(BaseException):
+    """The job is to stop: it was cancelled, or ran out of time."""
+
+
+class Park(BaseException):
+    """The handler steps aside until these children have ended."""
+
+    def __init__(self, waiting_for: Sequence[str]) -> None:
+        super().__init__(waiting_for)
+        self.waiting_for = list(waiting_for)
+
+
+class Partial:
+    """`return Partial(value, errors=[…])`: some of it worked. Makes the job PARTIAL_SUCCESS."""
+
+    def __init__(self, value: Any, errors: Iterable[Any] = ()) -> None:
+        self.value = value
+        self.errors = [_error(e) for e in errors]
+
+
+class Child:
+    """A job that the handler has spawned; `gather` turns it into its result."""
+
+    __slots__ = ("job_id", "key", "kind")
+
+    def __init__(self, job_id: str, key: str, kind: str) -> None:
+        self.job_id = job_id
+        self.key = key
+        self.kind = kind
+
+
+class Channel(Protocol):
+    """How a context reaches the supervisor."""
+
+    def send(self, message: p.Message) -> None: ...
+
+    def ask(self, message: p.Kept) -> p.Answer:
+        """Blocks until the answer is there."""
+        ...
+
+    async def ask_async(self, message: p.Kept) -> p.Answer: ...
+
+
+class Context:
+    """Given to a handler as `ctx`."""
+
+    def __init__(
+        self, run: p.Run, channel: Channel, registry: Registry, blobs: Blobs, work: Path
+    ) -> None:
+        self.job_id = run.job_id
+        self.attempt = run.attempt
+        self.fence = run.fence
+        self._run = run
+        self._channel = channel
+        self._registry = registry
+        self._blobs = blobs
+        self._work = work
+        self._stop = False
+        self._weights = registry.kind(run.kind).steps
+        self._begun: list[str] = []
+        self._finished: set[str] = set()
+        self._active: list[str] = []
+        self._files: list[FileInfo] = []
+        self._children = {state.key: state for state in run.children}
+        self._spawned: dict[str, int] = {}
+        self._missing: list[dict[str, Any]] = []
+        self._number = 0
+        self._lines = 0
+        # done, total, unit, message of the latest progress; None when it was sent
+        self._latest: tuple[float | None, float | None, str | None, str | None] | None = None
+        self._shown: Progress | None = run.progress
+        self._next_send = 0.0
+
+    # --- progress
+
+    def progress(
+        self,
+        done: float | None = None,
+        total: float | None = None,
+        *,
+        unit: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        """How far it is: `ctx.progress(3, 10, unit="pages", message="Reading")`. Cheap: call it as often as you like."""
+        self._latest = (done, total, unit, message)
+        if self._stop:
+            raise Stop
+        now = time.monotonic()
+        if now >= self._next_send:
+            self._next_send = now + SEND_EVERY
+            self.flush()
+
+    def heartbeat(self) -> None:
+        """A sign of life for `stall`, when there is no progress to tell."""
+        self._check()
+        now = time.monotonic()
+        if now >= self._next_send:
+            self._next_send = now + SEND_EVERY
+            self._channel.send(p.Moved(self.job_id, self.fence, None))
+
+    def flush(self) -> None:
+        """Sends the latest progress if it has not been sent; the child's pulse calls it too."""
+        latest = self._latest
+        if latest is not None:
+            self._latest = None
+            self._shown = self._measure(*latest)
+            self._channel.send(p.Moved(self.job_id, self.fence, self._shown))
+
+    def shown(self) -> Progress | None:
+        """The latest progress, for the record."""
+        latest = self._latest
+        if latest is not None:
+            self._latest = None
+            self._shown = self._measure(*latest)
+        return self._shown
+
+    def _measure(
+        self, done: float | None, total: float | None, unit: str | None, message: str | None
+    ) -> Progress:
+        step = self._active[-1] if self._active else self._next_step()
+        part = None
+        if done is not None and total is not None and total > 0:
+            part = min(max(done / total, 0.0), 1.0)
+        percent = None if part is None else round(self._percent(step, part), 2)
+        return Progress(percent, message, step, done, total, unit)
+
+    def _next_step(self) -> str | None:
+        """Progress told outside of a step counts for the next declared one."""
+        return next((name for name in self._weights if name not in self._begun), None)
+
+    def _percent(self, step: str | None, part: float) -> float:
+        whole = sum(self._weights.values())
+        if whole <= 0:
+            return part * 100
+        behind = sum(w for name, w in self._weights.items() if name in self._finished and name != step)
+        return (behind + self._weights.get(step or "", 0.0) * part) * 100 / whole
+
+    # --- steps
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def step(self, name: str, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
+
+    def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs `fn` and keeps its result (JSON, up to 1 MiB), so that a later attempt does not repeat it."""
+        self._check()
+        if name in self._begun:
+            raise JobError("STEP_REPEATED", f"step {name!r} was used twice in this job", retryable=False)
+        self._begun.append(name)
+        if inspect.iscoroutinefunction(fn):
+            return self._step_async(name, fn, *args, **kwargs)
+        if name in self._run.steps:
+            return self._recall(name)
+        self._enter(name)
+        value = fn(*args, **kwargs)
+        message = self._keep(name, value)
+        self._leave(name, self._channel.ask(message))
+        return value
+
+    async def _step_async(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if name in self._run.steps:
+            return self._recall(name)
+        self._enter(name)
+        value = await fn(*args, **kwargs)
+        message = self._keep(name, value)
+        self._leave(name, await self._channel.ask_async(message))
+        return value
+
+    def _recall(self, name: str) -> Any:
+        self._finish(name)
+        return msgspec.json.decode(self._run.steps[name])
+
+    def _enter(self, name: str) -> None:
+        self._active.append(name)
+        self._channel.send(p.Began(self.job_id, self.fence, name))
+
+    def _keep(self, name: str, value: Any) -> p.Kept:
+        result = to_json(value, f"the result of step {name!r}")
+        if len(result) > STEP_LIMIT:
+            raise JobError(
+                "STEP_TOO_LARGE",
+                f"the result of step {name!r} has {len(result)} bytes; at most {STEP_LIMIT} are kept",
+                retryable=False,
+            )
+        self._number += 1
+        return p.Kept(self.job_id, self.fence, self._number, name, result, self.take_files())
+
+    def _leave(self, name: str, answer: p.Answer) -> None:
+        if not answer.stored:
+            self._stop = True
+            raise Stop
+        # Only now: an exception leaves the step active, so that it is named as the one that failed.
+        self._active.remove(name)
+        self._finish(name)
+
+    def _finish(self, name: str) -> None:
+        self._finished.add(name)
+        if self._weights:
+            percent = round(self._percent(None, 0.0), 2)
+            self._latest, self._shown = None, Progress(percent=percent, step=name)
+            self._channel.send(p.Moved(self.job_id, self.fence, self._shown))
+
+    @property
+    def failed_step(self) -> str | None:
+        return self._active[-1] if self._active else None
+
+    # --- files
+
+    @property
+    def folder(self) -> Path:
+        """A folder for this job's own use: kept over its attempts, removed when it has ended."""
+        path = self._work / self.job_id
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def output(self, name: str, source: str | Path | bytes, content_type: str | None = None) -> File:
+        """Makes a file (or bytes) one of the job's results. The file is copied; `source` stays as it is."""
+        self._check()
+        check_name(name)
+        if name.startswith("."):
+            raise ValueError(f"{name!r}: the name of an output does not begin with a dot")
+        kind = content_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        data = source if isinstance(source, bytes) else Path(source)
+        info = self._blobs.put(self.job_id, self.fence, name, data, kind)
+        self._files.append(info)
+        return File(
+            FileRef(self.job_id, name), self._blobs.path(info.blob), kind, info.size, info.sha256
+        )
+
+    def take_files(self) -> list[FileInfo]:
+        files, self._files = self._files, []
+        return files
+
+    # --- children
+
+    def spawn(self, kind: str, /, **input: Any) -> Child:
+        """Sends a job of another kind on its way, on that kind's own queue. `gather` gets its result."""
+        self._check()
+        count = self._spawned[kind] = self._spawned.get(kind, 0) + 1
+        key = f"{kind}#{count}"
+        if key in self._children:
+            return Child(self._children[key].job_id, key, kind)
+        if len(self._children) >= MAX_CHILDREN:
+            raise JobError(
+                "TOO_MANY_CHILDREN", f"a job has at most {MAX_CHILDREN} children", retryable=False
+            )
+        raw = to_json(input, f"the input of {kind!r}")
+        self._registry.kind(kind).read_input(raw)
+        child_id = job_id(time.time(), os.urandom(10))
+        self._children[key] = p.ChildState(child_id, key, kind, None)
+        self._channel.send(p.Spawn(self.job_id, self.fence, child_id, key, kind, raw, self.take_files()))
+        return Child(child_id, key, kind)
+
+    def gather(self, *children: Child, partial: bool = False) -> list[Any]:
+        """The children's results, in order. Until they have all ended, the handler is unwound here and run again then.
+
+        A failed child fails this job (CHILD_FAILED). With `partial=True` its place holds None and this job becomes
+        PARTIAL_SUCCESS.
+        """
+        self._check()
+        states = [self._children[child.key] for child in children]
+        waiting = [s.job_id for s in states if s.status is None]
+        if waiting:
+            raise Park([s.job_id for s in states])
+        return [self._outcome(state, partial) for state in states]
+
+    def _outcome(self, state: p.ChildState, partial: bool) -> Any:
+        if state.status in (Status.DONE, Status.PARTIAL_SUCCESS):
+            if state.result_path is not None:
+                return msgspec.json.decode(Path(state.result_path).read_bytes())
+            return msgspec.json.decode(state.result) if state.result is not None else None
+        error = state.error or {"code": str(state.status), "message": f"it is {state.status}"}
+        if not partial:
+            raise JobError(
+                "CHILD_FAILED",
+                f"{state.kind} {state.job_id}: {error['code']}: {error['message']}",
+                retryable=False,
+            )
+        self._missing.append({**error, "jobId": state.job_id, "kind": state.kind})
+        return None
+
+    # --- the rest
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job is to stop. Methods of the context raise by themselves then; loops of your own can look."""
+        return self._stop
+
+    def log(self, message: str, **fields: Any) -> None:
+        """A line in the job's log: GET /jobs/{id}?include=log."""
+        self._check()
+        self._lines += 1
+        if self._lines <= LOG_LINES:
+            line = {"message": str(message)[:4000], **fields}
+            raw = to_json(line, "the line of the log")
+            self._channel.send(p.Said(self.job_id, self.fence, msgspec.json.decode(raw)))
+
+    def finish(self, value: Any) -> tuple[Any, list[dict[str, Any]] | None]:
+        """The handler's value and what is missing from it."""
+        errors = list(self._missing)
+        if isinstance(value, Partial):
+            errors = value.errors + errors
+            return value.value, errors
+        return value, errors or None
+
+    def tell_to_stop(self) -> None:
+        self._stop = True
+
+    def _check(self) -> None:
+        if self._stop:
+            raise Stop
+
+
+def _error(error: Any) -> dict[str, Any]:
+    if isinstance(error, JobError):
+        return {"code": error.code, "message": error.message, "failedStep": error.step}
+    if isinstance(error, BaseException):
+        return {"code": code_of(error), "message": str(error) or type(error).__name__}
+    if isinstance(error, dict):
+        return {"code": "ERROR", "message": "", **error}
+    return {"code": "ERROR", "message": str(error)}
+
+
+def code_of(error: BaseException) -> str:
+    """A code for an exception that has none: ValueError becomes VALUE_ERROR."""
+    name = type(error).__name__
+    return "".join(
+        ("_" if i and c.isupper() and not name[i - 1].isupper() else "") + c.upper()
+        for i, c in enumerate(name)
+    )
+
+
+def to_json(value: Any, what: str) -> bytes:
+    """JobError when JSON cannot hold it."""
+    from pydantic_core import PydanticSerializationError, to_json
+
+    try:
+        return to_json(value, fallback=_plain)
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError, UnicodeError) as error:
+        raise JobError(
+            "NOT_JSON", f"{what} cannot be written as JSON: {error}", retryable=False
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """What JSON makes of values that only bide knows."""
+    if isinstance(value, File):
+        return {"job": value.ref.job, "name": value.ref.name}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,200 @@
+"""What a supervisor and its children say to each other: frames of length + msgpack over socket pairs.
+
+Each child has two: `work` carries jobs, results and requests; `control` carries heartbeats up and wishes to stop down,
+and is served by a thread of its own, so that it works while a handler does. Either end's death is the other's EOF.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from bide.core.job import FileInfo, Progress, Status
+
+
+class Message(msgspec.Struct, tag=True, array_like=True):
+    pass
+
+
+# --- down
+
+
+class GivenFile(msgspec.Struct, array_like=True):
+    """A file of the input, and where its bytes are."""
+
+    job: str
+    file: FileInfo
+    path: str
+
+
+class ChildState(msgspec.Struct, array_like=True):
+    """A spawned job as it was when the parent was claimed."""
+
+    job_id: str
+    key: str
+    kind: str
+    status: Status | None
+    result: bytes | None = None
+    result_path: str | None = None
+    error: dict[str, Any] | None = None
+
+
+class Run(Message):
+    """Run this job."""
+
+    job_id: str
+    fence: int
+    attempt: int
+    kind: str
+    input: bytes
+    files: list[GivenFile]
+    steps: dict[str, bytes]
+    children: list[ChildState]
+    progress: Progress | None = None
+
+
+class Answer(Message):
+    """To a request with this number: it is stored, or the attempt has lost its lease."""
+
+    number: int
+    stored: bool
+
+
+class Stop(Message):
+    """Stop this job: told first, terminated later."""
+
+    job_id: str
+    fence: int
+
+
+class Leave(Message):
+    """Finish what runs and exit."""
+
+
+# --- up
+
+
+class Ready(Message):
+    """The app is loaded and the start hooks have run."""
+
+
+class Broken(Message):
+    """The app cannot be loaded."""
+
+    error: str
+
+
+class Beat(Message):
+    """Still alive."""
+
+
+class FromJob(Message):
+    """Something that an attempt says."""
+
+    job_id: str
+    fence: int
+
+
+class Moved(FromJob):
+    """There was progress, or at least a sign of life."""
+
+    progress: Progress | None
+
+
+class Said(FromJob):
+    """A line for the job's log."""
+
+    line: dict[str, Any]
+
+
+class Began(FromJob):
+    """A step has begun."""
+
+    step: str
+
+
+class Kept(FromJob):
+    """A step has succeeded; the child waits for the answer before it goes on."""
+
+    number: int
+    step: str
+    result: bytes
+    files: list[FileInfo]
+
+
+class Spawn(FromJob):
+    """A child job to be sent on its way."""
+
+    child_id: str
+    key: str
+    kind: str
+    input: bytes
+    files: list[FileInfo]
+
+
+class Done(FromJob):
+    result: bytes | None
+    result_file: FileInfo | None
+    errors: list[dict[str, Any]] | None
+    files: list[FileInfo]
+    progress: Progress | None
+
+
+class Failed(FromJob):
+    code: str
+    message: str
+    retryable: bool
+    step: str | None
+    progress: Progress | None
+
+
+class Parked(FromJob):
+    waiting_for: list[str]
+    files: list[FileInfo]
+    progress: Progress | None
+
+
+class Stopped(FromJob):
+    """The handler has obeyed the wish to stop."""
+
+    progress: Progress | None
+
+
+Down = Run | Answer | Stop | Leave
+Up = Ready | Broken | Beat | Moved | Said | Began | Kept | Spawn | Done | Failed | Parked | Stopped
+
+_LENGTH = struct.Struct("!I")
+_encoder = msgspec.msgpack.Encoder()
+_down = msgspec.msgpack.Decoder(Down)
+_up = msgspec.msgpack.Decoder(Up)
+
+
+def frame(message: Message) -> bytes:
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Frames:
+    """Cuts a stream of bytes into messages."""
+
+    def __init__(self, *, upward: bool) -> None:
+        self._decode = _up.decode if upward else _down.decode
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while len(buffer) - start >= 4:
+                (length,) = _LENGTH.unpack_from(buffer, start)
+                if len(buffer) - start - 4 < length:
+                    break
+                body = bytes(buffer[start + 4 : start + 4 + length])
+                start += 4 + length
+                yield self._decode(body)
+        finally:
+            del buffer[:start]

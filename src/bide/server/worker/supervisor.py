@@ -1,0 +1,304 @@
+"""A pool of warm children: starts them, listens to them, replaces the dead.
+
+1. A child is spawned, never forked: the service has threads.
+2. Each child leads a process group of its own; what a handler has started ends with it.
+3. What a child sent before it died is read before its death is told.
+4. Children that cannot start are tried again ever more slowly, and the reason is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from bide.server.worker import protocol as p
+from bide.server.worker.child import Settings
+from bide.server.worker.locate import Location
+
+log = logging.getLogger("bide.worker")
+MARK = "BIDE_DATA"  # in the environment of every child: whose it is
+SLOWEST_START = 30.0
+
+
+class Listener(Protocol):
+    """Who is told what happens in the pool."""
+
+    def ready(self, child: Child) -> None: ...
+
+    def said(self, child: Child, message: Any) -> None: ...
+
+    def gone(self, child: Child) -> None: ...
+
+
+class Child:
+    """One child process, seen from the service."""
+
+    def __init__(self, name: str, is_async: bool, pool: Pool) -> None:
+        self.name = name
+        self.is_async = is_async
+        self.state = "starting"
+        self.started = time.time()
+        self.last_beat = time.monotonic()
+        self.jobs_done = 0
+        self.killed = False  # by us, on purpose
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._outgoing = bytearray()
+        self._gone = False
+        self._start()
+
+    def _start(self) -> None:
+        pool = self._pool
+        self._work, theirs = socket.socketpair()
+        self._control, their_control = socket.socketpair()
+        settings = Settings(
+            pool.location,
+            theirs.fileno(),
+            their_control.fileno(),
+            str(pool.blobs),
+            str(pool.work),
+            pool.beat,
+            self.is_async,
+        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bide.server.worker", msgspec.json.encode(settings).decode()],
+                pass_fds=(theirs.fileno(), their_control.fileno()),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, MARK: str(pool.data)},
+            )
+        finally:
+            theirs.close()
+            their_control.close()
+        self.pid = self._process.pid
+        self._frames = {
+            self._work: p.Frames(upward=True),
+            self._control: p.Frames(upward=True),
+        }
+        for sock in self._frames:
+            sock.setblocking(False)
+            self._loop.add_reader(sock, self._readable, sock)
+        self._pidfd = _pidfd(self.pid)
+        if self._pidfd is not None:
+            self._loop.add_reader(self._pidfd, self.check)
+
+    # --- talking
+
+    def send(self, message: p.Message) -> None:
+        if self._gone:
+            return
+        waiting = bool(self._outgoing)
+        self._outgoing += p.frame(message)
+        if not waiting and not self._write():
+            self._loop.add_writer(self._work, self._writable)
+
+    def _write(self) -> bool:
+        """Sends what the socket takes; whether that was all."""
+        try:
+            sent = self._work.send(self._outgoing)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:  # it is dying: its death will be told by its pid
+            sent = len(self._outgoing)
+        del self._outgoing[:sent]
+        return not self._outgoing
+
+    def _writable(self) -> None:
+        if self._write():
+            self._loop.remove_writer(self._work)
+
+    def tell_to_stop(self, job_id: str, fence: int) -> None:
+        with contextlib.suppress(OSError):
+            self._control.send(p.frame(p.Stop(job_id, fence)))
+
+    def _readable(self, sock: socket.socket) -> bool:
+        """Whether there may be more to read."""
+        try:
+            data = sock.recv(1 << 18)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(sock)
+            self.check()
+            return False
+        for message in self._frames[sock].feed(data):
+            self._heard(message)
+        return True
+
+    def _heard(self, message: Any) -> None:
+        self.last_beat = time.monotonic()
+        if isinstance(message, p.Beat):
+            return
+        if isinstance(message, p.Ready):
+            self.state = "idle"
+            self._pool.started(self)
+        elif isinstance(message, p.Broken):
+            self._pool.trouble = message.error
+        else:
+            self._pool.listener.said(self, message)
+
+    # --- ending
+
+    def check(self) -> None:
+        """Notices its death."""
+        if not self._gone and self._process.poll() is not None:
+            self._gone = True
+            for sock in self._frames:
+                while self._readable(sock):
+                    pass
+            self._close()
+            self._pool.ended(self)
+
+    def _close(self) -> None:
+        for sock in self._frames:
+            self._loop.remove_reader(sock)
+            self._loop.remove_writer(sock)
+            sock.close()
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        # What the handler left running in its group goes with it.
+        self._signal(signal.SIGKILL)
+
+    def leave(self) -> None:
+        """It may finish what runs, then exits."""
+        self.state = "leaving"
+        self.send(p.Leave())
+
+    def terminate(self) -> None:
+        self.killed = True
+        self._signal(signal.SIGTERM)
+
+    def kill(self, *, lost: bool = False) -> None:
+        """`lost`: it was as good as dead, so its jobs are lost and not given back."""
+        self.killed = not lost
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    @property
+    def exit_text(self) -> str:
+        code = self._process.returncode
+        if code is not None and code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"exit code {code}"
+
+    def memory(self) -> int:
+        """Resident bytes; 0 where the system does not tell."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Pool:
+    """Keeps so many children alive."""
+
+    def __init__(
+        self,
+        location: Location,
+        data: Path,
+        *,
+        sync: int,
+        is_async: int,
+        beat: float,
+        listener: Listener,
+    ) -> None:
+        self.location = location
+        self.data = data
+        self.blobs = data / "blobs"
+        self.work = data / "work"
+        self.beat = beat
+        self.listener = listener
+        self.children: set[Child] = set()
+        self.trouble: str | None = None
+        self._goal = {False: sync, True: is_async}
+        self._number = 0
+        self._failures = 0
+        self._not_before = 0.0
+
+    def fill(self) -> None:
+        """Starts what is missing; call it now and then."""
+        if time.monotonic() < self._not_before:
+            return
+        for is_async, goal in self._goal.items():
+            alive = sum(c.is_async is is_async and c.state != "leaving" for c in self.children)
+            for _ in range(goal - alive):
+                self._number += 1
+                self.children.add(Child(f"{os.getpid()}.{self._number}", is_async, self))
+
+    def started(self, child: Child) -> None:
+        self._failures = 0
+        self.trouble = None
+        self.listener.ready(child)
+
+    def ended(self, child: Child) -> None:
+        self.children.discard(child)
+        if child.state == "starting" and not child.killed:
+            self._failures += 1
+            wait = min(SLOWEST_START, 0.25 * 2**self._failures)
+            self._not_before = time.monotonic() + wait
+            self.trouble = self.trouble or child.exit_text
+            log.error("a handler child cannot start (%s); next try in %.1f s", self.trouble, wait)
+        child.state = "gone"
+        self.listener.gone(child)
+        self.fill()
+
+    async def close(self, grace: float) -> None:
+        """Ends all children: asked, then killed."""
+        self._goal = {False: 0, True: 0}
+        for child in self.children:
+            child.leave()
+        end = time.monotonic() + grace
+        while self.children and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+            self.check()
+        for child in self.children:
+            child.kill()
+        while self.children:
+            await asyncio.sleep(0.01)
+            self.check()
+
+    def check(self) -> None:
+        for child in list(self.children):
+            child.check()
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux: the tick notices a death a little later
+        return None
+
+
+def sweep(data: Path) -> int:
+    """Ends what an earlier service on this data folder left running; how many there were.
+
+    Children end themselves when their service is gone, unless they hang; what they started may have left their group.
+    """
+    mark = f"{MARK}={data}".encode()
+    found = 0
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        pid = int(entry.parent.name)
+        with contextlib.suppress(OSError):
+            if pid != os.getpid() and mark in entry.read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
+                found += 1
+    return found

@@ -1,0 +1,88 @@
+"""`App`: where a user's kinds are registered, and the ways to run them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bide.core.clock import render_instant
+from bide.core.errors import SetupError
+from bide.core.wire import WireJob, wire_job
+from bide.server.config import Config
+from bide.server.registry import Registry
+
+if TYPE_CHECKING:
+    from bide.service.asgi import AsgiService
+    from bide.service.build import Service
+    from bide.service.inline import InlineJob
+
+
+class App(Registry):
+    """The kinds of jobs that a service runs.
+
+    `queues` limits how many jobs of a queue run at once; `max_jobs_per_child` and `memory_limit` (bytes) say when a
+    handler child is replaced.
+    """
+
+    _asgi: AsgiService | None = None
+
+    def asgi(self, *, data: str | Path | None = None, config: Config | None = None) -> AsgiService:
+        """This app's service as an ASGI application; give its `lifespan` to the application that mounts it."""
+        from bide.server.worker.locate import locate
+        from bide.service.asgi import AsgiService
+        from bide.service.build import Service
+
+        settings = config or Config()
+        if data is not None:
+            settings = replace(settings, data=Path(data))
+        self._asgi = AsgiService(lambda: Service(self, locate(self), settings))
+        return self._asgi
+
+    def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> WireJob:
+        """Submits a job without HTTP; returns when it is on disk. In async code: `await app.submit_async(…)`.
+
+        Options: idempotency_key, priority, queue, run_at, deadline (datetimes), labels.
+        """
+        service = self._service()
+        if threading.get_ident() == service.thread:
+            raise RuntimeError("app.submit would block the loop here: use `await app.submit_async(…)`")
+        submitting = self.submit_async(kind, input, **options)
+        return asyncio.run_coroutine_threadsafe(submitting, service.loop).result()
+
+    async def submit_async(
+        self, kind: str, input: dict[str, Any] | None = None, **options: Any
+    ) -> WireJob:
+        from bide.server.intake import Submission
+
+        service = self._service()
+        key = options.pop("idempotency_key", None)
+        for name in ("run_at", "deadline"):
+            if isinstance(options.get(name), datetime):
+                options[name] = render_instant(options[name].timestamp())
+        submission = Submission(
+            kind=kind, input=msgspec.Raw(msgspec.json.encode(input or {})), **options
+        )
+        inserted = await service.intake.submit(submission, key=key, trace_id="")
+        return wire_job(inserted.job, None, None)
+
+    def run_inline(
+        self, kind: str, input: dict[str, Any] | None = None, *, folder: Path | None = None
+    ) -> InlineJob:
+        """Runs a job here and now, without a service: for tests. Exceptions of the handler come through."""
+        from bide.service.inline import run_inline
+
+        return run_inline(self, kind, input or {}, folder)
+
+    def _service(self) -> Service:
+        service = self._asgi.service if self._asgi is not None else None
+        if service is None:
+            raise SetupError(
+                "this app's service does not run in this process: mount app.asgi(), or use bide.Client"
+            )
+        return service

@@ -1,0 +1,106 @@
+"""The composition root: one running service from an app and its configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core.job import Job
+from bide.core.wire import Event
+from bide.server.blobs.files import FileBlobs
+from bide.server.config import Config
+from bide.server.engine.embedded import EmbeddedEngine
+from bide.server.estimates import Estimates
+from bide.server.http import Parts
+from bide.server.http.edge import HttpApp
+from bide.server.intake import Intake, Submission
+from bide.server.notify import Notify
+from bide.server.registry import Registry
+from bide.server.store import NewJob
+from bide.server.store.sqlite import SqliteStore
+from bide.server.upkeep import Upkeep
+from bide.server.worker.locate import Location
+from bide.server.worker.protocol import Spawn
+from bide.service.folder import DataFolder
+
+log = logging.getLogger("bide")
+
+
+class Service:
+    """Store, engine, upkeep and HTTP edge of one app."""
+
+    def __init__(self, registry: Registry, location: Location, config: Config) -> None:
+        registry.check()
+        self.config = config
+        self.folder = DataFolder(config.data)
+        self.store = SqliteStore(self.folder.database)
+        self.blobs = FileBlobs(self.folder.blobs)
+        self.notify = Notify()
+        self.estimates = Estimates()
+        self.engine = EmbeddedEngine(
+            registry, self.store, self.blobs, config.worker, location, self.folder.path
+        )
+        self.engine.admit = self._admit
+        self.engine.progressed = self.notify.changed
+        self.intake = Intake(registry, self.store, self.engine.nudge)
+        self.upkeep = Upkeep(
+            self.store,
+            self.blobs,
+            registry,
+            self.estimates,
+            config.upkeep,
+            self.engine.nudge,
+            work=self.folder.work,
+        )
+        self.parts = Parts(
+            config,
+            registry,
+            self.store,
+            self.blobs,
+            self.engine,
+            self.intake,
+            self.notify,
+            self.estimates,
+        )
+        self.http = HttpApp(self.parts)
+
+    async def start(self) -> None:
+        self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
+        self.folder.lock()
+        try:
+            await self.store.open(self._heard)
+            self.estimates.load(await self.store.durations())
+            lost = await self.store.void()
+            if lost:
+                log.info("%d jobs were running when the last service ended; they run again", lost)
+            await self.upkeep.tick()
+            await self.engine.start()
+            await self.upkeep.start()
+        except BaseException:
+            self.folder.unlock()
+            raise
+
+    async def stop(self, drain: float | None = None) -> None:
+        """Drains, hands back what still runs, answers those who wait, and closes."""
+        await self.engine.stop(self.config.worker.drain if drain is None else drain)
+        self.notify.close()
+        await self.upkeep.stop()
+        await self.store.close()
+        self.folder.unlock()
+
+    def _heard(self, events: Sequence[Event]) -> None:
+        self.engine.heard(events)
+        self.notify.heard(events)
+        self.estimates.heard(events)
+        self.upkeep.heard(events)
+
+    async def _admit(self, message: Spawn, parent: Job) -> NewJob:
+        """A spawned job goes through the same door as a submitted one."""
+        submission = Submission(kind=message.kind, input=msgspec.Raw(message.input))
+        new = await self.intake.prepare(submission, trace_id=parent.trace_id, parent=parent)
+        return replace(new, job=replace(new.job, id=message.child_id))

@@ -1,0 +1,132 @@
+"""Runs a job in this very process, without a store: for users' tests.
+
+The same context as in a child; steps are kept, children are run one after another, and the parent is run again as it
+would be after it was parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bide.core.job import FileInfo, Progress, Status
+from bide.core.wire import job_id
+from bide.server.blobs.files import FileBlobs
+from bide.server.registry import File, FileRef, Registry
+from bide.server.worker import protocol as p
+from bide.server.worker.context import Context, Park, code_of, to_json
+
+
+class InlineJob(msgspec.Struct):
+    """What a job came to."""
+
+    status: Status
+    result: Any
+    errors: list[dict[str, Any]]
+    files: dict[str, Path]
+    steps: dict[str, Any]
+    progress: list[Progress]
+    log: list[dict[str, Any]]
+
+
+class _Recorder:
+    """The channel of a context that has no supervisor."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, bytes] = {}
+        self.spawned: list[p.Spawn] = []
+        self.progress: list[Progress] = []
+        self.log: list[dict[str, Any]] = []
+        self.files: list[FileInfo] = []
+
+    def send(self, message: p.Message) -> None:
+        if isinstance(message, p.Moved) and message.progress is not None:
+            self.progress.append(message.progress)
+        elif isinstance(message, p.Said):
+            self.log.append(message.line)
+        elif isinstance(message, p.Spawn):
+            self.spawned.append(message)
+            self.files += message.files
+
+    def ask(self, message: p.Kept) -> p.Answer:
+        self.steps[message.step] = message.result
+        self.files += message.files
+        return p.Answer(message.number, True)
+
+    async def ask_async(self, message: p.Kept) -> p.Answer:
+        return self.ask(message)
+
+
+class Inline:
+    """One place for files, shared by a job and its children."""
+
+    def __init__(self, registry: Registry, folder: Path) -> None:
+        self._registry = registry
+        self._blobs = FileBlobs(folder / "blobs")
+        self._work = folder / "work"
+        self._files: dict[tuple[str, str], FileInfo] = {}
+
+    def run(self, kind_name: str, raw: bytes) -> InlineJob:
+        kind = self._registry.kind(kind_name)
+        recorder = _Recorder()
+        me = job_id(time.time(), os.urandom(10))
+        children: list[p.ChildState] = []
+        fence = 0
+        while True:
+            fence += 1
+            run = p.Run(me, fence, 1, kind_name, raw, [], dict(recorder.steps), children)
+            context = Context(run, recorder, self._registry, self._blobs, self._work)
+            arguments = (context,) if kind.takes_context else ()
+            try:
+                value = kind.fn(*arguments, **kind.read_input(raw, self._resolve))
+                if asyncio.iscoroutine(value):
+                    value = asyncio.run(value)
+            except Park:
+                self._note(me, recorder, context)
+                children += [self._child(s) for s in recorder.spawned[len(children) :]]
+                continue
+            self._note(me, recorder, context)
+            value, errors = context.finish(value)
+            return InlineJob(
+                Status.PARTIAL_SUCCESS if errors is not None else Status.DONE,
+                msgspec.json.decode(to_json(value, "the result")),
+                errors or [],
+                {f.name: self._blobs.path(f.blob) for f in recorder.files},
+                {name: msgspec.json.decode(text) for name, text in recorder.steps.items()},
+                recorder.progress,
+                recorder.log,
+            )
+
+    def _note(self, me: str, recorder: _Recorder, context: Context) -> None:
+        context.flush()
+        recorder.files += context.take_files()
+        self._files.update(((me, f.name), f) for f in recorder.files)
+
+    def _child(self, spawn: p.Spawn) -> p.ChildState:
+        state = p.ChildState(spawn.child_id, spawn.key, spawn.kind, Status.DONE)
+        try:
+            outcome = self.run(spawn.kind, spawn.input)
+        except Exception as error:
+            state.status = Status.ERROR
+            code = getattr(error, "code", None) or code_of(error)
+            state.error = {"code": code, "message": str(error)}
+        else:
+            state.status = outcome.status
+            state.result = msgspec.json.encode(outcome.result)
+        return state
+
+    def _resolve(self, ref: FileRef) -> File:
+        info = self._files[ref.job, ref.name]
+        return File(ref, self._blobs.path(info.blob), info.content_type, info.size, info.sha256)
+
+
+def run_inline(registry: Registry, kind: str, input: dict[str, Any], folder: Path | None) -> InlineJob:
+    """Files go to `folder`, or to a new temporary one that the caller's tests may look into."""
+    place = folder if folder is not None else Path(tempfile.mkdtemp(prefix="bide-inline-"))
+    return Inline(registry, place).run(kind, to_json(input, "the input"))

@@ -1,0 +1,115 @@
+"""One HTTP process: binds, starts the service, serves, and on a signal drains before it goes.
+
+A first SIGTERM or SIGINT drains: nothing new is started, status is still told, running jobs may finish. A second one
+hands the running jobs back at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from bide.core.errors import SetupError
+from bide.server.config import Config
+from bide.server.registry import Registry
+from bide.server.worker.locate import Location
+from bide.service.build import Service
+
+log = logging.getLogger("bide")
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: a drain comes first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise SetupError(
+                f"port {port} on {host} is in use: stop what uses it, or choose another with --port"
+            ) from None
+        raise SetupError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return sock
+
+
+def serve(
+    registry: Registry,
+    location: Location,
+    config: Config,
+    *,
+    listening: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serves until a signal ends it. `listening` is told the address as soon as requests are answered."""
+    sock = bind(config.http.host, config.http.port)
+    host, port = sock.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    with contextlib.closing(sock), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(registry, location, config, sock, lambda: listening(url)))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(
+    registry: Registry,
+    location: Location,
+    config: Config,
+    sock: socket.socket,
+    listening: Callable[[], None],
+) -> None:
+    service = Service(registry, location, config)
+    await service.start()
+    server = _Server(
+        uvicorn.Config(
+            service.http,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+        )
+    )
+    ending = asyncio.Event()
+
+    def signalled() -> None:
+        if ending.is_set():
+            service.engine.hurry()
+        ending.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, signalled)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    listening()
+    gone = asyncio.create_task(ending.wait())
+    await asyncio.wait({serving, gone}, return_when=asyncio.FIRST_COMPLETED)
+    gone.cancel()
+    log.info("stopping: waiting up to %g s for running jobs", config.worker.drain)
+    await service.stop()
+    server.should_exit = True
+    await serving

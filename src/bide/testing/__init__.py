@@ -1,0 +1,8 @@
+"""Parts for tests, shipped: a clock that tests decide, and the suites that every store must pass.
+
+The suites are in modules of their own (`bide.testing.store`), for they need pytest and pytest-asyncio.
+"""
+
+from bide.testing.clock import ManualClock
+
+__all__ = ["ManualClock"]

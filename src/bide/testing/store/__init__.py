@@ -1,0 +1,55 @@
+"""The suite that every store must pass. A store runs it by saying how it is made:
+
+    from bide.testing.store import StoreSuite
+
+    class TestMyStore(StoreSuite):
+        def store(self, place: Path, clock: Clock) -> Store:
+            return MyStore(place / "jobs.db", clock)
+
+`store` is called again with the same place when a test closes the store and opens it anew: the data must still be
+there, and different places must not see each other's. Needs pytest and pytest-asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+# Before the parts are imported: a failing assert in them shows its values, as in any test module.
+_PARTS = ("bench", "changes", "claims", "events", "inserts", "lists", "relatives", "removal", "time")
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
+
+from bide.core.clock import Clock  # noqa: E402
+from bide.server.store import Store  # noqa: E402
+from bide.testing.clock import ManualClock  # noqa: E402
+from bide.testing.store.bench import Bench  # noqa: E402
+from bide.testing.store.changes import Changes  # noqa: E402
+from bide.testing.store.claims import Claims  # noqa: E402
+from bide.testing.store.events import Events  # noqa: E402
+from bide.testing.store.inserts import Inserts  # noqa: E402
+from bide.testing.store.lists import Lists  # noqa: E402
+from bide.testing.store.relatives import Relatives  # noqa: E402
+from bide.testing.store.removal import Removal  # noqa: E402
+from bide.testing.store.time import Time  # noqa: E402
+
+__all__ = ["Bench", "StoreSuite"]
+
+
+@pytest.mark.asyncio
+class StoreSuite(Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Events):
+    """Every rule of the port `bide.server.store`, as tests of what can be seen through it."""
+
+    def store(self, place: Path, clock: Clock) -> Store:
+        """A store, not opened yet, on the data at `place`; an empty one when it is called the first time."""
+        raise NotImplementedError
+
+    @pytest_asyncio.fixture
+    async def bench(self, tmp_path: Path) -> AsyncIterator[Bench]:
+        clock = ManualClock()
+        bench = Bench(lambda: self.store(tmp_path, clock), clock)
+        await bench.open()
+        yield bench
+        await bench.store.close()

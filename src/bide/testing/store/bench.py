@@ -1,0 +1,122 @@
+"""Where a store is tested: the store, its clock, what it told, and short words for what tests do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from bide.core.errors import ErrorInfo
+from bide.core.job import Change, Child, Job, Refused, Spawned, Status, Succeeded
+from bide.core.wire import Event, job_id
+from bide.server.store import Claim, Inserted, NewJob, Store, Want
+from bide.testing.clock import ManualClock
+
+LEASE = 30.0
+OOPS = ErrorInfo(code="OOPS", message="it went wrong", retryable=True, failed_step="first", attempt=1)
+
+
+class Bench:
+    """One store under test."""
+
+    def __init__(self, make: Callable[[], Store], clock: ManualClock) -> None:
+        self._make = make
+        self._numbers = count(1)
+        self.clock = clock
+        self.heard: list[Event] = []
+        self.store = make()
+
+    async def open(self) -> None:
+        await self.store.open(self._hear)
+
+    async def reopen(self) -> None:
+        """What another process would find."""
+        await self.store.close()
+        self.store = self._make()
+        await self.open()
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        self.heard.extend(events)
+
+    def new(
+        self,
+        *,
+        key: str | None = None,
+        fingerprint: bytes = b"one body",
+        input: bytes = b"{}",
+        **fields: Any,
+    ) -> NewJob:
+        """A job that is due now, unless `fields` say otherwise; a later one has the greater id."""
+        now = self.clock.now()
+        known: dict[str, Any] = {
+            "id": job_id(now, next(self._numbers).to_bytes(10, "big")),
+            "kind": "work",
+            "queue": "default",
+            "created_at": now,
+            "updated_at": now,
+            "run_at": None,
+            "due": fields.get("run_at") or now,
+        }
+        return NewJob(Job(**{**known, **fields}), input, (), key, fingerprint)
+
+    async def put(self, **fields: Any) -> Job:
+        """Stores one new job."""
+        (done,) = await self.store.insert([self.new(**fields)])
+        assert isinstance(done, Inserted)
+        assert done.created
+        return done.job
+
+    async def claim(
+        self, *kinds: str, queue: str = "default", limit: int = 100, owner: str = "worker"
+    ) -> list[Claim]:
+        want = Want(queue, kinds or ("work",), limit)
+        return await self.store.claim(owner, [want], limit, LEASE)
+
+    async def run(self, **fields: Any) -> Job:
+        """Stores one new job and claims it."""
+        job = await self.put(**fields)
+        return await self.take(job.id)
+
+    async def take(self, job_id: str) -> Job:
+        """Claims this job, and whatever comes before it in its queue."""
+        job = await self.get(job_id)
+        claims = await self.claim(job.kind, queue=job.queue)
+        return next(c.job for c in claims if c.job.id == job_id)
+
+    async def get(self, job_id: str) -> Job:
+        (job,) = await self.store.get([job_id])
+        assert isinstance(job, Job)
+        return job
+
+    async def apply(self, change: Change) -> Job:
+        """A change that must be accepted; the answer is the job as it is now."""
+        (after,) = await self.store.apply([change])
+        assert isinstance(after, Job), after
+        assert await self.get(after.id) == after
+        return after
+
+    async def refuse(self, change: Change) -> Refused:
+        """A change that must be refused, and must leave no trace."""
+        before = await self.get(change.job_id)
+        events = await self.store.events()
+        (refusal,) = await self.store.apply([change])
+        assert isinstance(refusal, Refused), refusal
+        assert await self.get(change.job_id) == before
+        assert await self.store.events() == events
+        return refusal
+
+    async def succeed(self, job: Job, result: bytes = b"1") -> Job:
+        return await self.apply(Succeeded(job_id=job.id, fence=job.fence, result=msgspec.Raw(result)))
+
+    async def spawn(self, parent: Job, key: str = "0", **fields: Any) -> Job:
+        """A child of a running parent, on a queue of its own."""
+        new = self.new(**{"kind": "part", "queue": "parts", "parent": parent.id, **fields})
+        child = Child(new.job.id, new.job.kind, key)
+        made = await self.store.spawn(Spawned(job_id=parent.id, fence=parent.fence, child=child), new)
+        assert isinstance(made, Job), made
+        return made
+
+    async def statuses(self, *ids: str) -> list[Status]:
+        return [(await self.get(job_id)).status for job_id in ids]

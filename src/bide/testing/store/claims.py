@@ -1,0 +1,131 @@
+"""Claiming: who gets what in which order, and that a fence only grows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from bide.core.job import FailedForNow, FileInfo, HandedBack, Lost, Status, StepKept
+from bide.server.store import InputFile, NewJob, Want
+from bide.testing.store.bench import LEASE, OOPS, Bench
+
+
+class Claims:
+    async def test_a_claim_gives_the_job_a_lease_an_owner_and_a_fence(self, bench: Bench) -> None:
+        job = await bench.put()
+        (claim,) = await bench.claim(owner="w1")
+        now = bench.clock.now()
+        held = claim.job
+        assert (held.id, held.status, held.owner) == (job.id, Status.PROCESSING, "w1")
+        assert (held.lease_until, held.started_at, held.due) == (now + LEASE, now, None)
+        assert (held.fence, held.attempt, held.version) == (1, 1, 2)
+        assert await bench.get(job.id) == held
+
+    async def test_a_claim_carries_input_and_files(self, bench: Bench) -> None:
+        file = InputFile("other", FileInfo("in.mp4", "video/mp4", 9, "cd", "blob"))
+        await bench.store.insert([NewJob(bench.new().job, b'{"height":480}', (file,))])
+        (claim,) = await bench.claim()
+        assert (claim.input, claim.files, claim.steps, claim.children) == (
+            b'{"height":480}',
+            (file,),
+            {},
+            {},
+        )
+
+    async def test_nobody_gets_a_job_twice(self, bench: Bench) -> None:
+        for _ in range(10):
+            await bench.put()
+        rounds = await asyncio.gather(*(bench.claim(limit=4) for _ in range(4)))
+        ids = [claim.job.id for claims in rounds for claim in claims]
+        assert len(ids) == len(set(ids)) == 10
+
+    async def test_higher_priority_first_then_the_oldest(self, bench: Bench) -> None:
+        low = await bench.put(priority=-1)
+        first = await bench.put()
+        second = await bench.put()
+        high = await bench.put(priority=5)
+        claims = await bench.claim()
+        assert [c.job.id for c in claims] == [high.id, first.id, second.id, low.id]
+
+    async def test_the_kinds_of_a_want_are_one_line(self, bench: Bench) -> None:
+        a = await bench.put(kind="a")
+        b = await bench.put(kind="b", priority=1)
+        a2 = await bench.put(kind="a", priority=2)
+        b2 = await bench.put(kind="b")
+        claims = await bench.claim("a", "b", limit=3)
+        assert [c.job.id for c in claims] == [a2.id, b.id, a.id]
+        assert [c.job.id for c in await bench.claim("a", "b")] == [b2.id]
+
+    async def test_wants_are_served_in_their_order_each_to_its_limit(self, bench: Bench) -> None:
+        slow = [await bench.put(queue="slow", priority=9) for _ in range(3)]
+        quick = [await bench.put(queue="quick") for _ in range(3)]
+        wants = [Want("quick", ("work",), 2), Want("slow", ("work",), 5)]
+        claims = await bench.store.claim("w", wants, 4, LEASE)
+        expected = [quick[0].id, quick[1].id, slow[0].id, slow[1].id]
+        assert [c.job.id for c in claims] == expected
+
+    async def test_only_the_wanted_queue_and_kinds(self, bench: Bench) -> None:
+        await bench.put(kind="other")
+        await bench.put(queue="other")
+        assert await bench.claim() == []
+
+    async def test_only_due_jobs(self, bench: Bench) -> None:
+        await bench.put(run_at=bench.clock.now() + 10)
+        await bench.put(status=Status.UPLOADING, due=None)
+        assert await bench.claim() == []
+        bench.clock.advance(10)
+        await bench.store.wake()
+        assert len(await bench.claim()) == 1
+
+    async def test_a_paused_queue_gives_none_until_it_goes_on(self, bench: Bench) -> None:
+        await bench.put()
+        other = await bench.put(queue="other")
+        await bench.store.pause("default", True)
+        wants = [Want("default", ("work",), 5), Want("other", ("work",), 5)]
+        assert [c.job.id for c in await bench.store.claim("w", wants, 5, LEASE)] == [other.id]
+        await bench.store.pause("default", False)
+        assert len(await bench.claim()) == 1
+
+    async def test_a_pause_survives_reopening(self, bench: Bench) -> None:
+        await bench.put()
+        await bench.store.pause("default", True)
+        await bench.reopen()
+        assert await bench.claim() == []
+        assert [q.paused for q in await bench.store.queues()] == [True]
+
+    async def test_the_fence_grows_with_every_claim(self, bench: Bench) -> None:
+        job = await bench.run()
+        fences = [job.fence]
+        for change in (
+            Lost(job_id=job.id, fence=1),
+            HandedBack(job_id=job.id, fence=2),
+            FailedForNow(job_id=job.id, fence=3, error=OOPS, retry_at=bench.clock.now()),
+        ):
+            await bench.apply(change)
+            fences.append((await bench.take(job.id)).fence)
+        assert fences == [1, 2, 3, 4]
+
+    async def test_a_loss_uses_up_no_attempt_and_a_failure_does(self, bench: Bench) -> None:
+        job = await bench.run()
+        await bench.apply(Lost(job_id=job.id, fence=1))
+        again = await bench.take(job.id)
+        assert (again.attempt, again.losses, again.failures) == (1, 1, 0)
+        now = bench.clock.now()
+        await bench.apply(FailedForNow(job_id=job.id, fence=2, error=OOPS, retry_at=now))
+        third = await bench.take(job.id)
+        assert (third.attempt, third.losses, third.failures) == (2, 1, 1)
+
+    async def test_kept_steps_are_given_back(self, bench: Bench) -> None:
+        job = await bench.run()
+        file = FileInfo("a.mp4", "video/mp4", 3, "ab", "blob")
+        kept = StepKept(
+            job_id=job.id, fence=1, name="probe", result=msgspec.Raw(b'{"s":"\xc3\xbc"}'), files=(file,)
+        )
+        await bench.apply(kept)
+        await bench.apply(Lost(job_id=job.id, fence=1))
+        await bench.reopen()
+        (claim,) = await bench.claim()
+        assert {name: bytes(raw) for name, raw in claim.steps.items()} == {"probe": b'{"s":"\xc3\xbc"}'}
+        assert [(s.name, s.status) for s in claim.job.steps] == [("probe", Status.DONE)]
+        assert claim.job.files == (file,)

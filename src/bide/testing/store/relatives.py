@@ -1,0 +1,151 @@
+"""Parents and children: what happens to one changes the other in the same transaction."""
+
+from __future__ import annotations
+
+from bide.core.job import (
+    CancelAsked,
+    Cancelled,
+    Child,
+    Failed,
+    Job,
+    Lost,
+    Parked,
+    Rerun,
+    Spawned,
+    Stale,
+    Status,
+    cancel,
+)
+from bide.server.store import Missing
+from bide.testing.store.bench import OOPS, Bench
+
+
+class Relatives:
+    async def test_a_spawn_stores_the_child_and_tells_its_parent(self, bench: Bench) -> None:
+        parent = await bench.run()
+        child = await bench.spawn(parent, input=b'{"page":1}')
+        assert child.status is Status.PENDING
+        assert child.parent == parent.id
+        after = await bench.get(parent.id)
+        assert after.children == (Child(child.id, "part", "0"),)
+        assert after.version == parent.version + 1
+        (claim,) = await bench.claim("part", queue="parts")
+        assert (claim.job.id, claim.input) == (child.id, b'{"page":1}')
+
+    async def test_a_repeated_spawn_finds_the_first_child(self, bench: Bench) -> None:
+        parent = await bench.run()
+        first = await bench.spawn(parent, "0")
+        other = await bench.spawn(parent, "1")
+        await bench.apply(Lost(job_id=parent.id, fence=1))
+        again = await bench.take(parent.id)
+        before = len(await bench.store.events())
+        assert (await bench.spawn(again, "0")).id == first.id
+        assert [c.job_id for c in (await bench.get(parent.id)).children] == [first.id, other.id]
+        assert len(await bench.store.events()) == before
+
+    async def test_a_stale_spawn_makes_no_child(self, bench: Bench) -> None:
+        parent = await bench.run()
+        new = bench.new(kind="part", parent=parent.id)
+        spawned = Spawned(job_id=parent.id, fence=9, child=Child(new.job.id, "part", "0"))
+        assert isinstance(await bench.store.spawn(spawned, new), Stale)
+        assert await bench.store.get([new.job.id]) == [Missing()]
+        assert await bench.get(parent.id) == parent
+
+    async def test_a_spawn_of_an_unknown_parent_makes_no_child(self, bench: Bench) -> None:
+        new = bench.new(kind="part")
+        spawned = Spawned(job_id="nobody", fence=1, child=Child(new.job.id, "part", "0"))
+        assert await bench.store.spawn(spawned, new) == Missing()
+        assert await bench.store.get([new.job.id]) == [Missing()]
+
+    async def test_a_parked_parent_wakes_when_the_last_child_has_ended(self, bench: Bench) -> None:
+        parent = await bench.run()
+        one, two = await bench.spawn(parent, "0"), await bench.spawn(parent, "1")
+        bench.clock.advance(1)
+        parked = Parked(job_id=parent.id, fence=1, waiting_for=(one.id, two.id))
+        assert (await bench.apply(parked)).lease_until is None
+        assert await bench.claim() == []
+        await bench.succeed(await bench.take(one.id), b'"first"')
+        assert await bench.claim() == []
+        await bench.apply(Failed(job_id=two.id, error=OOPS))
+        (claim,) = await bench.claim()
+        assert (claim.job.id, claim.job.status, claim.job.fence) == (parent.id, Status.PROCESSING, 2)
+        assert claim.job.started_at == parent.started_at
+        assert [c.status for c in claim.job.children] == [Status.DONE, Status.ERROR]
+        assert bytes(claim.children[one.id].result or b"") == b'"first"'
+        assert claim.children[two.id].error == OOPS
+
+    async def test_parking_for_ended_children_wakes_at_once(self, bench: Bench) -> None:
+        parent = await bench.run()
+        child = await bench.spawn(parent)
+        await bench.succeed(await bench.take(child.id))
+        await bench.apply(Parked(job_id=parent.id, fence=1, waiting_for=(child.id,)))
+        assert [c.job.id for c in await bench.claim()] == [parent.id]
+
+    async def test_cancelling_a_parked_parent_cancels_its_children(self, bench: Bench) -> None:
+        parent = await bench.run()
+        done, runs, waits = [await bench.spawn(parent, key) for key in "012"]
+        held = [c.job for c in await bench.claim("part", queue="parts", limit=2)]
+        await bench.succeed(held[0])
+        await bench.apply(Parked(job_id=parent.id, fence=1, waiting_for=(done.id, runs.id, waits.id)))
+        await bench.apply(cancel(await bench.get(parent.id)))
+        statuses = await bench.statuses(parent.id, done.id, runs.id, waits.id)
+        assert statuses == [Status.CANCELLED, Status.DONE, Status.PROCESSING, Status.CANCELLED]
+        assert (await bench.get(runs.id)).cancel_asked_at == bench.clock.now()
+
+    async def test_asking_a_running_parent_to_stop_asks_its_children_too(self, bench: Bench) -> None:
+        parent = await bench.run()
+        child = await bench.spawn(parent)
+        await bench.apply(CancelAsked(job_id=parent.id))
+        assert await bench.statuses(parent.id, child.id) == [Status.PROCESSING, Status.CANCELLED]
+
+    async def test_a_failed_parent_cancels_children_and_theirs(self, bench: Bench) -> None:
+        parent = await bench.run()
+        child = await bench.spawn(parent)
+        held = await bench.take(child.id)
+        grandchild = await bench.spawn(held, kind="piece", queue="pieces")
+        await bench.apply(Parked(job_id=child.id, fence=1, waiting_for=(grandchild.id,)))
+        await bench.apply(Failed(job_id=parent.id, fence=1, error=OOPS))
+        statuses = await bench.statuses(parent.id, child.id, grandchild.id)
+        assert statuses == [Status.ERROR, Status.CANCELLED, Status.CANCELLED]
+
+    async def test_an_ended_parent_notes_a_childs_end_without_another_terminal_event(
+        self, bench: Bench
+    ) -> None:
+        parent = await bench.run()
+        child = await bench.spawn(parent)
+        held = await bench.take(child.id)
+        await bench.apply(Failed(job_id=parent.id, fence=1, error=OOPS))
+        await bench.apply(Cancelled(job_id=child.id, fence=held.fence))
+        after = await bench.get(parent.id)
+        assert [c.status for c in after.children] == [Status.CANCELLED]
+        told = [e.job["status"] for e in await bench.store.events(job_id=parent.id)]
+        assert told.count("ERROR") == 1
+
+    async def test_a_rerun_runs_the_unsuccessful_children_again(self, bench: Bench) -> None:
+        parent = await bench.run()
+        good, bad = await bench.spawn(parent, "0"), await bench.spawn(parent, "1")
+        await bench.succeed(await bench.take(good.id))
+        await bench.apply(Failed(job_id=bad.id, error=OOPS))
+        await bench.apply(Failed(job_id=parent.id, fence=1, error=OOPS))
+        again = await bench.apply(Rerun(job_id=parent.id))
+        assert [c.status for c in again.children] == [Status.DONE, None]
+        assert await bench.statuses(good.id, bad.id) == [Status.DONE, Status.PENDING]
+        held = await bench.take(parent.id)
+        await bench.apply(Parked(job_id=parent.id, fence=held.fence, waiting_for=(good.id, bad.id)))
+        await bench.succeed(await bench.take(bad.id))
+        (claim,) = await bench.claim()
+        assert [c.status for c in claim.job.children] == [Status.DONE, Status.DONE]
+
+    async def test_a_deleted_child_does_not_hold_up_its_parents_next_run(self, bench: Bench) -> None:
+        parent = await bench.run()
+        child = await bench.spawn(parent)
+        await bench.apply(Failed(job_id=parent.id, fence=1, error=OOPS))
+        assert isinstance(await bench.store.delete(child.id), Job)
+        await bench.apply(Rerun(job_id=parent.id))
+        held = await bench.take(parent.id)
+        parked = Parked(job_id=parent.id, fence=held.fence, waiting_for=(child.id,))
+        assert (await bench.apply(parked)).due == bench.clock.now()
+        held = await bench.take(parent.id)
+        successor = await bench.spawn(held)
+        assert successor.id != child.id
+        assert [c.job_id for c in (await bench.get(parent.id)).children] == [successor.id]

@@ -1,0 +1,103 @@
+"""Time: what becomes due, what is overdue, and what an earlier process has left behind."""
+
+from __future__ import annotations
+
+from bide.core.hazard import Sketch
+from bide.core.job import Cancelled, FailedForNow, Job, Lost, Status, Succeeded
+from bide.testing.store.bench import LEASE, OOPS, Bench
+
+
+def ids(jobs: tuple[Job, ...]) -> set[str]:
+    return {job.id for job in jobs}
+
+
+class Time:
+    async def test_the_stores_time_is_the_clocks(self, bench: Bench) -> None:
+        bench.clock.advance(12.5)
+        assert bench.store.now() == bench.clock.now()
+
+    async def test_waking_names_what_can_be_claimed_now_and_when_the_next_is_due(
+        self, bench: Bench
+    ) -> None:
+        now = bench.clock.now()
+        await bench.put(run_at=now + 10)
+        await bench.put(run_at=now + 10, queue="other", kind="thing")
+        await bench.put(run_at=now + 25)
+        assert await bench.store.wake() == (set(), now + 10)
+        bench.clock.advance(10)
+        assert await bench.store.wake() == ({("default", "work"), ("other", "thing")}, now + 25)
+        assert len(await bench.claim()) == 1
+        assert await bench.store.wake() == (set(), now + 25)
+
+    async def test_nothing_scheduled_is_nothing_to_wait_for(self, bench: Bench) -> None:
+        await bench.put()
+        await bench.run()
+        assert await bench.store.wake() == (set(), None)
+
+    async def test_a_retry_is_due_at_its_time(self, bench: Bench) -> None:
+        job = await bench.run()
+        retry_at = bench.clock.now() + 8
+        after = await bench.apply(FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=retry_at))
+        assert (after.status, after.next_attempt_at) == (Status.RETRYING, retry_at)
+        assert await bench.claim() == []
+        assert await bench.store.wake() == (set(), retry_at)
+        bench.clock.advance(8)
+        await bench.reopen()
+        await bench.store.wake()
+        assert (await bench.take(job.id)).next_attempt_at is None
+
+    async def test_a_cancelled_job_does_not_wake(self, bench: Bench) -> None:
+        job = await bench.put(run_at=bench.clock.now() + 10)
+        await bench.apply(Cancelled(job_id=job.id))
+        bench.clock.advance(10)
+        assert await bench.store.wake() == (set(), None)
+        assert await bench.claim() == []
+
+    async def test_leases_are_overdue_when_they_have_run_out(self, bench: Bench) -> None:
+        first = await bench.run()
+        bench.clock.advance(LEASE / 2)
+        second = await bench.run()
+        assert (await bench.store.overdue()).leases == ()
+        bench.clock.advance(LEASE / 2)
+        (overdue,) = (await bench.store.overdue()).leases
+        assert overdue == await bench.get(first.id)
+        await bench.apply(Lost(job_id=first.id, fence=overdue.fence))
+        assert (await bench.store.overdue()).leases == ()
+        bench.clock.advance(LEASE / 2)
+        assert ids((await bench.store.overdue()).leases) == {second.id}
+
+    async def test_deadlines_are_overdue_wherever_the_job_is(self, bench: Bench) -> None:
+        deadline = bench.clock.now() + 5
+        ended = await bench.run(deadline=deadline)
+        await bench.apply(Succeeded(job_id=ended.id, fence=1))
+        runs = await bench.run(deadline=deadline)
+        waits = await bench.put(deadline=deadline)
+        later = await bench.put(deadline=deadline + 1)
+        assert (await bench.store.overdue()).deadlines == ()
+        bench.clock.advance(5)
+        assert ids((await bench.store.overdue()).deadlines) == {runs.id, waits.id}
+        assert len((await bench.store.overdue(limit=1)).deadlines) == 1
+        bench.clock.advance(1)
+        assert later.id in ids((await bench.store.overdue()).deadlines)
+
+    async def test_void_ends_the_leases_of_an_earlier_process(self, bench: Bench) -> None:
+        job = await bench.run()
+        await bench.put()
+        await bench.reopen()
+        assert (await bench.store.overdue()).leases == ()
+        assert await bench.store.void() == 1
+        (overdue,) = (await bench.store.overdue()).leases
+        assert (overdue.id, overdue.version) == (job.id, job.version)
+        assert await bench.store.renew([(job.id, 1)], LEASE) == [(job.id, 1)]
+        await bench.apply(Lost(job_id=job.id, fence=overdue.fence))
+        assert await bench.statuses(job.id) == [Status.PENDING]
+
+    async def test_learned_durations_are_kept(self, bench: Bench) -> None:
+        assert await bench.store.durations() == {}
+        sketch = Sketch()
+        for duration in (1.5, 2.5, 300.0):
+            sketch.learn(duration)
+        await bench.store.learn({"work": {"count": 0, "bins": {}}, "other": sketch.dump()})
+        await bench.store.learn({"work": sketch.dump()})
+        await bench.reopen()
+        assert await bench.store.durations() == {"work": sketch.dump(), "other": sketch.dump()}

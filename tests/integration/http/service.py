@@ -1,0 +1,222 @@
+"""The HTTP edge on a real store, without a network: jobs are moved by the test itself, as a worker would."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from bide.core.errors import ErrorInfo
+from bide.core.job import Change, Failed, Job, Succeeded
+from bide.core.wire import Event
+from bide.server.blobs.files import FileBlobs
+from bide.server.config import Config, HttpConfig
+from bide.server.engine import Live, WorkerState
+from bide.server.estimates import Estimates
+from bide.server.http import Parts
+from bide.server.http.edge import HttpApp
+from bide.server.http.exchange import Message, Scope
+from bide.server.intake import Intake
+from bide.server.notify import Notify
+from bide.server.registry import File, Registry
+from bide.server.store import Want
+from bide.server.store.sqlite import SqliteStore
+from bide.testing.clock import ManualClock
+
+MAX_BODY = 64 * 1024
+
+
+@dataclass
+class IdleEngine:
+    """An engine in which nothing runs."""
+
+    nudges: list[tuple[str, str]] = field(default_factory=list)
+    progress: dict[str, Live] = field(default_factory=dict)
+    unserved: set[str] = field(default_factory=set)
+    trouble: list[str] = field(default_factory=list)
+    children: list[WorkerState] = field(default_factory=list)
+
+    async def start(self) -> None: ...
+
+    async def stop(self, drain: float) -> None: ...
+
+    def nudge(self, queue: str, kind: str) -> None:
+        self.nudges.append((queue, kind))
+
+    def heard(self, events: Sequence[Event]) -> None: ...
+
+    def live(self, job_id: str) -> Live | None:
+        return self.progress.get(job_id)
+
+    def workers(self) -> list[WorkerState]:
+        return self.children
+
+    def serves(self, queue: str) -> bool:
+        return queue not in self.unserved
+
+    def troubles(self) -> list[str]:
+        return self.trouble
+
+
+def kinds() -> Registry:
+    registry = Registry(queues={"slow": 1})
+
+    @registry.job(queue="video", retries=2, steps={"probe": 1, "encode": 3})
+    def encode(source: str, height: int = 720, tags: list[str] | None = None) -> dict[str, str]:
+        """Encodes a video."""
+        return {}
+
+    @registry.job()
+    def echo(value: Any = None) -> Any:
+        return value
+
+    @registry.job(require_key=True)
+    def pay(amount: int) -> int:
+        return amount
+
+    @registry.job()
+    def thumbnail(video: File) -> None: ...
+
+    return registry
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Service:
+    """All parts of a service, and ways to call it and to move its jobs."""
+
+    def __init__(self, folder: Path, registry: Registry | None = None) -> None:
+        self.clock = ManualClock()
+        self.store = SqliteStore(folder / "bide.db", self.clock)
+        self.engine = IdleEngine()
+        self.notify = Notify()
+        self.estimates = Estimates()
+        self.blobs = FileBlobs(folder / "files")
+        self.registry = registry or kinds()
+        self.parts = Parts(
+            config=Config(data=folder, http=HttpConfig(max_body=MAX_BODY)),
+            registry=self.registry,
+            store=self.store,
+            blobs=self.blobs,
+            engine=self.engine,
+            intake=Intake(self.registry, self.store, self.engine.nudge),
+            notify=self.notify,
+            estimates=self.estimates,
+        )
+        self.app = HttpApp(self.parts)
+
+    def _heard(self, events: Sequence[Event]) -> None:
+        self.notify.heard(events)
+        self.estimates.heard(events)
+        self.app.heard(events)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Service]:
+        await self.store.open(self._heard)
+        try:
+            yield self
+        finally:
+            await self.store.close()
+
+    # --- calling it
+
+    async def call(
+        self,
+        method: str,
+        target: str,
+        *,
+        json: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        mount: str = "",
+    ) -> Reply:
+        lines = {k.lower(): v for k, v in (headers or {}).items()}
+        if json is not None:
+            body = msgspec.json.encode(json)
+            lines.setdefault("content-type", "application/json")
+        return await self.send(scope(method, target, lines, mount), [body or b""])
+
+    async def send(self, scope: Scope, chunks: Sequence[bytes], leaves: asyncio.Event | None = None) -> Reply:
+        """One exchange; the caller goes away when `leaves` is set."""
+        sent: list[Message] = []
+        waiting = list(chunks)
+
+        async def receive() -> Message:
+            if waiting:
+                chunk = waiting.pop(0)
+                return {"type": "http.request", "body": chunk, "more_body": bool(waiting)}
+            await (leaves or asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        if not sent:
+            return Reply(0, {}, b"")
+        headers = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+        return Reply(sent[0]["status"], headers, b"".join(m.get("body", b"") for m in sent[1:]))
+
+    # --- moving its jobs
+
+    async def submit(self, kind: str = "echo", **more: Any) -> str:
+        reply = await self.call("POST", "/jobs", json={"kind": kind, **more})
+        assert reply.status == 202, reply.body
+        job_id: str = reply.json()["jobId"]
+        return job_id
+
+    async def claim(self, kind: str = "echo", queue: str = "default") -> Job:
+        (claim,) = await self.store.claim("worker-1", [Want(queue, (kind,), 1)], 1, 30.0)
+        return claim.job
+
+    async def apply(self, change: Change) -> Job:
+        (job,) = await self.store.apply([change])
+        assert isinstance(job, Job), job
+        return job
+
+    async def finish(self, job: Job, result: bytes = b'{"ok":true}', **more: Any) -> Job:
+        return await self.apply(
+            Succeeded(job_id=job.id, fence=job.fence, result=msgspec.Raw(result), **more)
+        )
+
+    async def fail(self, job: Job, code: str = "BROKEN") -> Job:
+        error = ErrorInfo(code, "it broke", attempt=job.attempt)
+        return await self.apply(Failed(job_id=job.id, fence=job.fence, error=error))
+
+    async def done(self, **more: Any) -> Job:
+        """A job that was submitted, run and finished."""
+        await self.submit()
+        return await self.finish(await self.claim(), **more)
+
+    async def events(self) -> int:
+        return len(await self.store.events(limit=100_000))
+
+
+def scope(method: str, target: str, headers: Mapping[str, str], mount: str = "") -> Scope:
+    path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": mount + unquote(path),
+        "root_path": mount,
+        "query_string": query.encode(),
+        "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()],
+    }

@@ -1,0 +1,169 @@
+"""The SQLite store passes the suite, and what only a file can get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bide.core.clock import Clock
+from bide.core.errors import SetupError
+from bide.core.job import Job, Status
+from bide.server.store import Inserted, Store, migrations
+from bide.server.store import sqlite as module
+from bide.server.store.migrations import scripts
+from bide.server.store.sqlite import SqliteStore, prepare
+from bide.server.store.writer import Tx, Writer
+from bide.testing import ManualClock
+from bide.testing.store import Bench, StoreSuite
+
+NEWEST = scripts("sqlite")[-1][0]
+
+
+class TestSqliteStore(StoreSuite):
+    def store(self, place: Path, clock: Clock) -> Store:
+        return SqliteStore(place / "bide.db", clock)
+
+
+def hear_nothing(events: Sequence[object]) -> None:
+    pass
+
+
+def test_migrations_are_applied_once(tmp_path: Path) -> None:
+    path = tmp_path / "bide.db"
+    assert prepare(path) == [number for number, _ in scripts("sqlite")]
+    assert prepare(path) == []
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (NEWEST,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_a_failed_migration_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bide.db"
+    prepare(path)
+    broken = (NEWEST + 1, "CREATE TABLE half (x); CREATE TABLE half (x)")
+    monkeypatch.setattr(migrations, "scripts", lambda dialect: [*scripts(dialect), broken])
+    with pytest.raises(SetupError):
+        prepare(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'half'").fetchone() is None
+    assert connection.execute("PRAGMA user_version").fetchone() == (NEWEST,)
+    connection.close()
+
+
+async def test_data_of_a_newer_bide_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "bide.db"
+    prepare(path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {NEWEST + 1}")
+    connection.close()
+    with pytest.raises(SetupError, match=rf"version {NEWEST + 1}.*install the newer bide"):
+        await SqliteStore(path).open(hear_nothing)
+
+
+async def test_a_file_that_is_no_database_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "bide.db"
+    path.write_bytes(b"these are not the pages of a database " * 200)
+    with pytest.raises(SetupError, match=r"bide\.db cannot be used.*backup.*move it away"):
+        await SqliteStore(path).open(hear_nothing)
+
+
+async def test_a_damaged_database_is_found_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "bide.db"
+    prepare(path)
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xa5" * (len(data) - 4096)
+    path.write_bytes(data)
+    with pytest.raises(SetupError, match="Restore it from a backup"):
+        await SqliteStore(path).open(hear_nothing)
+
+
+async def a_bench(tmp_path: Path) -> Bench:
+    clock = ManualClock()
+    bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+    await bench.open()
+    return bench
+
+
+async def test_an_operation_that_raises_takes_no_other_with_it(tmp_path: Path) -> None:
+    bench = await a_bench(tmp_path)
+    first = bench.new()
+    calls = [bench.store.insert([new]) for new in (first, bench.new(), first, bench.new())]
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(d) for d in done] == [list, list, sqlite3.IntegrityError, list]
+    assert len(await bench.claim()) == 3
+    events = await bench.store.events()
+    assert len(events) == 6
+    assert [e.id for e in bench.heard] == [e.id for e in events]
+    await bench.store.close()
+
+
+async def test_all_of_an_insert_or_nothing(tmp_path: Path) -> None:
+    bench = await a_bench(tmp_path)
+    good, twice = bench.new(key="k"), bench.new()
+    with pytest.raises(sqlite3.IntegrityError):
+        await bench.store.insert([good, twice, twice])
+    assert await bench.store.events() == []
+    assert await bench.claim() == []
+    (again,) = await bench.store.insert([good])
+    assert isinstance(again, Inserted)
+    assert again.created, "its key was not used up"
+    await bench.store.close()
+
+
+async def test_what_is_queued_shares_a_commit(tmp_path: Path) -> None:
+    path = tmp_path / "bide.db"
+    prepare(path)
+    commits: list[str] = []
+
+    def connect() -> sqlite3.Connection:
+        connection = module.connect(path)
+        connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+        return connection
+
+    writer = Writer(connect, ManualClock(), hear_nothing)
+    sql = "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, 0)"
+
+    def add(number: int, tx: Tx) -> int:
+        tx.execute(sql, (str(number),))
+        return number
+
+    done = await asyncio.gather(*(writer.submit(partial(add, n)) for n in range(500)))
+    await writer.close()
+    assert done == list(range(500))
+    assert len(commits) < 50
+
+
+async def test_writes_under_way_at_the_close_are_carried_out(tmp_path: Path) -> None:
+    bench = await a_bench(tmp_path)
+    new = bench.new()
+    inserting = bench.store.insert([new])
+    await bench.reopen()
+    (done,) = await inserting
+    assert isinstance(done, Inserted)
+    assert await bench.statuses(new.job.id) == [Status.PENDING]
+    await bench.store.close()
+
+
+async def test_a_closed_store_takes_no_more_writes(tmp_path: Path) -> None:
+    bench = await a_bench(tmp_path)
+    await bench.store.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await bench.store.insert([bench.new()])
+
+
+async def test_a_caller_that_has_left_harms_nobody(tmp_path: Path) -> None:
+    bench = await a_bench(tmp_path)
+    left = asyncio.ensure_future(bench.store.insert([bench.new()]))
+    left.cancel()
+    job = await bench.put()
+    assert isinstance(await bench.get(job.id), Job)
+    assert len(await bench.claim()) == 2
+    await bench.store.close()

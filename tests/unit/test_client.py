@@ -1,0 +1,645 @@
+"""The waiting end against a service over a socket, on good days and on bad ones."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.unit import fake_service as fake
+from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
+
+from bide.client.api import AsyncClient
+from bide.client.submission import BATCH, Submission, batches, render_submission
+from bide.client.sync import Client
+from bide.client.transport import proxy_for, read_retry_after, without_credentials
+from bide.client.waiting import AT_ONCE, Pace
+from bide.core.errors import (
+    BideError,
+    JobFailed,
+    ServiceError,
+    ServiceUnreachable,
+    SetupError,
+    WaitTimeout,
+)
+from bide.core.wire import WireJob
+
+
+@pytest.fixture
+def service() -> Iterator[FakeService]:
+    with FakeService() as running:
+        yield running
+
+
+class Sleeps:
+    """Takes no time, and remembers for how long it was asked to."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+class Top(random.Random):
+    """The dice always show the largest number."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+@pytest.fixture
+def sleeps() -> Sleeps:
+    return Sleeps()
+
+
+@pytest.fixture
+def pace(sleeps: Sleeps) -> Pace:
+    return Pace(base=0.5, cap=30.0, rng=Top(), sleep=sleeps)
+
+
+# --- submit
+
+
+async def test_submit_sends_the_contracts_body_and_headers(service: FakeService) -> None:
+    service.on("POST", "/jobs", says(job(1, "PENDING")))
+    async with AsyncClient(service.url, key="s3cret") as client:
+        handle = await client.submit(
+            "transcode",
+            {"height": 480},
+            idempotency_key='a "key"',
+            priority=3,
+            run_at=datetime(2030, 1, 31, 12, tzinfo=UTC),
+            deadline=1_900_000_000.0,
+            labels={"team": "ops"},
+            wait=5,
+        )
+    assert handle.id == job_id(1)
+    assert handle.latest is not None
+    assert handle.latest.status == "PENDING"
+    assert service.bodies == [
+        {
+            "kind": "transcode",
+            "input": {"height": 480},
+            "priority": 3,
+            "runAt": "2030-01-31T12:00:00.000Z",
+            "deadline": "2030-03-17T17:46:40.000Z",
+            "labels": {"team": "ops"},
+        }
+    ]
+    headers = service.asked[0].headers
+    assert headers["Idempotency-Key"] == '"a \\"key\\""'
+    assert headers["Prefer"] == "wait=5"
+    assert headers["Authorization"] == "Bearer s3cret"
+
+
+async def test_a_refused_submission_names_the_places(service: FakeService) -> None:
+    document = {
+        "status": 422,
+        "code": "invalid-input",
+        "detail": "the input does not fit",
+        "errors": [{"pointer": "/input/height", "detail": "not a number"}],
+    }
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        return web.json_response(document, status=422, content_type="application/problem+json")
+
+    service.on("POST", "/jobs", refuse)
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(ServiceError, match="/input/height: not a number") as caught:
+            await client.submit("transcode", {"height": "x"})
+    assert caught.value.status == 422
+    assert caught.value.code == "invalid-input"
+
+
+async def test_misspelt_options_and_naive_times_are_told_before_anything_is_sent(
+    service: FakeService,
+) -> None:
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(TypeError, match="priorty"):
+            await client.submit("transcode", priorty=3)  # type: ignore[call-arg]
+        with pytest.raises(ValueError, match="time zone"):
+            await client.submit("transcode", run_at=datetime(2030, 1, 1))
+    assert service.asked == []
+
+
+async def test_submit_many_gives_a_handle_or_a_refusal_for_each_in_order(service: FakeService) -> None:
+    refusal = {"status": 422, "code": "unknown-kind", "detail": "there is no kind 'x'"}
+    service.on("POST", "/jobs/batch", says({"jobs": [job(1, "PENDING"), refusal, job(2, "PENDING")]}))
+    async with AsyncClient(service.url) as client:
+        first, second, third = await client.submit_many(
+            [
+                {"kind": "transcode", "input": {"n": 1}},
+                {"kind": "x"},
+                {"kind": "transcode", "priority": 1},
+            ],
+            idempotency_key="import-7",
+        )
+    assert not isinstance(first, ServiceError) and first.id == job_id(1)
+    assert isinstance(second, ServiceError) and second.code == "unknown-kind"
+    assert not isinstance(third, ServiceError) and third.id == job_id(2)
+    assert service.bodies[0]["jobs"][2] == {"kind": "transcode", "priority": 1}
+    assert service.header("Idempotency-Key") == ['"import-7"']
+
+
+def test_batches_are_cut_by_number_and_by_size() -> None:
+    small: list[Submission] = [{"kind": "k"}] * (2 * BATCH + 1)
+    assert [len(batch) for batch in batches(small)] == [BATCH, BATCH, 1]
+    large: list[Submission] = [{"kind": "k", "input": {"text": "x" * 200_000}}] * 5
+    assert [len(batch) for batch in batches(large)] == [2, 2, 1]
+    assert list(batches([])) == []
+
+
+def test_a_submission_leaves_out_what_was_not_given() -> None:
+    assert render_submission("k", None, {"queue": None}) == {"kind": "k"}
+
+
+# --- waiting
+
+
+async def test_result_waits_by_long_poll_and_needs_one_request(service: FakeService) -> None:
+    service.script(1, says(job(1, result={"frames": 3000})))
+    async with AsyncClient(service.url) as client:
+        handle = client.job(job_id(1))
+        assert await handle.result() == {"frames": 3000}
+        assert await handle.result() == {"frames": 3000}
+        assert handle.requests == client.requests == 1
+    (prefer,) = service.header("Prefer")
+    assert prefer is not None and int(prefer.removeprefix("wait=")) >= 30
+    assert service.header("If-None-Match") == [None]
+
+
+async def test_a_held_poll_brings_the_end_when_it_comes(service: FakeService) -> None:
+    ready = threading.Event()
+    service.script(1, fake.held(job(1, result=7), ready))
+    threading.Timer(0.05, ready.set).start()
+    async with AsyncClient(service.url) as client:
+        assert await client.job(job_id(1)).result(timeout=10) == 7
+        assert client.requests == 1
+
+
+async def test_a_large_result_is_fetched_from_its_own_address(service: FakeService) -> None:
+    service.script(1, says(job(1, result=None)))
+    service.on("GET", f"/jobs/{job_id(1)}/result", fake.TRUNCATED, says({"rows": [1] * 50_000}))
+    async with AsyncClient(service.url, pace=Pace(base=0.001)) as client:
+        result = await client.job(job_id(1)).result()
+    assert len(result["rows"]) == 50_000
+
+
+async def test_a_job_without_a_result_gives_none(service: FakeService) -> None:
+    service.script(1, says(job(1, result=None)))
+    service.on("GET", f"/jobs/{job_id(1)}/result", problem(409, "no-result"))
+    async with AsyncClient(service.url) as client:
+        assert await client.job(job_id(1)).result() is None
+
+
+async def test_a_failed_job_raises_its_structured_error(service: FakeService) -> None:
+    service.script(1, says(failed(1)))
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(JobFailed, match="in step text: OCR_TIMEOUT: page 7") as caught:
+            await client.job(job_id(1)).result()
+    assert caught.value.status == "ERROR"
+    assert caught.value.error is not None
+    assert caught.value.error.retryable
+
+
+async def test_a_partial_success_returns_its_result_and_keeps_its_errors(service: FakeService) -> None:
+    error = {"code": "PARTIAL_SUCCESS", "message": "1 part failed", "errors": [{"part": 3}]}
+    service.script(1, says(job(1, "PARTIAL_SUCCESS", result=[1, 2], error=error)))
+    async with AsyncClient(service.url) as client:
+        handle = client.job(job_id(1))
+        assert await handle.result() == [1, 2]
+    assert handle.latest is not None and handle.latest.error is not None
+    assert handle.latest.error.errors == [{"part": 3}]
+
+
+async def test_its_own_timeout_ends_the_wait_and_not_the_job(service: FakeService) -> None:
+    never = threading.Event()
+    service.script(1, fake.held(job(1), never))
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(WaitTimeout, match="did not end within 0.05 s"):
+            await client.job(job_id(1)).result(timeout=0.05)
+    never.set()
+    assert [request.method for request in service.asked] == ["GET"]
+
+
+BAD_DAYS = {
+    "500": problem(500, "internal"),
+    "503": problem(503, "unavailable"),
+    "429": problem(429, "too-many"),
+    "HTML 502": fake.HTML_502,
+    "truncated JSON": fake.TRUNCATED,
+    "cut off": fake.cut_off,
+    "empty 200": fake.EMPTY,
+    "another document": says({"hello": "world"}),
+    "an unknown status": says(job(1, "FROBNICATING")),
+    "reset": fake.reset,
+}
+
+
+@pytest.mark.parametrize("name", BAD_DAYS)
+async def test_a_failed_poll_backs_off_and_goes_on(
+    name: str, service: FakeService, pace: Pace, sleeps: Sleeps
+) -> None:
+    bad = BAD_DAYS[name]
+    service.script(1, bad, bad, bad, says(job(1, result="at last")))
+    async with AsyncClient(service.url, pace=pace) as client:
+        assert await client.job(job_id(1)).result() == "at last"
+        assert client.requests == 4
+    assert sleeps.slept == [0.5, 1.0, 2.0]
+
+
+async def test_a_refused_connection_backs_off_until_the_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        async with AsyncClient(url, pace=Pace(base=0.01, cap=0.02, rng=Top())) as client:
+            with caplog.at_level(logging.WARNING), pytest.raises(WaitTimeout):
+                await client.job(job_id(1)).result(timeout=0.2)
+            assert 3 <= client.requests <= 25
+            with pytest.raises(ServiceUnreachable, match="is `bide serve` running"):
+                await client.submit("transcode")
+    assert len(caplog.records) == 1  # said once, not once a poll
+
+
+async def test_retry_after_is_obeyed_after_a_failure(
+    service: FakeService, pace: Pace, sleeps: Sleeps
+) -> None:
+    busy = problem(503, "unavailable", **{"Retry-After": "7"})
+    absurd = problem(503, "unavailable", **{"Retry-After": "999999999"})
+    service.script(1, busy, absurd, says(job(1, result=1)))
+    async with AsyncClient(service.url, pace=pace) as client:
+        await client.job(job_id(1)).result()
+    first, second = sleeps.slept
+    assert 7.0 <= first <= 7.7
+    assert second <= 330.0
+
+
+@pytest.mark.parametrize("status,code", [(404, "not-found"), (410, "gone"), (401, "no-key")])
+async def test_a_refusal_that_no_waiting_mends_is_raised_at_once(
+    status: int, code: str, service: FakeService, pace: Pace, sleeps: Sleeps
+) -> None:
+    service.script(1, problem(status, code))
+    async with AsyncClient(service.url, pace=pace) as client:
+        with pytest.raises(ServiceError) as caught:
+            await client.job(job_id(1)).result()
+    assert caught.value.code == code
+    assert sleeps.slept == []
+
+
+async def test_a_redirect_loop_ends_with_a_precise_error(service: FakeService) -> None:
+    async def again(request: web.Request) -> web.StreamResponse:
+        return web.HTTPFound(request.path)
+
+    service.script(1, again)
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(ServiceError, match="redirect-loop"):
+            await client.job(job_id(1)).result()
+
+
+async def test_a_service_that_does_not_hold_is_asked_as_often_as_it_advises(
+    service: FakeService, pace: Pace, sleeps: Sleeps
+) -> None:
+    running = says(job(1, "PROCESSING"), **{"Retry-After": "4"})
+    silent = says(job(1, "PROCESSING"))
+    service.script(1, running, silent, says(job(1, result=1)))
+    async with AsyncClient(service.url, pace=pace) as client:
+        await client.job(job_id(1)).result()
+    assert sleeps.slept == pytest.approx([4.4, 1.1])
+
+
+# --- changes on the way
+
+
+async def test_changes_are_heard_by_etag_as_they_come(service: FakeService, pace: Pace) -> None:
+    half = job(1, "PROCESSING", progress={"percent": 50.0, "message": "Transcoding"})
+    service.script(
+        1,
+        says(job(1, "PENDING"), '"1.0"'),
+        says(half, '"2.7"'),
+        fake.not_modified,
+        says(job(1, result=1), '"3.9"'),
+    )
+    heard: list[tuple[str, float | None]] = []
+
+    def on_change(seen: WireJob) -> None:
+        heard.append((seen.status, seen.progress.percent if seen.progress else None))
+
+    async with AsyncClient(service.url, pace=pace) as client:
+        await client.job(job_id(1)).result(on_change=on_change)
+    assert heard == [("PENDING", None), ("PROCESSING", 50.0), ("DONE", None)]
+    assert service.header("If-None-Match") == [None, '"1.0"', '"2.7"', '"2.7"']
+    # The first look is not held: with nothing to compare it would only come back at the end.
+    assert [bool(value) for value in service.header("Prefer")] == [False, True, True, True]
+
+
+async def test_status_asks_conditionally(service: FakeService) -> None:
+    service.script(1, says(job(1, "PROCESSING"), '"2.7"'), fake.not_modified)
+    async with AsyncClient(service.url) as client:
+        handle = client.job(job_id(1))
+        assert (await handle.status()).status == "PROCESSING"
+        assert (await handle.status()).status == "PROCESSING"
+    assert service.header("If-None-Match") == [None, '"2.7"']
+
+
+# --- many
+
+
+async def test_as_completed_yields_each_as_it_ends(service: FakeService) -> None:
+    later = threading.Event()
+    service.script(1, fake.held(job(1, result="slow"), later))
+    service.script(2, says(job(2, result="quick")))
+    order = []
+    async with AsyncClient(service.url) as client:
+        async for handle in client.as_completed([client.job(job_id(1)), client.job(job_id(2))]):
+            order.append(await handle.result())
+            later.set()
+    assert order == ["quick", "slow"]
+
+
+async def test_many_waits_keep_to_the_cap_and_none_is_starved(service: FakeService) -> None:
+    count = 3 * AT_ONCE
+    open_now, most = 0, 0
+    # The first jobs to be asked about are not done at first, so that turns must be passed on.
+    for number in range(count):
+        first = number < AT_ONCE
+        seen = {"turns": 0}
+
+        async def reply(
+            request: web.Request, number: int = number, first: bool = first, seen: dict[str, int] = seen
+        ) -> web.StreamResponse:
+            nonlocal open_now, most
+            open_now += 1
+            most = max(most, open_now)
+            await fake.asyncio.sleep(0.005)
+            open_now -= 1
+            seen["turns"] += 1
+            status = "PROCESSING" if first and seen["turns"] < 3 else "DONE"
+            return web.json_response(job(number, status, result=number if status == "DONE" else None))
+
+        service.script(number, reply)
+    async with AsyncClient(service.url, pace=Pace(advice=0.001)) as client:
+        handles = [client.job(job_id(number)) for number in range(count)]
+        ended = await client.wait_all(handles, timeout=30)
+    assert [await handle.result() for handle in ended] == list(range(count))
+    assert most <= AT_ONCE
+
+
+async def test_one_unknown_job_does_not_end_the_wait_for_the_others(service: FakeService) -> None:
+    service.script(1, says(job(1, result=1)))
+    async with AsyncClient(service.url) as client:
+        known, unknown = client.job(job_id(1)), client.job(job_id(2))
+        await client.wait_all([unknown, known], timeout=5)
+        assert await known.result() == 1
+        with pytest.raises(ServiceError, match="not-found"):
+            await unknown.result()
+
+
+async def test_wait_all_names_what_has_not_ended_in_time(service: FakeService) -> None:
+    never = threading.Event()
+    service.script(1, says(job(1, result=1)))
+    service.script(2, fake.held(job(2), never))
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(WaitTimeout, match=job_id(2)) as caught:
+            await client.wait_all([client.job(job_id(1)), client.job(job_id(2))], timeout=0.2)
+    never.set()
+    assert job_id(1) not in str(caught.value)
+
+
+# --- lists and control
+
+
+async def test_list_follows_the_cursor_up_to_the_limit(service: FakeService) -> None:
+    service.on(
+        "GET",
+        "/jobs",
+        says({"jobs": [job(3), job(2)], "next": "c1", "missing": []}),
+        says({"jobs": [job(1)], "next": None, "missing": []}),
+    )
+    async with AsyncClient(service.url) as client:
+        found = await client.list(
+            status=["DONE", "ERROR"], kind="transcode", label=("team", "ops"), limit=None
+        )
+    assert [one.job_id for one in found] == [job_id(3), job_id(2), job_id(1)]
+    first, second = (request.query for request in service.asked)
+    assert first.getall("status") == ["DONE", "ERROR"]
+    assert (first["kind"], first["label"]) == ("transcode", "team:ops")
+    assert "cursor" not in first and second["cursor"] == "c1"
+
+
+async def test_list_asks_for_no_more_than_is_wanted(service: FakeService) -> None:
+    service.on("GET", "/jobs", says({"jobs": [job(3), job(2)], "next": "c1", "missing": []}))
+    async with AsyncClient(service.url) as client:
+        assert len(await client.list(limit=2)) == 2
+    assert [request.query["limit"] for request in service.asked] == ["2"]
+
+
+async def test_cancel_retry_delete_and_queues(service: FakeService) -> None:
+    here = f"/jobs/{job_id(1)}"
+    service.on("POST", f"{here}/cancel", says(job(1, "CANCELLED")))
+    service.on("POST", f"{here}/retry", says(job(1, "PENDING")))
+    service.on("DELETE", here, fake.text(204, "", "application/json"))
+    service.on("GET", "/queues", says({"queues": [{"name": "video", "waiting": 3}]}))
+    service.on("POST", "/queues/a%2Fb/pause", says({}))
+    service.on("POST", "/queues/a/b/pause", says({}))
+    async with AsyncClient(service.url) as client:
+        assert (await client.cancel(job_id(1))).status == "CANCELLED"
+        handle = client.job(job_id(1))
+        assert (await handle.retry()).status == "PENDING"
+        assert handle.latest is not None and not handle.latest.status.terminal
+        await client.delete(job_id(1))
+        assert await client.queues() == [{"name": "video", "waiting": 3}]
+        await client.pause("a/b")
+    assert service.asked[-1].raw_path == "/queues/a%2Fb/pause"
+
+
+# --- files
+
+
+def _with_file(content: bytes, name: str = "video.mp4") -> dict[str, Any]:
+    sha256 = hashlib.sha256(content).hexdigest()
+    file = {
+        "name": name,
+        "contentType": "video/mp4",
+        "size": len(content),
+        "sha256": sha256,
+        "url": "/x",
+    }
+    return job(1, result=1, files=[file])
+
+
+async def test_a_broken_download_goes_on_where_it_ended(service: FakeService, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4000
+
+    async def part(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": str(len(content))})
+        await response.prepare(request)
+        await response.write(content[:300_000])
+        await fake.asyncio.sleep(0.05)
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async def rest(request: web.Request) -> web.StreamResponse:
+        start = int(request.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        return web.Response(status=206, body=content[start:])
+
+    service.script(1, says(_with_file(content)))
+    service.on("GET", f"/jobs/{job_id(1)}/files/video.mp4", part, rest)
+    async with AsyncClient(service.url, pace=Pace(base=0.001)) as client:
+        path = await client.job(job_id(1)).download("video.mp4", tmp_path)
+    assert path == tmp_path / "video.mp4"
+    assert path.read_bytes() == content
+    assert service.header("Range")[-1] not in (None, "bytes=0-")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["video.mp4"]
+
+
+async def test_a_damaged_file_never_appears(service: FakeService, tmp_path: Path) -> None:
+    service.script(1, says(_with_file(b"right")))
+    service.on("GET", f"/jobs/{job_id(1)}/files/video.mp4", fake.text(200, "wrong", "video/mp4"))
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(BideError, match="damaged"):
+            await client.job(job_id(1)).download("video.mp4", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_file_name_cannot_lead_out_of_the_folder(service: FakeService, tmp_path: Path) -> None:
+    service.script(1, says(_with_file(b"x", "../evil")))
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(BideError, match="leads elsewhere"):
+            await client.job(job_id(1)).download("../evil", tmp_path)
+
+
+# --- secrets, addresses, proxies
+
+
+async def test_the_key_appears_in_no_error_log_or_repr(
+    service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.on("POST", "/jobs", problem(401, "no-key", "who are you?"))
+    service.script(1, fake.reset, problem(403, "forbidden"))
+    shown = []
+    with caplog.at_level(logging.DEBUG):
+        async with AsyncClient(service.url, key="s3cret", pace=Pace(base=0.001)) as client:
+            shown += [repr(client), repr(client._transport), repr(client.job("x"))]
+            for work in (client.submit("transcode"), client.job(job_id(1)).result()):
+                with pytest.raises(ServiceError) as caught:
+                    await work
+                shown += [str(caught.value), repr(caught.value)]
+    assert "s3cret" not in "\n".join(shown) + caplog.text
+    assert service.header("Authorization") == ["Bearer s3cret"] * 3
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8642", "ftp://x", "http://", ""])
+def test_a_wrong_address_is_told_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIDE_URL", "gopher://x")
+    with pytest.raises(SetupError, match="not the address of a service"):
+        AsyncClient(url)
+
+
+def test_the_address_comes_from_the_environment_when_none_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("BIDE_URL", raising=False)
+    assert AsyncClient().url == "http://127.0.0.1:8642"
+    monkeypatch.setenv("BIDE_URL", "http://jobs.example/api/")
+    assert AsyncClient().url == "http://jobs.example/api"
+    assert AsyncClient("http://other.example").url == "http://other.example"
+
+
+def test_proxies_are_obeyed_except_where_they_are_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("https_proxy", "http_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:pa%20ss@proxy.example:3128")
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "inside.example")
+    assert proxy_for("https://jobs.example/api") == (
+        "http://proxy.example:3128",
+        "Basic dXNlcjpwYSBzcw==",
+    )
+    assert proxy_for("http://jobs.example") == ("http://proxy.example:3128", None)
+    assert proxy_for("https://a.inside.example") == (None, None)
+    assert proxy_for("http://127.0.0.1:8642") == proxy_for("http://localhost:1") == (None, None)
+
+
+async def test_requests_go_through_the_proxy(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.script(1, says(job(1, result="through")))
+    monkeypatch.setenv("http_proxy", service.url.replace("//", "//me:pw@"))
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with AsyncClient("http://jobs.invalid") as client:
+        assert await client.job(job_id(1)).result() == "through"
+    assert service.asked[0].headers["Host"] == "jobs.invalid"
+    assert service.asked[0].headers["Proxy-Authorization"] == "Basic bWU6cHc="
+
+
+def test_credentials_in_an_address_are_not_shown() -> None:
+    assert without_credentials("http://u:p@host:1/x?key=1") == "http://host:1/x"
+    assert "p4ss" not in repr(AsyncClient("http://u:p4ss@host"))
+
+
+def test_retry_after_is_read_in_both_forms_and_nonsense_is_none() -> None:
+    at = datetime(2030, 1, 1, tzinfo=UTC).timestamp()
+    assert read_retry_after({"Retry-After": " 12 "}, at) == 12.0
+    assert read_retry_after({"Retry-After": "Tue, 01 Jan 2030 00:01:00 GMT"}, at) == 60.0
+    assert read_retry_after({"Retry-After": "Mon, 31 Dec 2029 00:00:00 GMT"}, at) == 0.0
+    for nonsense in ("", "-5", "soon", "1e9", "Tue, 99 Foo"):
+        assert read_retry_after({"Retry-After": nonsense}, at) is None
+
+
+# --- without await
+
+
+def test_the_sync_client_does_the_same(service: FakeService, tmp_path: Path) -> None:
+    later = threading.Event()
+    service.on("POST", "/jobs", says(job(1, "PENDING")))
+    service.script(1, fake.held(job(1, result={"n": 1}), later))
+    service.script(2, says(failed(2)))
+    service.on("GET", "/jobs", says({"jobs": [job(1)], "next": None, "missing": []}))
+    with Client(service.url) as client:
+        first, second = client.submit("transcode", {"height": 480}), client.job(job_id(2))
+        order = []
+        for done in client.as_completed([first, second]):
+            order.append(done)
+            later.set()
+        assert order == [second, first]
+        assert first.result() == {"n": 1}
+        with pytest.raises(JobFailed, match="OCR_TIMEOUT"):
+            second.result()
+        assert [one.job_id for one in client.list(limit=1)] == [job_id(1)]
+        assert client.requests == len(service.asked)
+    with pytest.raises(BideError, match="closed"):
+        client.queues()
+
+
+def test_a_sync_wait_times_out(service: FakeService) -> None:
+    never = threading.Event()
+    service.script(1, fake.held(job(1), never))
+    with Client(service.url) as client, pytest.raises(WaitTimeout):
+        client.job(job_id(1)).result(timeout=0.05)
+    never.set()
+
+
+def test_a_sync_client_that_is_let_go_leaves_no_thread(service: FakeService) -> None:
+    service.script(1, says(job(1, result=5)))
+
+    def use() -> Any:
+        return Client(service.url).job(job_id(1)).result()
+
+    assert use() == 5
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name == "bide-client"]
