@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from functools import partial
@@ -139,6 +140,20 @@ async def test_what_is_queued_shares_a_commit(tmp_path: Path) -> None:
     await writer.close()
     assert done == list(range(500))
     assert len(commits) < 50
+
+
+async def test_what_a_future_resolved_for_is_in_the_files(tmp_path: Path) -> None:
+    bench = await a_bench(tmp_path)
+    job = await bench.run(key="k")
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    for file in tmp_path.glob("bide.db*"):
+        shutil.copy(file, crashed)
+    later = await a_bench(crashed)
+    assert await later.get(job.id) == job
+    assert [e.job["status"] for e in await later.store.events()] == ["PENDING", "PROCESSING"]
+    await later.store.close()
+    await bench.store.close()
 
 
 async def test_writes_under_way_at_the_close_are_carried_out(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def job(number: int = 1, status: str = "DONE", **fields: Any) -> dict[str, Any]:
     """A status resource."""
     here = f"/jobs/{job_id(number)}"
     ended = status in ("DONE", "PARTIAL_SUCCESS", "ERROR", "CANCELLED")
-    document = {
+    document: dict[str, Any] = {
         "jobId": job_id(number),
         "kind": "transcode",
         "status": status,

@@ -1,71 +1,33 @@
-"""The waiting end against a service over a socket, on good days and on bad ones."""
+"""The client against a service over a socket: submit, lists, files, secrets, addresses, and without await."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import logging
-import random
-import socket
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.unit import fake_service as fake
-from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 
 from bide.client.api import AsyncClient
 from bide.client.submission import BATCH, Submission, batches, render_submission
 from bide.client.sync import Client
 from bide.client.transport import proxy_for, read_retry_after, without_credentials
-from bide.client.waiting import AT_ONCE, Pace
+from bide.client.waiting import Pace
 from bide.core.errors import (
     BideError,
     JobFailed,
     ServiceError,
-    ServiceUnreachable,
     SetupError,
     WaitTimeout,
 )
-from bide.core.wire import WireJob
-
-
-@pytest.fixture
-def service() -> Iterator[FakeService]:
-    with FakeService() as running:
-        yield running
-
-
-class Sleeps:
-    """Takes no time, and remembers for how long it was asked to."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.slept.append(seconds)
-
-
-class Top(random.Random):
-    """The dice always show the largest number."""
-
-    def uniform(self, a: float, b: float) -> float:
-        return b
-
-
-@pytest.fixture
-def sleeps() -> Sleeps:
-    return Sleeps()
-
-
-@pytest.fixture
-def pace(sleeps: Sleeps) -> Pace:
-    return Pace(base=0.5, cap=30.0, rng=Top(), sleep=sleeps)
-
+from tests.unit import fake_service as fake
+from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 
 # --- submit
 
@@ -163,260 +125,6 @@ def test_a_submission_leaves_out_what_was_not_given() -> None:
     assert render_submission("k", None, {"queue": None}) == {"kind": "k"}
 
 
-# --- waiting
-
-
-async def test_result_waits_by_long_poll_and_needs_one_request(service: FakeService) -> None:
-    service.script(1, says(job(1, result={"frames": 3000})))
-    async with AsyncClient(service.url) as client:
-        handle = client.job(job_id(1))
-        assert await handle.result() == {"frames": 3000}
-        assert await handle.result() == {"frames": 3000}
-        assert handle.requests == client.requests == 1
-    (prefer,) = service.header("Prefer")
-    assert prefer is not None and int(prefer.removeprefix("wait=")) >= 30
-    assert service.header("If-None-Match") == [None]
-
-
-async def test_a_held_poll_brings_the_end_when_it_comes(service: FakeService) -> None:
-    ready = threading.Event()
-    service.script(1, fake.held(job(1, result=7), ready))
-    threading.Timer(0.05, ready.set).start()
-    async with AsyncClient(service.url) as client:
-        assert await client.job(job_id(1)).result(timeout=10) == 7
-        assert client.requests == 1
-
-
-async def test_a_large_result_is_fetched_from_its_own_address(service: FakeService) -> None:
-    service.script(1, says(job(1, result=None)))
-    service.on("GET", f"/jobs/{job_id(1)}/result", fake.TRUNCATED, says({"rows": [1] * 50_000}))
-    async with AsyncClient(service.url, pace=Pace(base=0.001)) as client:
-        result = await client.job(job_id(1)).result()
-    assert len(result["rows"]) == 50_000
-
-
-async def test_a_job_without_a_result_gives_none(service: FakeService) -> None:
-    service.script(1, says(job(1, result=None)))
-    service.on("GET", f"/jobs/{job_id(1)}/result", problem(409, "no-result"))
-    async with AsyncClient(service.url) as client:
-        assert await client.job(job_id(1)).result() is None
-
-
-async def test_a_failed_job_raises_its_structured_error(service: FakeService) -> None:
-    service.script(1, says(failed(1)))
-    async with AsyncClient(service.url) as client:
-        with pytest.raises(JobFailed, match="in step text: OCR_TIMEOUT: page 7") as caught:
-            await client.job(job_id(1)).result()
-    assert caught.value.status == "ERROR"
-    assert caught.value.error is not None
-    assert caught.value.error.retryable
-
-
-async def test_a_partial_success_returns_its_result_and_keeps_its_errors(service: FakeService) -> None:
-    error = {"code": "PARTIAL_SUCCESS", "message": "1 part failed", "errors": [{"part": 3}]}
-    service.script(1, says(job(1, "PARTIAL_SUCCESS", result=[1, 2], error=error)))
-    async with AsyncClient(service.url) as client:
-        handle = client.job(job_id(1))
-        assert await handle.result() == [1, 2]
-    assert handle.latest is not None and handle.latest.error is not None
-    assert handle.latest.error.errors == [{"part": 3}]
-
-
-async def test_its_own_timeout_ends_the_wait_and_not_the_job(service: FakeService) -> None:
-    never = threading.Event()
-    service.script(1, fake.held(job(1), never))
-    async with AsyncClient(service.url) as client:
-        with pytest.raises(WaitTimeout, match="did not end within 0.05 s"):
-            await client.job(job_id(1)).result(timeout=0.05)
-    never.set()
-    assert [request.method for request in service.asked] == ["GET"]
-
-
-BAD_DAYS = {
-    "500": problem(500, "internal"),
-    "503": problem(503, "unavailable"),
-    "429": problem(429, "too-many"),
-    "HTML 502": fake.HTML_502,
-    "truncated JSON": fake.TRUNCATED,
-    "cut off": fake.cut_off,
-    "empty 200": fake.EMPTY,
-    "another document": says({"hello": "world"}),
-    "an unknown status": says(job(1, "FROBNICATING")),
-    "reset": fake.reset,
-}
-
-
-@pytest.mark.parametrize("name", BAD_DAYS)
-async def test_a_failed_poll_backs_off_and_goes_on(
-    name: str, service: FakeService, pace: Pace, sleeps: Sleeps
-) -> None:
-    bad = BAD_DAYS[name]
-    service.script(1, bad, bad, bad, says(job(1, result="at last")))
-    async with AsyncClient(service.url, pace=pace) as client:
-        assert await client.job(job_id(1)).result() == "at last"
-        assert client.requests == 4
-    assert sleeps.slept == [0.5, 1.0, 2.0]
-
-
-async def test_a_refused_connection_backs_off_until_the_timeout(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        async with AsyncClient(url, pace=Pace(base=0.01, cap=0.02, rng=Top())) as client:
-            with caplog.at_level(logging.WARNING), pytest.raises(WaitTimeout):
-                await client.job(job_id(1)).result(timeout=0.2)
-            assert 3 <= client.requests <= 25
-            with pytest.raises(ServiceUnreachable, match="is `bide serve` running"):
-                await client.submit("transcode")
-    assert len(caplog.records) == 1  # said once, not once a poll
-
-
-async def test_retry_after_is_obeyed_after_a_failure(
-    service: FakeService, pace: Pace, sleeps: Sleeps
-) -> None:
-    busy = problem(503, "unavailable", **{"Retry-After": "7"})
-    absurd = problem(503, "unavailable", **{"Retry-After": "999999999"})
-    service.script(1, busy, absurd, says(job(1, result=1)))
-    async with AsyncClient(service.url, pace=pace) as client:
-        await client.job(job_id(1)).result()
-    first, second = sleeps.slept
-    assert 7.0 <= first <= 7.7
-    assert second <= 330.0
-
-
-@pytest.mark.parametrize("status,code", [(404, "not-found"), (410, "gone"), (401, "no-key")])
-async def test_a_refusal_that_no_waiting_mends_is_raised_at_once(
-    status: int, code: str, service: FakeService, pace: Pace, sleeps: Sleeps
-) -> None:
-    service.script(1, problem(status, code))
-    async with AsyncClient(service.url, pace=pace) as client:
-        with pytest.raises(ServiceError) as caught:
-            await client.job(job_id(1)).result()
-    assert caught.value.code == code
-    assert sleeps.slept == []
-
-
-async def test_a_redirect_loop_ends_with_a_precise_error(service: FakeService) -> None:
-    async def again(request: web.Request) -> web.StreamResponse:
-        return web.HTTPFound(request.path)
-
-    service.script(1, again)
-    async with AsyncClient(service.url) as client:
-        with pytest.raises(ServiceError, match="redirect-loop"):
-            await client.job(job_id(1)).result()
-
-
-async def test_a_service_that_does_not_hold_is_asked_as_often_as_it_advises(
-    service: FakeService, pace: Pace, sleeps: Sleeps
-) -> None:
-    running = says(job(1, "PROCESSING"), **{"Retry-After": "4"})
-    silent = says(job(1, "PROCESSING"))
-    service.script(1, running, silent, says(job(1, result=1)))
-    async with AsyncClient(service.url, pace=pace) as client:
-        await client.job(job_id(1)).result()
-    assert sleeps.slept == pytest.approx([4.4, 1.1])
-
-
-# --- changes on the way
-
-
-async def test_changes_are_heard_by_etag_as_they_come(service: FakeService, pace: Pace) -> None:
-    half = job(1, "PROCESSING", progress={"percent": 50.0, "message": "Transcoding"})
-    service.script(
-        1,
-        says(job(1, "PENDING"), '"1.0"'),
-        says(half, '"2.7"'),
-        fake.not_modified,
-        says(job(1, result=1), '"3.9"'),
-    )
-    heard: list[tuple[str, float | None]] = []
-
-    def on_change(seen: WireJob) -> None:
-        heard.append((seen.status, seen.progress.percent if seen.progress else None))
-
-    async with AsyncClient(service.url, pace=pace) as client:
-        await client.job(job_id(1)).result(on_change=on_change)
-    assert heard == [("PENDING", None), ("PROCESSING", 50.0), ("DONE", None)]
-    assert service.header("If-None-Match") == [None, '"1.0"', '"2.7"', '"2.7"']
-    # The first look is not held: with nothing to compare it would only come back at the end.
-    assert [bool(value) for value in service.header("Prefer")] == [False, True, True, True]
-
-
-async def test_status_asks_conditionally(service: FakeService) -> None:
-    service.script(1, says(job(1, "PROCESSING"), '"2.7"'), fake.not_modified)
-    async with AsyncClient(service.url) as client:
-        handle = client.job(job_id(1))
-        assert (await handle.status()).status == "PROCESSING"
-        assert (await handle.status()).status == "PROCESSING"
-    assert service.header("If-None-Match") == [None, '"2.7"']
-
-
-# --- many
-
-
-async def test_as_completed_yields_each_as_it_ends(service: FakeService) -> None:
-    later = threading.Event()
-    service.script(1, fake.held(job(1, result="slow"), later))
-    service.script(2, says(job(2, result="quick")))
-    order = []
-    async with AsyncClient(service.url) as client:
-        async for handle in client.as_completed([client.job(job_id(1)), client.job(job_id(2))]):
-            order.append(await handle.result())
-            later.set()
-    assert order == ["quick", "slow"]
-
-
-async def test_many_waits_keep_to_the_cap_and_none_is_starved(service: FakeService) -> None:
-    count = 3 * AT_ONCE
-    open_now, most = 0, 0
-    # The first jobs to be asked about are not done at first, so that turns must be passed on.
-    for number in range(count):
-        first = number < AT_ONCE
-        seen = {"turns": 0}
-
-        async def reply(
-            request: web.Request, number: int = number, first: bool = first, seen: dict[str, int] = seen
-        ) -> web.StreamResponse:
-            nonlocal open_now, most
-            open_now += 1
-            most = max(most, open_now)
-            await fake.asyncio.sleep(0.005)
-            open_now -= 1
-            seen["turns"] += 1
-            status = "PROCESSING" if first and seen["turns"] < 3 else "DONE"
-            return web.json_response(job(number, status, result=number if status == "DONE" else None))
-
-        service.script(number, reply)
-    async with AsyncClient(service.url, pace=Pace(advice=0.001)) as client:
-        handles = [client.job(job_id(number)) for number in range(count)]
-        ended = await client.wait_all(handles, timeout=30)
-    assert [await handle.result() for handle in ended] == list(range(count))
-    assert most <= AT_ONCE
-
-
-async def test_one_unknown_job_does_not_end_the_wait_for_the_others(service: FakeService) -> None:
-    service.script(1, says(job(1, result=1)))
-    async with AsyncClient(service.url) as client:
-        known, unknown = client.job(job_id(1)), client.job(job_id(2))
-        await client.wait_all([unknown, known], timeout=5)
-        assert await known.result() == 1
-        with pytest.raises(ServiceError, match="not-found"):
-            await unknown.result()
-
-
-async def test_wait_all_names_what_has_not_ended_in_time(service: FakeService) -> None:
-    never = threading.Event()
-    service.script(1, says(job(1, result=1)))
-    service.script(2, fake.held(job(2), never))
-    async with AsyncClient(service.url) as client:
-        with pytest.raises(WaitTimeout, match=job_id(2)) as caught:
-            await client.wait_all([client.job(job_id(1)), client.job(job_id(2))], timeout=0.2)
-    never.set()
-    assert job_id(1) not in str(caught.value)
-
-
 # --- lists and control
 
 
@@ -486,7 +194,7 @@ async def test_a_broken_download_goes_on_where_it_ended(service: FakeService, tm
         response = web.StreamResponse(headers={"Content-Length": str(len(content))})
         await response.prepare(request)
         await response.write(content[:300_000])
-        await fake.asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
         assert request.transport is not None
         request.transport.close()
         return response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -28,7 +29,7 @@ def test_survival_starts_at_one_and_only_falls(durations: list[float]) -> None:
     ages = [0.0, *EDGES, 2 * LAST]
     curve = [table.survival(age) for age in ages]
     assert curve[0] == 1.0
-    assert all(0 <= b <= a for a, b in zip(curve, curve[1:], strict=False))
+    assert all(0 <= b <= a for a, b in pairwise(curve))
     assert table.survival(-5) == 1.0
     assert all(hazard > 0 for hazard in table.hazards)
 

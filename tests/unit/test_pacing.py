@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -49,18 +50,27 @@ def test_the_delay_lost_in_expectation_is_the_price(
     wait = interval(curve, age, price)
     edges = sorted({age, age + wait, *(e for e in EDGES if age < e < age + wait)})
     lost, alive = 0.0, curve.survival(age)
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         width = (high - low) / 200
         lost += sum(width * (1 - curve.survival(low + (i + 0.5) * width) / alive) for i in range(200))
     assert lost == pytest.approx(price, rel=0.01)
 
 
-def test_jobs_that_take_a_minute_are_asked_about_after_a_minute() -> None:
+def asks(curve: Table, end: float) -> list[float]:
+    """The ages at which a waiting side asks until it hears of the end."""
+    ages = [interval(curve, 0.0)]
+    while ages[-1] < end:
+        ages.append(ages[-1] + interval(curve, ages[-1]))
+    return ages
+
+
+def test_learning_saves_requests_and_delay() -> None:
     rng = random.Random(3)
-    curve = table([rng.gauss(60, 2) for _ in range(200)])
-    assert 45 < interval(curve, 0.0) < 65
-    assert interval(curve, 58.0) < 10
-    assert interval(curve, 20.0) < interval(curve, 0.0)
+    naive, wise = table([]), table([rng.gauss(60, 2) for _ in range(200)])
+    assert len(asks(wise, 60.0)) < len(asks(naive, 60.0)) / 3
+    assert asks(wise, 60.0)[-1] - 60 < 5
+    assert interval(wise, 0.0) > 20
+    assert interval(wise, 58.0) < 5
 
 
 @settings(deadline=None)

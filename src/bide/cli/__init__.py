@@ -29,7 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "migrate": ("bide.cli.admin:migrate", "Bring the store's schema up to date."),
     "queue": ("bide.cli.queue:queue", "See, pause and resume queues."),
     "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by what they are."),
-    "serve": ("bide.cli.serve:serve", "Run the service and its workers."),
+    "serve": (
+        "bide.cli.serve:serve",
+        "Run the service of MODULE:app: HTTP, store and handler children in one.",
+    ),
     "status": ("bide.cli.jobs:status", "Show how jobs are going."),
     "submit": ("bide.cli.submit:submit", "Send a job to a service."),
     "wait": ("bide.cli.wait:wait", "Wait for jobs and print how each ended."),

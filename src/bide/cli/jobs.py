@@ -24,9 +24,7 @@ status_option = click.option(
     type=click.Choice([str(one) for one in Status], case_sensitive=False),
     help="Only jobs with this status; can be repeated.",
 )
-kind_option = click.option(
-    "--kind", "kinds", multiple=True, help="Only jobs of this kind; can be repeated."
-)
+kind_option = click.option("--kind", help="Only jobs of this kind.")
 
 
 @click.command()

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from bide.core.clock import read_instant
+from bide.core.job import SUCCESSFUL
 from bide.core.wire import WireJob
 
 COLOURS = {
@@ -99,8 +100,10 @@ def print_details(job: WireJob) -> None:
 
 
 def percent(job: WireJob) -> str:
-    known = job.progress is not None and job.progress.percent is not None
-    return f"{job.progress.percent:.0f}%" if known and job.progress is not None else ""
+    """How far it has come, or had come when it stopped; a job that is done has no progress any more."""
+    if job.progress is None or job.progress.percent is None or job.status in SUCCESSFUL:
+        return ""
+    return f"{job.progress.percent:.0f}%"
 
 
 def note(job: WireJob) -> str:

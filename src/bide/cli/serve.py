@@ -23,12 +23,24 @@ def is_loopback(host: str) -> bool:
 
 @click.command()
 @click.argument("target", metavar="MODULE:app")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", default=8642, show_default=True, type=click.IntRange(0, 65535), help="0 for any free one."
+    "--host",
+    envvar="BIDE_HOST",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on.",
+)
+@click.option(
+    "--port",
+    envvar="BIDE_PORT",
+    default=8642,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="0 for any free one.",
 )
 @click.option(
     "--data",
+    envvar="BIDE_DATA",
     default="bide-data",
     show_default=True,
     type=click.Path(path_type=Path),
@@ -36,11 +48,13 @@ def is_loopback(host: str) -> bool:
 )
 @click.option(
     "--workers",
+    envvar="BIDE_WORKERS",
     type=click.IntRange(1),
     help="Handler children; by default one a core, and at least one a queue.",
 )
 @click.option(
     "--lease",
+    envvar="BIDE_LEASE",
     default=30.0,
     show_default=True,
     type=click.FloatRange(0.5),
@@ -48,6 +62,7 @@ def is_loopback(host: str) -> bool:
 )
 @click.option(
     "--drain",
+    envvar="BIDE_DRAIN",
     default=30.0,
     show_default=True,
     type=click.FloatRange(0),
@@ -55,11 +70,13 @@ def is_loopback(host: str) -> bool:
 )
 @click.option(
     "--insecure",
+    envvar="BIDE_INSECURE",
     is_flag=True,
     help="Allow an address other than loopback, although nobody has to log in.",
 )
 @click.option(
     "--log-level",
+    envvar="BIDE_LOG_LEVEL",
     default="INFO",
     show_default=True,
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),

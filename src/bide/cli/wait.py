@@ -182,7 +182,7 @@ async def _line(handle: JobHandle) -> Line:
         pass  # what went wrong is in its record
     except ServiceError as error:
         retryable = bool(error.problem.get("retryable", False))
-        line.error = ErrorInfo(error.code, str(error), retryable)
+        line.error = ErrorInfo(error.code, str(error.problem.get("detail") or error), retryable)
     job = handle.latest
     if job is not None and line.error is None:
         line.status, line.error, line.finished_at = job.status, job.error, job.finished_at

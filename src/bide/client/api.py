@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+import msgspec
+
 from bide.client import DEFAULT_URL
 from bide.client.results import download
 from bide.client.submission import (
@@ -28,7 +30,7 @@ from bide.client.submission import (
     render_submission,
     submission_headers,
 )
-from bide.client.transport import Answer, Params, Transport, without_credentials
+from bide.client.transport import Answer, Params, Transport, unreadable, without_credentials
 from bide.client.waiting import Crowd, OnChange, Pace, Watch
 from bide.core.errors import JobFailed, ServiceError, WaitTimeout
 from bide.core.job import SUCCESSFUL, Status
@@ -342,10 +344,6 @@ def _records(answer: Answer, name: str) -> Records:
 
 
 def _jobs(records: Any, answer: Answer) -> Jobs:
-    import msgspec
-
-    from bide.client.transport import unreadable
-
     try:
         return msgspec.convert(records, Jobs)
     except msgspec.ValidationError as error:

@@ -6,6 +6,7 @@ bar that counts; of the single ones only those that run are shown, and no more t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -35,12 +36,13 @@ def bars(job_ids: Sequence[str], console: Console | None = None) -> Iterator[OnC
     columns = (
         SpinnerColumn(finished_text=" "),
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=24, finished_style="green"),
         TextColumn("{task.fields[percent]:>4}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, transient=False) as progress:
+    # Where stdout is a pipe its lines must stay in it; in a terminal they go above the bars.
+    with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as progress:
         yield Board(progress, job_ids).show
 
 

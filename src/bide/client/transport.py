@@ -172,6 +172,8 @@ class Transport:
         # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported.
         connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context() if secure else True)
         self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        # By itself aiohttp sends a GET again whose connection broke, at once and uncounted; backing off is ours.
+        self._session._retry_connection = False
         return self._session
 
     async def close(self) -> None:

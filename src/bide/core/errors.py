@@ -38,7 +38,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=False, rename="camel"
     failed_step: str | None = None
     attempt: int | None = None
     trace_id: str | None = None
-    errors: list[dict[str, Any]] | None = None
+    errors: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET  # what a partial success lacks
 
 
 class JobError(BideError):

@@ -6,6 +6,7 @@ Nothing is stored unless all of it is right; what is stored is on disk before `s
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -85,7 +86,7 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
 
 def _pointer(path: str, text: str) -> str:
     """msgspec's `$.jobs[3].kind` as the JSON pointer /jobs/3/kind."""
-    parts = [name or index for name, index in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", path)]
+    parts = [name or index for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", path)]
     unknown = re.search(r"unknown field `(.*)`", text)
     return pointer(*parts, *([unknown[1]] if unknown else []))
 
@@ -223,8 +224,8 @@ def _fingerprint(submission: Submission) -> bytes:
     canonical = msgspec.json.encode(
         [msgspec.to_builtins(submission, builtin_types=(msgspec.Raw,)), None], order="sorted"
     )
-    meaning = msgspec.json.decode(canonical)
-    return hashlib.sha256(msgspec.json.encode(meaning, order="sorted")).digest()
+    meaning = json.loads(canonical)  # which takes 1e999 too, as the schemas do
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).digest()
 
 
 def _accepted(outcome: Inserted | KeyConflict, new: NewJob) -> Inserted:

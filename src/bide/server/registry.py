@@ -124,7 +124,7 @@ class Kind:
         for what, name in (("kind", self.name), ("queue", self.queue)):
             if not NAME.fullmatch(name):
                 raise SetupError(
-                    f"{what} {name!r}: letters, digits, '_', '.' and '-' only, at most 100 characters"
+                    f"{what} {name!r}: at most 100 letters, digits, '_', '.' and '-', beginning with a letter or digit"
                 )
         if self.policy.retries < 0:
             raise SetupError(f"kind {self.name}: retries={self.policy.retries} is less than 0")
@@ -215,12 +215,11 @@ def _place(document: Any, error: ErrorDetails) -> list[str | int]:
     """The parts of an error's location that are in the document: the schema library also names branches of unions."""
     place: list[str | int] = []
     for number, part in enumerate(error["loc"], 1):
-        if (isinstance(document, dict) and part in document) or (
-            isinstance(document, list) and isinstance(part, int) and part < len(document)
-        ):
+        try:
             document = document[part]
-        elif error["type"] != "missing" or number < len(error["loc"]):
-            continue
+        except (TypeError, LookupError):
+            if error["type"] != "missing" or number < len(error["loc"]):
+                continue
         place.append(part)
     return place
 

@@ -98,6 +98,7 @@ class Service:
         self.notify.heard(events)
         self.estimates.heard(events)
         self.upkeep.heard(events)
+        self.http.heard(events)
 
     async def _admit(self, message: Spawn, parent: Job) -> NewJob:
         """A spawned job goes through the same door as a submitted one."""

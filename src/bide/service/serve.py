@@ -28,6 +28,12 @@ log = logging.getLogger("bide")
 class _Server(uvicorn.Server):
     """Signals are ours: a drain comes first."""
 
+    on_started: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_started()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -102,10 +108,8 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, signalled)
+    server.on_started = listening
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.005)
-    listening()
     gone = asyncio.create_task(ending.wait())
     await asyncio.wait({serving, gone}, return_when=asyncio.FIRST_COMPLETED)
     gone.cancel()

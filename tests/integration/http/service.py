@@ -47,6 +47,8 @@ class IdleEngine:
 
     async def stop(self, drain: float) -> None: ...
 
+    def hurry(self) -> None: ...
+
     def nudge(self, queue: str, kind: str) -> None:
         self.nudges.append((queue, kind))
 
@@ -151,7 +153,9 @@ class Service:
             lines.setdefault("content-type", "application/json")
         return await self.send(scope(method, target, lines, mount), [body or b""])
 
-    async def send(self, scope: Scope, chunks: Sequence[bytes], leaves: asyncio.Event | None = None) -> Reply:
+    async def send(
+        self, scope: Scope, chunks: Sequence[bytes], leaves: asyncio.Event | None = None
+    ) -> Reply:
         """One exchange; the caller goes away when `leaves` is set."""
         sent: list[Message] = []
         waiting = list(chunks)

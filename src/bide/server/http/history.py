@@ -34,11 +34,8 @@ async def attempts_and_log(
 
 
 def _line(event: Event) -> dict[str, Any]:
-    return {
-        "at": render_instant(event.at),
-        "attempt": event.job.get("attempt"),
-        **event.job.get("log", {}),
-    }
+    ours = {"at": render_instant(event.at), "attempt": event.job["attempt"]}
+    return {**event.job["log"], **ours}
 
 
 def _note(attempts: list[dict[str, Any]], event: Event) -> None:

@@ -129,6 +129,8 @@ _BINARY = {"type": "string", "format": "binary"}
 _HEADERS = ("ETag", "Content-Disposition")
 _COMMON = (JOB_ID, _RANGE, _IF_RANGE, IF_NONE_MATCH)
 _SAME = Reply(304, "The ETag is still the same.", headers=("ETag",))
+# Without a content: a part of something is an instance of nothing.
+_PART = Reply(206, "The ranges that were asked for.", headers=("ETag", "Content-Range"))
 _PROBLEMS = (NotFound, Gone, NoResult, RangeNotSatisfiable)
 
 OPERATIONS = [
@@ -142,7 +144,7 @@ OPERATIONS = [
         parameters=_COMMON,
         replies=(
             Reply(200, "The result.", {}, headers=_HEADERS),
-            Reply(206, "A part of it.", _BINARY, content_types=("*/*",), headers=("Content-Range",)),
+            _PART,
             _SAME,
         ),
         problems=_PROBLEMS,
@@ -158,7 +160,7 @@ OPERATIONS = [
         parameters=(*_COMMON, Parameter("name", "path", "The file's name.", required=True)),
         replies=(
             Reply(200, "The file.", _BINARY, content_types=("*/*",), headers=_HEADERS),
-            Reply(206, "A part of it.", _BINARY, content_types=("*/*",), headers=("Content-Range",)),
+            _PART,
             _SAME,
         ),
         problems=_PROBLEMS,

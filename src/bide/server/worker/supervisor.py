@@ -27,7 +27,7 @@ from bide.server.worker.child import Settings
 from bide.server.worker.locate import Location
 
 log = logging.getLogger("bide.worker")
-MARK = "BIDE_DATA"  # in the environment of every child: whose it is
+MARK = "BIDE_CHILD_OF"  # in the environment of every child: the data folder of its service
 SLOWEST_START = 30.0
 
 

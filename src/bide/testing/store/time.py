@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bide.core.hazard import Sketch
-from bide.core.job import Cancelled, FailedForNow, Job, Lost, Status, Succeeded
+from bide.core.job import Cancelled, FailedForNow, Job, Lost, Stale, Status, Succeeded
 from bide.testing.store.bench import LEASE, OOPS, Bench
 
 
@@ -65,6 +65,16 @@ class Time:
         assert (await bench.store.overdue()).leases == ()
         bench.clock.advance(LEASE / 2)
         assert ids((await bench.store.overdue()).leases) == {second.id}
+
+    async def test_a_lease_that_was_renewed_since_it_was_seen_overdue_is_not_lost(
+        self, bench: Bench
+    ) -> None:
+        job = await bench.run()
+        bench.clock.advance(LEASE)
+        (seen,) = (await bench.store.overdue()).leases
+        assert await bench.store.renew([(job.id, 1)], LEASE) == []
+        lost = Lost(job_id=job.id, fence=seen.fence, lease=seen.lease_until)
+        assert isinstance(await bench.refuse(lost), Stale)
 
     async def test_deadlines_are_overdue_wherever_the_job_is(self, bench: Bench) -> None:
         deadline = bench.clock.now() + 5

@@ -1,0 +1,178 @@
+"""`bide migrate` and `bide doctor`: the schema, and what is wrong with this set-up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from bide.core.errors import BideError, SetupError
+
+DATA = click.option(
+    "--data",
+    envvar="BIDE_DATA",
+    default="bide-data",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The data folder.",
+)
+
+
+@click.command()
+@DATA
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def migrate(data: Path, as_json: bool) -> None:
+    """Bring the store's schema up to date. `bide serve` does the same when it starts.
+
+    \b
+    Examples:
+      bide migrate
+      bide migrate --data /var/lib/bide
+    """
+    from bide.server.store.sqlite import prepare
+    from bide.service.folder import DataFolder
+
+    folder = DataFolder(data)
+    folder.lock()
+    try:
+        applied = prepare(folder.database)
+    finally:
+        folder.unlock()
+    if as_json:
+        click.echo(json.dumps({"database": str(folder.database), "applied": applied}))
+    elif applied:
+        click.echo(f"{folder.database}: applied {', '.join(map(str, applied))}")
+    else:
+        click.echo(f"{folder.database}: nothing to do")
+
+
+class Finding(NamedTuple):
+    check: str
+    ok: bool
+    detail: str
+
+
+@click.command()
+@click.argument("target", metavar="[MODULE:app]", required=False)
+@DATA
+@click.option("--url", envvar="BIDE_URL", help="Also ask a running service how it is.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a check on stdout.")
+def doctor(target: str | None, data: Path, url: str | None, as_json: bool) -> None:
+    """Say what is wrong with this set-up. Ends with 1 when something is.
+
+    \b
+    Examples:
+      bide doctor
+      bide doctor tasks:app --data /var/lib/bide
+      bide doctor --url http://127.0.0.1:8642
+    """
+    findings = list(_findings(target, data, url))
+    for finding in findings:
+        if as_json:
+            click.echo(json.dumps(finding._asdict()))
+        else:
+            mark = click.style("ok   ", fg="green") if finding.ok else click.style("wrong", fg="red")
+            click.echo(f"{mark} {finding.check}: {finding.detail}")
+    if not all(finding.ok for finding in findings):
+        sys.exit(1)
+
+
+def _findings(target: str | None, data: Path, url: str | None) -> Iterator[Finding]:
+    yield _try("python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
+    yield _try("server packages", _packages)
+    yield _try("data folder", lambda: _folder(data))
+    yield _try("database", lambda: _database(data / "bide.db"))
+    if target is not None:
+        yield _try("app", lambda: _app(target))
+    if url is not None:
+        yield from _service(url)
+
+
+def _try(check: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, True, look())
+    except (BideError, OSError, ImportError) as error:
+        return Finding(check, False, str(error))
+
+
+def _packages() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    names = ("starlette", "uvicorn", "pydantic", "httptools", "prometheus-client")
+    try:
+        return ", ".join(f"{name} {version(name)}" for name in names)
+    except PackageNotFoundError as error:
+        raise SetupError(f"{error.name} is missing: pip install 'bide[server]'") from None
+
+
+def _folder(data: Path) -> str:
+    place = data if data.exists() else data.resolve().parent
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise SetupError(
+            f"{place} cannot be written: give this user the right to, or choose another with --data"
+        )
+    free = shutil.disk_usage(place).free
+    if free < 100 * 1024 * 1024:
+        raise SetupError(f"only {free // 1024**2} MB are free at {place}: make room")
+    what = "" if data.exists() else " (will be made at the first start)"
+    return f"{data.resolve()}{what}, {free // 1024**3} GB free"
+
+
+def _database(path: Path) -> str:
+    import sqlite3
+
+    from bide.server.store import migrations
+
+    if not path.exists():
+        return "none yet"
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        raise SetupError(f"{path} cannot be read: {error}. Restore it from a backup") from None
+    if verdict != "ok":
+        raise SetupError(f"{path} is damaged: {verdict}. Restore it from a backup")
+    pending = migrations.pending("sqlite", version)
+    more = f"; {len(pending)} migrations to come with the next start" if pending else ""
+    return f"schema {version}, {jobs} jobs, integrity ok{more}"
+
+
+def _app(target: str) -> str:
+    from bide.server.worker.locate import parse
+
+    registry = parse(target).load()
+    registry.check()
+    if not registry.kinds:
+        raise SetupError(f"{target} has no kinds: decorate handlers with @app.job()")
+    queues = {queue: [k.name for k in kinds] for queue, kinds in registry.queues.items()}
+    unused = sorted(set(registry.concurrency) - set(queues))
+    if unused:
+        raise SetupError(f"queues={{…}} names {', '.join(unused)}, but no kind uses it")
+    return "; ".join(f"queue {queue}: {', '.join(kinds)}" for queue, kinds in sorted(queues.items()))
+
+
+def _service(url: str) -> Iterator[Finding]:
+    import asyncio
+
+    from bide.client.transport import Transport
+
+    async def ask() -> str:
+        transport = Transport(url)
+        try:
+            await transport.send("GET", "/readyz")
+        finally:
+            await transport.close()
+        return f"{url} is ready"
+
+    yield _try("service", lambda: asyncio.run(ask()))

@@ -1,0 +1,284 @@
+"""`bide demo`: a service of its own, real work for it, live bars, and an account of what it took.
+
+1. What it started is gone when it ends, whatever ends it: the last job, an error, Ctrl-C, SIGTERM or SIGHUP.
+2. stdout has the results (with --json one object a line), stderr everything that is only for watching.
+3. The exit code is 0 only when every job is DONE and its files are here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from bide.cli import FAILED
+from bide.cli.output import json_option, print_json, print_table
+from bide.client.sync import Client, Job
+from bide.core.clock import read_instant
+from bide.core.errors import ServiceError, SetupError
+from bide.core.job import Status
+from bide.core.wire import WireFile, WireJob
+from bide.demo.process import ServiceProcess
+from bide.demo.show import display, watch
+
+TARGET = "bide.demo.video:app"
+LENGTHS = (5, 9, 13)  # seconds of video; further jobs begin again with the first
+NEEDED = ("imageio_ffmpeg", "prometheus_client", "pydantic", "starlette", "uvicorn")
+
+
+@click.command()
+@click.option(
+    "--jobs",
+    "count",
+    type=click.IntRange(1, 50),
+    default=len(LENGTHS),
+    show_default=True,
+    help="How many videos.",
+)
+@click.option("--keep", is_flag=True, help="Go on serving afterwards, until Ctrl-C.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 for any free one."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder for the videos.  [default: a new temporary one]",
+)
+@json_option
+def demo(count: int, keep: bool, port: int, out: Path | None, as_json: bool) -> None:
+    """Run a real pipeline of jobs and watch it.
+
+    Starts a service, sends it videos to make, shows how they come along, fetches the files and ends the service. It
+    needs nothing but this machine and takes about 20 seconds.
+
+    \b
+    Examples:
+      bide demo
+      bide demo --jobs 6 --out videos
+      bide demo --keep --port 8642
+    """
+    _check_packages()
+    out = Path(tempfile.mkdtemp(prefix="bide-demo-")) if out is None else out.resolve()
+    with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="bide-demo-data-") as folder:
+        service = ServiceProcess(TARGET, Path(folder), port)
+        try:
+            with service, Client(service.url) as client:
+                _say(f"A service runs at {service.url}: `bide serve {TARGET}`, just for this demo.")
+                run = Run(client, out)
+                good = run.videos(count)
+                run.print_json() if as_json else run.print()
+                if keep:
+                    _keep(service, run)
+        except Exception:
+            _show_log(service)
+            raise
+        if not good:
+            _show_log(service)
+            raise click.exceptions.Exit(FAILED)
+
+
+def _check_packages() -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SetupError(f"the demo needs {', '.join(missing)}: pip install 'bide[demo]'")
+    import imageio_ffmpeg
+
+    try:
+        imageio_ffmpeg.get_ffmpeg_exe()
+    except RuntimeError as error:  # no wheel with a program for this platform, and none installed
+        raise SetupError(
+            f"the demo needs ffmpeg ({error}): install it, or name it in IMAGEIO_FFMPEG_EXE"
+        ) from None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A signal that ends the demo unwinds it first, so that the service is stopped."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _show_log(service: ServiceProcess) -> None:
+    _say(f"--- the end of the service's log\n{service.tail()}\n---")
+
+
+@dataclass
+class Requests:
+    """How many requests the client has made, and what for."""
+
+    submit: int = 0
+    watch: int = 0
+    download: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.submit + self.watch + self.download
+
+
+@dataclass
+class Fetched:
+    """A file of a job, and where it is now."""
+
+    job: WireJob
+    file: WireFile
+    path: Path
+
+
+@dataclass
+class Run:
+    """One run of the demo, from the submission to the files."""
+
+    client: Client
+    out: Path
+    requests: Requests = field(default_factory=Requests)
+    names: dict[str, str] = field(default_factory=dict)  # of the videos, by job
+    jobs: dict[str, WireJob] = field(default_factory=dict)  # thumbnails too
+    files: dict[str, list[Fetched]] = field(default_factory=dict)  # by video
+    seconds: float = 0.0
+
+    def videos(self, count: int) -> bool:
+        """Whether all went well."""
+        began = time.monotonic()
+        handles = self._submit(count)
+        self.requests.submit = self.client.requests
+        with display(list(self.names.values())) as show:
+            self.jobs = watch(self.client, self.names, show)
+        self.seconds = time.monotonic() - began
+        self.requests.watch = self.client.requests - self.requests.all
+        for handle in handles:
+            self.files[handle.id] = self._fetch(self.jobs[handle.id])
+        self.requests.download = self.client.requests - self.requests.all
+        return all(job.status is Status.DONE for job in self.jobs.values())
+
+    def _submit(self, count: int) -> list[Job]:
+        """All in one request."""
+        lengths = [LENGTHS[number % len(LENGTHS)] for number in range(count)]
+        outcomes = self.client.submit_many(
+            [{"kind": "video", "input": {"seconds": seconds}} for seconds in lengths]
+        )
+        handles = []
+        for number, (outcome, seconds) in enumerate(zip(outcomes, lengths, strict=True), 1):
+            if isinstance(outcome, ServiceError):
+                raise outcome
+            handles.append(outcome)
+            self.names[outcome.id] = f"video {number} ({seconds} s)"
+        return handles
+
+    def _fetch(self, video: WireJob) -> list[Fetched]:
+        """The files of the video and of its thumbnail, each checked against its SHA-256 on the way."""
+        number = list(self.names).index(video.job_id) + 1
+        folder = self.out / f"video-{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        family = [video, *(self.jobs[child.job_id] for child in video.children)]
+        return [
+            Fetched(job, file, self.client.job(job.job_id).download(file.name, folder))
+            for job in family
+            if job.status is Status.DONE
+            for file in job.files
+        ]
+
+    def print(self) -> None:
+        rows = []
+        for job_id, name in self.names.items():
+            job = self.jobs[job_id]
+            first = [name, str(job.status), _duration(job.created_at, job.started_at)]
+            first.append(_duration(job.started_at, job.finished_at))
+            for fetched in self.files[job_id] or [None]:
+                file = [] if fetched is None else [_where(fetched.path), _size(fetched.file.size)]
+                rows.append([*first, *file])
+                first = ["", "", "", ""]
+        click.echo()
+        print_table(("job", "status", "waited", "took", "file", "size"), rows, empty="no jobs")
+        counts = self.requests
+        click.echo(
+            f"\n{len(self.names)} videos took {self.seconds:.1f} s and {counts.all} HTTP requests: "
+            f"{counts.submit} to submit them all, {counts.watch} to watch (each asks about all of them), "
+            f"{counts.download} to fetch the files.\nThe files are in {self.out}"
+        )
+        pipeline = importlib.util.find_spec(TARGET.partition(":")[0])
+        if pipeline is not None:
+            click.echo(f"The pipeline is in   {pipeline.origin}")
+
+    def print_json(self) -> None:
+        for job_id, fetched in self.files.items():
+            job = self.jobs[job_id]
+            files = [
+                {"name": f.file.name, "jobId": f.job.job_id, "size": f.file.size, "path": str(f.path)}
+                for f in fetched
+            ]
+            line = {"jobId": job_id, "status": job.status, "error": job.error, "files": files}
+            times = {"startedAt": job.started_at, "finishedAt": job.finished_at}
+            print_json({**line, **times})
+        counts = self.requests
+        print_json(
+            {
+                "jobs": len(self.names),
+                "seconds": round(self.seconds, 3),
+                "requests": counts.all,
+                "requestsFor": {
+                    "submit": counts.submit,
+                    "watch": counts.watch,
+                    "download": counts.download,
+                },
+                "out": str(self.out),
+            }
+        )
+
+
+def _where(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _duration(start: str | None, end: str | None) -> str:
+    return "" if start is None or end is None else f"{read_instant(end) - read_instant(start):.1f} s"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+
+
+def _keep(service: ServiceProcess, run: Run) -> None:
+    """Serves on, with a few things to try."""
+    url, job_id = service.url, next(iter(run.names))
+    _say(
+        f"""
+The service goes on until Ctrl-C. In another terminal:
+
+  curl {url}/jobs
+  curl {url}/jobs/{job_id}
+  curl -O {url}/jobs/{job_id}/files/video.mp4
+  curl -i {url}/jobs -H 'Content-Type: application/json' -d '{{"kind": "video", "input": {{"seconds": 3}}}}'
+  bide submit video --input '{{"seconds": 3}}' --wait --url {url}
+
+and in a browser {url}/docs"""
+    )
+    sys.stdout.flush()
+    try:
+        while service.alive:
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        _say("")
+        return
+    raise SetupError("the demo's service has ended by itself")

@@ -1,0 +1,132 @@
+"""How the demo's jobs are shown while they run: bars in a terminal, else a line for every change.
+
+One request asks about all jobs that have not ended, their children too. Everything goes to stderr.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+from bide.client.sync import Client
+from bide.core.job import SUCCESSFUL, Status
+from bide.core.wire import WireJob
+
+EVERY = 0.4  # seconds between two looks
+CHILD = "└ thumbnail"
+
+Show = Callable[[str, WireJob], None]  # a job's name in the demo, and how it is now
+
+
+def watch(client: Client, names: dict[str, str], show: Show) -> dict[str, WireJob]:
+    """Shows the jobs (id: name) until they have ended; them and their children as they were last."""
+    known: dict[str, WireJob] = {}
+    open_names = dict(names)
+    while True:
+        for job_id, job in client.statuses(list(open_names)).items():
+            known[job_id] = job
+            show(open_names[job_id], job)
+            if job.status.terminal:
+                open_names.pop(job_id)
+            for child in job.children:
+                if child.job_id not in known:
+                    open_names.setdefault(child.job_id, f"{names[job_id]}/{child.kind}")
+        if not open_names:
+            return known
+        time.sleep(EVERY)
+
+
+@contextmanager
+def display(names: Sequence[str]) -> Iterator[Show]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines().show
+        return
+    columns = (
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[percent]:>4}"),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield Bars(progress, names).show
+
+
+class Bars:
+    """A row for each video, and under it one for its thumbnail as soon as there is one."""
+
+    def __init__(self, progress: Progress, names: Sequence[str]) -> None:
+        self._progress = progress
+        self._rows: dict[str, TaskID] = {}
+        for name in names:
+            self._rows[name] = progress.add_task(name, total=100.0, percent="", note="")
+            self._rows[f"{name}/thumbnail"] = progress.add_task(
+                CHILD, total=None, percent="", note="", visible=False
+            )
+
+    def show(self, name: str, job: WireJob) -> None:
+        percent = job.progress.percent if job.progress is not None else None
+        if job.status in SUCCESSFUL:
+            percent = 100.0
+        unknown = percent is None and job.status is Status.PROCESSING
+        self._progress.update(
+            self._rows[name],
+            visible=True,
+            total=None if unknown else 100.0,
+            completed=percent or 0.0,
+            percent="" if percent is None else f"{percent:.0f}%",
+            note=_coloured(job),
+        )
+
+
+def _coloured(job: WireJob) -> str:
+    colour = "green" if job.status in SUCCESSFUL else "red" if job.error is not None else ""
+    text = escape(note(job))
+    return f"[{colour}]{text}[/]" if colour else text
+
+
+class Lines:
+    """A line when a job's status or step is another."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._last: dict[str, str] = {}
+
+    def show(self, name: str, job: WireJob) -> None:
+        waiting = any(child.status is None for child in job.children)
+        text = note(job) if job.error is not None or waiting else _step(job)
+        line = f"{name:<20} {job.status:<10} {text}".rstrip()
+        if self._last.get(name) != line:
+            self._last[name] = line
+            click.echo(f"{time.monotonic() - self._began:6.1f} s  {line}", err=True)
+
+
+def _step(job: WireJob) -> str:
+    running = [step.name for step in job.steps if step.status is Status.PROCESSING]
+    return running[-1] if running and not job.status.terminal else ""
+
+
+def note(job: WireJob) -> str:
+    """What it is about just now, in a few words."""
+    if job.error is not None:
+        return f"{job.status} {job.error.code}: {job.error.message}"
+    if job.status is Status.PENDING:
+        return f"waits in queue {job.queue}"
+    if job.status.terminal:
+        return str(job.status)
+    if any(child.status is None for child in job.children):
+        return "parked until its thumbnail is there"
+    progress = job.progress
+    if progress is None:
+        return ""
+    if progress.done is None or progress.total is None:
+        return progress.message or _step(job)
+    count = f"{progress.done:.0f}/{progress.total:.0f} {progress.unit or ''}"
+    return f"{progress.message or progress.step}, {count}".rstrip()

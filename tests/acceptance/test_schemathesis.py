@@ -1,0 +1,123 @@
+"""schemathesis against the served document: no 5xx, and no answer that the document does not tell of."""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.config import SchemathesisConfig
+
+from bide.core.job import Succeeded
+from bide.server.http.exchange import Message, Receive, Scope, Send
+from bide.server.registry import Registry
+from tests.integration.http.service import Service
+
+EXAMPLES = 60
+
+
+def _kinds() -> Registry:
+    registry = Registry()
+
+    @registry.job(queue="video", retries=2)
+    def encode(source: str, height: int = 720, tags: list[str] | None = None) -> dict[str, str]:
+        return {}
+
+    @registry.job()
+    def echo(value: Any = None) -> Any:
+        return value
+
+    return registry
+
+
+class _Served:
+    """A service for each lifespan, so that its store lives on the loop that the requests come on.
+
+    Drawn ids are no job's: most of them are exchanged for those of jobs that are waiting, running, done, failed,
+    or gone, and most names of files for that of one.
+    """
+
+    service: Service
+    ids: list[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            scope["path"] = self._to_what_there_is(scope["path"])
+            return await self.service.app(scope, receive, send)
+        await receive()
+        with tempfile.TemporaryDirectory() as folder:
+            self.service = Service(Path(folder), _kinds())
+            async with self.service.opened():
+                self.ids = [job_id for _ in range(3) for job_id in await _jobs(self.service)]
+                await send(_message("lifespan.startup.complete"))
+                await receive()
+        return await send(_message("lifespan.shutdown.complete"))
+
+    def _to_what_there_is(self, path: str) -> str:
+        segments = path.split("/")
+        if len(segments) > 2 and segments[1] == "jobs" and segments[2] not in ("", "batch"):
+            chosen = zlib.crc32(segments[2].encode())
+            if chosen % 4:
+                segments[2] = self.ids[chosen % len(self.ids)]
+                if segments[3:4] == ["files"] and segments[4:] not in ([], [""]):
+                    segments[4] = "a.txt"
+        return "/".join(segments)
+
+
+async def _jobs(service: Service) -> list[str]:
+    """A job of each sort."""
+    deleted, failed, done, large, running = [await service.submit() for _ in range(5)]
+    assert (await service.call("DELETE", f"/jobs/{deleted}")).status == 204
+    await service.fail(await service.claim())
+    job = await service.claim()
+    file = service.blobs.put(done, job.fence, "a.txt", b"0123456789", "text/plain")
+    await service.finish(job, files=(file,))
+    job = await service.claim()
+    result = service.blobs.put(
+        large, job.fence, "result.json", b"[" + b"1," * 50_000 + b"1]", "application/json"
+    )
+    await service.apply(Succeeded(job_id=large, fence=job.fence, result_file=result))
+    await service.claim()
+    return [deleted, failed, done, large, running, await service.submit(queue="idle")]
+
+
+def _message(type_: str) -> Message:
+    return {"type": type_}
+
+
+# What depends on the job, not on the request: it is missing, in another status, at another ETag, or too short.
+_STATE = ["2xx", "304", "404", "409", "410", "412", "416"]
+# What a schema cannot say: a deadline lies ahead, a cursor comes from an earlier answer, `id` stands alone.
+_UNSAYABLE = [*_STATE, "400", "422"]
+
+
+def _refusals(statuses: list[str]) -> dict[str, Any]:
+    return {"checks": {"positive_data_acceptance": {"expected-statuses": statuses}}}
+
+
+_CONFIG = SchemathesisConfig.from_dict(
+    {
+        "seed": 1,
+        **_refusals(_STATE),
+        "operations": [
+            {"include-operation-id": name, **_refusals(_UNSAYABLE)} for name in ("submitJob", "listJobs")
+        ],
+    }
+)
+schema = schemathesis.openapi.from_asgi("/openapi.json", _Served(), config=_CONFIG)
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_no_answer_outside_the_document(case: schemathesis.Case[Any]) -> None:
+    case.call_and_validate()

@@ -1,0 +1,146 @@
+"""Runs one page as a reader would: in an empty folder, from top to bottom. `pages` has the rules."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
+from tests.docs.sessions import Python, Service, Shell, free_port
+
+SERVERS = ("bide serve", "uvicorn")
+BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run gets free ones in their place
+
+
+class Run:
+    """The reader's folder, terminal and interpreter."""
+
+    def __init__(self, folder: Path, logs: Path) -> None:
+        self._folder = folder
+        self._logs = logs
+        self._ports = {BIDE_PORT: free_port(), OTHER_PORT: free_port()}
+        self._env = self._environment()
+        self._shell: Shell | None = None
+        self._python: Python | None = None
+        self._services: dict[str, Service] = {}
+        self._printed: str | None = None
+        self._ends = contextlib.ExitStack()
+
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("BIDE_")}
+        port = self._ports[BIDE_PORT]
+        return {
+            **kept,
+            "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}",
+            "BIDE_PORT": str(port),
+            "BIDE_URL": f"http://127.0.0.1:{port}",
+            "NO_COLOR": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a reader's pytest has not our plugins
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()
+
+    def block(self, block: Block) -> None:
+        """AssertionError when the block does not do what the page says."""
+        if block.language not in LANGUAGES:
+            raise AssertionError(
+                f"{block.place}: the runner knows no {block.language or 'unnamed'!r} block"
+            )
+        if block.language == "json":
+            json.loads(block.text)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+        if block.title is not None:
+            self._write(block, block.title)
+        elif block.language == "python":
+            self._execute(block)
+        elif block.language == "console":
+            self._type(block)
+        elif block.words == ["output"]:
+            self._compare(block, block.text, self._printed)
+            self._printed = None
+
+    def _here(self, text: str) -> str:
+        for shown, real in self._ports.items():
+            text = text.replace(shown, str(real))
+        return text
+
+    def _shown(self, text: str) -> str:
+        for shown, real in self._ports.items():
+            text = text.replace(str(real), shown)
+        return text
+
+    def _write(self, block: Block, title: str) -> None:
+        path = self._folder / title
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_text() + "\n\n" if "add" in block.words else ""
+        path.write_text(before + self._here(block.text))
+
+    def _execute(self, block: Block) -> None:
+        if self._python is None:
+            self._python = Python(self._folder, self._env)
+            self._ends.callback(self._python.close)
+        output, code = self._python.run(self._here(block.text))
+        self._printed = self._shown(output)
+        assert code == 0, f"{block.place}:\n{self._printed}"
+
+    def _type(self, block: Block) -> None:
+        typed = commands(block)
+        for number, command in enumerate(typed, 1):
+            if command.text.startswith(SERVERS):
+                self._serve(command)
+                continue
+            if self._shell is None:
+                self._shell = Shell(self._folder, self._env)
+                self._ends.callback(self._shell.close)
+            output, code = self._shell.run(self._here(command.text))
+            output = self._shown(output)
+            wanted = block.exit_code if number == len(typed) else 0
+            assert code == wanted, (
+                f"{block.place}: `{command.text}` ended with {code}:\n{output}\n{self._log()}"
+            )
+            if command.output is not None:
+                self._compare(block, command.output, output, f"`{command.text}`")
+
+    def _compare(self, block: Block, expected: str, output: str | None, what: str = "it") -> None:
+        assert output is not None, f"{block.place}: no output before this block"
+        assert fits(expected, output), (
+            f"{block.place}: {what} printed\n{output}\n--- and not\n{expected}\n{self._log()}"
+        )
+
+    def _serve(self, command: Command) -> None:
+        program = next(s for s in SERVERS if command.text.startswith(s))
+        if program in self._services:
+            self._services[program].stop()
+        port = self._ports[BIDE_PORT if program == "bide serve" else OTHER_PORT]
+        log = self._logs / "service.log"
+        service = Service(self._here(command.text), port, self._folder, self._env, log)
+        self._services[program] = service
+        self._ends.callback(service.stop)
+
+    def _log(self) -> str:
+        log = self._logs / "service.log"
+        return f"--- the service said\n{log.read_text()[-3000:]}" if log.exists() else ""
+
+
+def run(blocks: list[Block], folder: Path, logs: Path, not_run: Mapping[str, str]) -> None:
+    """Runs the blocks of one page, except those whose first line is in `not_run`."""
+    with Run(folder, logs) as page:
+        for block in blocks:
+            if first_line(block) not in not_run:
+                page.block(block)
+
+
+def first_line(block: Block) -> str:
+    """Without the comment that a page may put behind it."""
+    return block.text.split("\n", 1)[0].split("  #")[0].rstrip()

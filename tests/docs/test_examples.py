@@ -1,0 +1,93 @@
+"""Every example of README.md, docs/ and examples/ runs, and shows what it says it shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Block, blocks, commands, fits, name, pages
+from tests.docs.runner import first_line, run
+
+# Blocks that are not run: page, the block's first line, and why. Nothing else is left out.
+NOT_RUN: dict[str, dict[str, str]] = {
+    "README.md": {
+        "$ make demo": "make is what runs this test; the demo has a test of its own",
+        "$ pip install 'bide[server]'": "installs from the network",
+    },
+}
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    folder, logs = tmp_path / "page", tmp_path / "logs"
+    folder.mkdir()
+    logs.mkdir()
+    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}))
+
+
+@pytest.mark.parametrize("page", sorted(NOT_RUN))
+def test_what_is_not_run_is_still_there(page: str) -> None:
+    found = {first_line(block) for block in blocks(ROOT / page)}
+    assert set(NOT_RUN[page]) <= found
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        goal = page if not path else (page.parent / path)
+        if not goal.exists() or (anchor and goal.suffix == ".md" and anchor not in _anchors(goal)):
+            broken.append(target)
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """Headings as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+def _block(info: str, text: str) -> Block:
+    return Block("page.md", 1, info, text)
+
+
+def test_a_block_in_an_unknown_language_fails(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="knows no 'yaml' block"):
+        run([_block("yaml", "a: 1\n")], tmp_path, tmp_path, {})
+
+
+def test_another_output_than_the_page_shows_fails(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="`echo one` printed\none"):
+        run([_block("console", "$ echo one\ntwo\n")], tmp_path, tmp_path, {})
+
+
+def test_another_exit_code_than_the_page_says_fails(tmp_path: Path) -> None:
+    run([_block("console exit=3", "$ (exit 3)\n")], tmp_path, tmp_path, {})
+    with pytest.raises(AssertionError, match="ended with 3"):
+        run([_block("console", "$ (exit 3)\n")], tmp_path, tmp_path, {})
+
+
+def test_a_python_block_that_raises_fails(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run([_block("python", "one = 1\n"), _block("python", "one / 0\n")], tmp_path, tmp_path, {})
+
+
+def test_what_the_wildcards_stand_for() -> None:
+    assert fits('{"jobId":"01…",...}', '{"jobId":"01JAB","status":"DONE"}')
+    assert fits("first\n...\nlast", "first\na\nb\nlast")
+    assert fits(
+        "01JC3X8M0V5T6Q7R8S9A0B1C2D at 2030-01-31T12:00:00Z", f"{'0' * 26} at 2026-07-01T00:00:00.123Z"
+    )
+    assert not fits("first\n...\nlast", "first\na")
+    assert not fits("a", "a\nb")
+
+
+def test_a_command_may_go_on_over_several_lines() -> None:
+    (command,) = commands(_block("console", "$ echo a \\\n  b\na b\n"))
+    assert (command.text, command.output) == ("echo a \\\n  b", "a b")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from bide.server.config import Config, UpkeepConfig, WorkerConfig
+from bide.server.registry import Registry
+from tests.integration.engine.house import House
+
+Open = Callable[..., Awaitable[House]]
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+    """Opens services on this test's folder, and closes them after it."""
+    houses: list[House] = []
+
+    async def open_(
+        target: str = "tests.apps.handlers", *, app: Registry | None = None, **worker: float
+    ) -> House:
+        settings = {"workers": 2, "grace": 1.0, "drain": 0.0, **worker}
+        config = Config(
+            data=tmp_path / "data",
+            worker=WorkerConfig(**settings),  # type: ignore[arg-type]
+            upkeep=UpkeepConfig(interval=0.05),
+        )
+        house = House(target, config)
+        await house.start()
+        houses.append(house)
+        return house
+
+    yield open_
+    for house in houses:
+        await house.stop()
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[House]:
+    house = House(
+        "tests.apps.handlers",
+        Config(
+            data=folder,
+            worker=WorkerConfig(workers=2, grace=1.0, drain=0.0),
+            upkeep=UpkeepConfig(interval=0.05),
+        ),
+    )
+    await house.start()
+    try:
+        yield house
+    finally:
+        await house.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """One service for all tests of a module: children take a moment to start."""
+    async with running(tmp_path_factory.mktemp("house")) as house:
+        yield house
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    path.touch()
+    return path

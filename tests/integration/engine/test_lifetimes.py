@@ -1,0 +1,153 @@
+"""Children that are replaced, services that end and begin again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from bide.core.errors import SetupError
+from bide.core.job import Status
+from tests.integration.engine.house import House, result
+
+Open = Callable[..., Awaitable[House]]
+SMALL = "tests.apps.small"
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def gone(*pids: int) -> None:
+    async with asyncio.timeout(10):
+        while any(alive(pid) for pid in pids):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_child_is_replaced_after_so_many_jobs(opened: Open) -> None:
+    house = await opened(SMALL, workers=1)
+    pids = [result(await house.run("pid")) for _ in range(6)]
+    assert len(set(pids)) == 3 and pids[0] == pids[1] and pids[2] == pids[3]
+
+
+async def test_a_child_that_takes_too_much_memory_is_ended(opened: Open) -> None:
+    house = await opened(SMALL)
+    job = await house.run("fill", {"megabytes": 400})
+    assert job.error is not None and job.error.code == "MEMORY_LIMIT"
+
+
+async def test_a_shutdown_waits_for_what_runs(opened: Open, log: Path) -> None:
+    house = await opened(SMALL, drain=20.0)
+    job = await house.started("sleep", {"seconds": 0.5, "log": str(log)})
+    await house.stop()
+    house = await opened(SMALL)
+    assert (await house.job(job.id)).status is Status.DONE
+    assert log.read_text().split() == ["1"]
+
+
+async def test_a_shutdown_hands_back_what_does_not_end(opened: Open, log: Path) -> None:
+    house = await opened(SMALL, drain=0.1)
+    job = await house.started("sleep", {"seconds": 60, "log": str(log)})
+    nap = await house.started("nap", {"seconds": 60})
+    await house.stop()
+    house = await opened(SMALL)
+    for job_id in (job.id, nap.id):
+        again = await house.until(job_id, lambda j: j.fence == 2)
+        assert (again.attempt, again.losses, again.failures) == (1, 0, 0)
+        await house.cancel(job_id)
+        assert (await house.ended(job_id)).status is Status.CANCELLED
+
+
+async def test_waiting_jobs_are_found_after_a_restart(opened: Open) -> None:
+    house = await opened(SMALL)
+    await house.store.pause("default", True)
+    job_id = await house.submit("pid")
+    await house.stop()
+    house = await opened(SMALL)
+    assert (await house.job(job_id)).status is Status.PENDING  # the pause is remembered, too
+    await house.store.pause("default", False)
+    house.service.engine.nudge("default", "pid")
+    assert (await house.ended(job_id)).status is Status.DONE
+
+
+async def test_durations_are_remembered(opened: Open) -> None:
+    house = await opened(SMALL)
+    for _ in range(4):
+        await house.run("pid")
+    assert house.service.estimates.describe("pid") is not None
+    await house.stop()
+    house = await opened(SMALL)
+    assert house.service.estimates.describe("pid") is not None
+
+
+async def test_a_stopped_child_loses_its_lease_and_another_runs_the_job(opened: Open, log: Path) -> None:
+    house = await opened(SMALL, lease=1.0)
+    job = await house.started("sleep", {"seconds": 0.2, "log": str(log)})
+    pid = house.pid(job.id)
+    os.kill(pid, signal.SIGSTOP)
+    ended = await house.ended(job.id)
+    assert (ended.status, ended.fence, ended.losses) == (Status.DONE, 2, 1)
+    await gone(pid)
+    assert (await house.statuses(job.id)).count("DONE") == 1
+
+
+async def test_what_a_handler_started_ends_with_its_child(opened: Open, log: Path) -> None:
+    house = await opened(SMALL)
+    job = await house.started("grandchild", {"log": str(log)})
+    while not log.read_text():
+        await asyncio.sleep(0.01)
+    os.kill(house.pid(job.id), signal.SIGKILL)
+    await gone(int(log.read_text()))
+    await house.cancel(job.id)
+    await house.ended(job.id)
+
+
+async def test_a_second_service_on_the_same_folder_is_refused(opened: Open) -> None:
+    await opened(SMALL)
+    with pytest.raises(SetupError, match=r"another service .* uses the data folder"):
+        await opened(SMALL)
+
+
+async def test_a_queue_that_nobody_serves_is_named(opened: Open) -> None:
+    house = await opened(SMALL)
+    assert house.service.engine.serves("default")
+    assert not house.service.engine.serves("elsewhere")
+
+
+async def test_an_app_that_cannot_be_loaded_in_a_child_is_told(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_in_children.py").write_text(
+        "import os\nfrom bide import App\napp = App()\n"
+        "@app.job()\ndef f() -> None: ...\n"
+        "@app.on_worker_start\ndef load() -> None: raise RuntimeError('no model')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    house = await opened("broken_in_children")
+    async with asyncio.timeout(10):
+        while not house.service.engine.troubles():
+            await asyncio.sleep(0.02)
+    assert "no model" in house.service.engine.troubles()[0]
+
+
+async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
+    house = await opened(SMALL)
+    job = await house.run("pid")
+    orphan, kept = "0" * 26, job.id
+    for name in (orphan, kept):
+        for place in ("blobs", "work"):
+            folder = tmp_path / "data" / place / name
+            folder.mkdir(parents=True)
+            (folder / "file").write_text("x")
+            os.utime(folder, (0, 0))
+    await house.service.upkeep._sweep(house.store.now())
+    left = {p.name for place in ("blobs", "work") for p in (tmp_path / "data" / place).iterdir()}
+    assert left == {kept}

@@ -1,0 +1,168 @@
+"""/openapi.json and /docs: complete, valid, and in need of nothing from outside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pydantic
+import pytest
+import schemathesis
+
+from bide.server.registry import Registry
+from tests.integration.http.service import Service
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, sub in value.items():
+            if name == "$ref":
+                yield sub
+            yield from _references(sub)
+    elif isinstance(value, list):
+        for sub in value:
+            yield from _references(sub)
+
+
+def _resolve(document: Any, reference: str) -> Any:
+    assert reference.startswith("#/"), reference
+    for name in reference[2:].split("/"):
+        document = document[name]
+    return document
+
+
+class Codec(Enum):
+    H264 = "h264"
+    AV1 = "av1"
+
+
+class Size(pydantic.BaseModel):
+    width: int
+    height: int
+
+
+def _rich() -> Registry:
+    registry = Registry()
+
+    @registry.job()
+    def encode(codec: Codec, sizes: list[Size], parent: Size | None = None) -> None: ...
+
+    @registry.job(name="Job")  # a name that the document itself uses
+    def other(codec: Codec) -> None: ...
+
+    return registry
+
+
+@pytest.mark.parametrize("registry", [None, _rich(), Registry()], ids=["plain", "rich", "empty"])
+async def test_the_document_is_valid_and_self_contained(
+    tmp_path: Path, registry: Registry | None
+) -> None:
+    async with Service(tmp_path, registry).opened() as service:
+        document = (await service.call("GET", "/openapi.json")).json()
+    schemathesis.openapi.from_dict(document).validate()
+    for schema in document["components"]["schemas"].values():
+        jsonschema_rs.meta.validate(schema)
+    for reference in _references(document):
+        assert _resolve(document, reference) is not None
+
+
+async def test_the_document_tells_of_every_operation(service: Service) -> None:
+    document = (await service.call("GET", "/openapi.json")).json()
+    told = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
+    assert told == {(o.method, o.path) for o in service.app.operations}
+    assert ("GET", "/openapi.json") in told
+    names = [o.name for o in service.app.operations]
+    assert len(set(names)) == len(names)
+
+
+async def test_each_kind_is_a_form_of_the_submission(tmp_path: Path) -> None:
+    async with Service(tmp_path, _rich()).opened() as service:
+        document = (await service.call("GET", "/openapi.json")).json()
+        schema = {
+            **document["components"]["schemas"]["Submission"],
+            "components": document["components"],
+        }
+        validator = jsonschema_rs.Draft202012Validator(schema)
+        good = {"kind": "encode", "input": {"codec": "av1", "sizes": [{"width": 1, "height": 2}]}}
+        for body, fits in (
+            (good, True),
+            ({"kind": "Job", "input": {"codec": "h264"}}, True),
+            ({"kind": "Job", "input": {"codec": "vp9"}}, False),
+            ({"kind": "encode"}, False),
+            ({"kind": "nothing", "input": {}}, False),
+            ({**good, "colour": "red"}, False),
+            ({**good, "priority": 1001}, False),
+            ({**good, "queue": "a b"}, False),
+        ):
+            assert validator.is_valid(body) is fits, body
+            # The document says the same as the service does.
+            assert ((await service.call("POST", "/jobs", json=body)).status == 202) is fits, body
+
+
+async def test_a_status_resource_is_what_the_document_says(service: Service) -> None:
+    document = (await service.call("GET", "/openapi.json")).json()
+    schema = {**document["components"]["schemas"]["Job"], "components": document["components"]}
+    validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+    job = await service.done()
+    for query in ("", "?include=input,attempts,log"):
+        shown = (await service.call("GET", f"/jobs/{job.id}{query}")).json()
+        validator.validate(shown)
+        assert not validator.is_valid({**shown, "createdAt": "yesterday"})
+    del shown["finishedAt"]
+    assert not validator.is_valid(shown)
+
+
+class _Page(HTMLParser):
+    """Gathers what a page refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attributes:
+            if name in ("href", "src", "action") and value:
+                self.links.append(value)
+            if name == "id" and value:
+                self.ids.add(value)
+
+
+async def test_the_page_loads_nothing_and_leads_somewhere(service: Service) -> None:
+    reply = await service.call("GET", "/docs", headers={"host": "example.test:8642"}, mount="/api")
+    text = reply.body.decode()
+    page = _Page()
+    page.feed(text)
+    assert not page.tags & {"script", "link", "img", "iframe", "object", "form"}
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert not re.search(r"@import|url\(", text)
+    for link in page.links:
+        if link.startswith("#"):
+            assert link[1:] in page.ids
+        else:
+            assert (await service.call("GET", link.removeprefix("/api"))).status == 200, link
+    assert page.ids >= {o.name for o in service.app.operations}
+    assert "curl -X POST http://example.test:8642/api/jobs " in text
+    assert "&quot;kind&quot;: &quot;encode&quot;" in text
+
+
+async def test_the_page_escapes_what_callers_send(service: Service) -> None:
+    page = await service.call("GET", "/docs", headers={"host": "<script>alert(1)</script>"})
+    assert b"<script>" not in page.body
+
+
+async def test_kinds_registered_later_are_told_of(service: Service) -> None:
+    await service.call("GET", "/openapi.json")
+
+    @service.registry.job()
+    def later() -> None: ...
+
+    document = (await service.call("GET", "/openapi.json")).json()
+    assert "submit.later" in document["components"]["schemas"]

@@ -1,0 +1,231 @@
+"""Queues, kinds, workers, health, metrics and problem pages: what the people who run it look at."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bide.core.errors import problems
+from bide.server.engine import WorkerState
+from tests.integration.http.service import Service
+
+
+async def test_queues_tell_backlog_oldest_age_and_running(service: Service) -> None:
+    await service.submit()
+    service.clock.advance(5)
+    await service.submit()
+    await service.submit("encode", input={"source": "s"}, runAt="2031-01-01T00:00:00Z")
+    await service.submit("encode", input={"source": "s"})
+    await service.claim("encode", "video")
+    queues = {q["name"]: q for q in (await service.call("GET", "/queues")).json()["queues"]}
+    assert queues["default"] == {
+        "name": "default",
+        "backlog": 2,
+        "scheduled": 0,
+        "running": 0,
+        "oldestAge": 5.0,
+        "paused": False,
+        "served": True,
+        "concurrency": None,
+        "kinds": ["echo", "pay", "thumbnail"],
+    }
+    video = queues["video"]
+    assert (video["backlog"], video["scheduled"], video["running"]) == (0, 1, 1)
+    assert video["oldestAge"] is None
+    assert (queues["slow"]["concurrency"], queues["slow"]["backlog"]) == (1, 0)
+
+
+async def test_pause_and_resume(service: Service) -> None:
+    job_id = await service.submit()
+    paused = await service.call("POST", "/queues/default/pause")
+    assert (paused.status, paused.json()["paused"], paused.json()["backlog"]) == (200, True, 1)
+    with pytest.raises(ValueError, match="not enough values"):
+        await service.claim()
+    assert (await service.call("POST", "/queues/default/pause")).status == 200  # twice is once
+    service.engine.nudges.clear()
+    resumed = await service.call("POST", "/queues/default/resume")
+    assert (resumed.status, resumed.json()["paused"]) == (200, False)
+    assert ("default", "echo") in service.engine.nudges
+    assert (await service.claim()).id == job_id
+
+
+async def test_a_queue_without_kinds_can_be_paused_while_it_has_jobs(service: Service) -> None:
+    await service.submit(queue="side")
+    assert (await service.call("POST", "/queues/side/pause")).status == 200
+    assert (await service.call("POST", "/queues/side/resume")).json()["paused"] is False
+
+
+async def test_an_unknown_queue(service: Service) -> None:
+    for name in ("nothing", "a b", "%00"):
+        for what in ("pause", "resume"):
+            reply = await service.call("POST", f"/queues/{name}/{what}")
+            assert (reply.status, reply.json()["code"]) == (404, "not-found")
+    assert {q["name"] for q in (await service.call("GET", "/queues")).json()["queues"]} == {
+        "default",
+        "slow",
+        "video",
+    }
+
+
+async def test_kinds_tell_schemas_and_learned_durations(service: Service) -> None:
+    kinds = {k["kind"]: k for k in (await service.call("GET", "/kinds")).json()["kinds"]}
+    encode = kinds["encode"]
+    assert encode["inputSchema"]["required"] == ["source"]
+    assert encode["inputSchema"]["additionalProperties"] is False
+    assert (encode["queue"], encode["maxAttempts"]) == ("video", 3)
+    assert (encode["description"], encode["steps"]) == ("Encodes a video.", {"probe": 1, "encode": 3})
+    assert kinds["pay"]["requiresKey"] is True
+    assert kinds["echo"]["durations"] is None
+    for _ in range(30):
+        await service.submit()
+        job = await service.claim()
+        service.clock.advance(4)
+        await service.finish(job)
+    kinds = {k["kind"]: k for k in (await service.call("GET", "/kinds")).json()["kinds"]}
+    durations = kinds["echo"]["durations"]
+    assert durations["jobs"] == 30
+    assert durations["p10"] <= durations["p50"] <= durations["p90"]
+    assert 3 < durations["p50"] < 5
+
+
+async def test_workers(service: Service) -> None:
+    child = WorkerState("child-1", 4711, "busy", "sync", ["01J"], "2030-01-01T00:00:00Z", 7)
+    service.engine.children = [child]
+    assert (await service.call("GET", "/workers")).json() == {
+        "workers": [
+            {
+                "name": "child-1",
+                "pid": 4711,
+                "state": "busy",
+                "runs": "sync",
+                "jobs": ["01J"],
+                "startedAt": "2030-01-01T00:00:00Z",
+                "jobsDone": 7,
+            }
+        ]
+    }
+
+
+# --- health
+
+
+async def test_alive_and_ready(service: Service) -> None:
+    assert (await service.call("GET", "/healthz")).json() == {"status": "ok"}
+    ready = await service.call("GET", "/readyz")
+    assert (ready.status, ready.json()) == (200, {"status": "ready"})
+
+
+async def test_not_ready_names_what_is_wrong(service: Service) -> None:
+    await service.submit(queue="forgotten")
+    service.engine.unserved = {"video", "forgotten", "slow"}
+    service.engine.trouble = ["children die at start: ImportError"]
+    reply = await service.call("GET", "/readyz")
+    problem = reply.json()
+    assert (reply.status, problem["code"], problem["retryable"]) == (503, "unavailable", True)
+    assert int(reply.headers["retry-after"]) >= 1
+    # `slow` has neither kinds nor jobs: nothing is wrong with it.
+    assert [e["detail"] for e in problem["errors"]] == [
+        "no worker serves queue forgotten; 1 wait",
+        "no worker serves queue video",
+        "children die at start: ImportError",
+    ]
+    assert (await service.call("GET", "/healthz")).status == 200
+
+
+async def test_not_ready_while_stopping(service: Service) -> None:
+    service.notify.close()
+    reply = await service.call("GET", "/readyz")
+    assert (reply.status, reply.json()["detail"]) == (503, "the service is stopping")
+
+
+# --- metrics
+
+
+async def _metrics(service: Service) -> dict[str, float]:
+    text = (await service.call("GET", "/metrics")).body.decode()
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+async def test_metrics(service: Service) -> None:
+    await service.submit()
+    service.clock.advance(3)
+    await service.submit("encode", input={"source": "s"})
+    await service.fail(await service.claim("encode", "video"))
+    await service.submit("encode", input={"source": "s"})
+    await service.claim("encode", "video")
+    service.engine.unserved = {"slow"}
+    service.engine.children = [
+        WorkerState(f"c{i}", i, state, "sync", [], "", 0)
+        for i, state in enumerate(["idle", "busy", "busy"])
+    ]
+    await service.call("POST", "/queues/default/pause")
+    found = await _metrics(service)
+    assert found['bide_queue_backlog{queue="default"}'] == 1
+    assert found['bide_queue_oldest_age_seconds{queue="default"}'] == 3
+    assert found['bide_queue_running{queue="video"}'] == 1
+    assert found['bide_queue_paused{queue="default"}'] == 1
+    assert found['bide_queue_paused{queue="video"}'] == 0
+    assert found['bide_queue_unserved{queue="slow"}'] == 1
+    assert found['bide_queue_unserved{queue="video"}'] == 0
+    assert found['bide_jobs_ended_total{kind="encode",status="ERROR"}'] == 1
+    assert found['bide_workers{state="busy"}'] == 2
+    assert found['bide_workers{state="starting"}'] == 0
+    assert found["bide_long_polls"] == 0
+
+
+async def test_metrics_in_the_format_that_the_scraper_asks_for(service: Service) -> None:
+    plain = await service.call("GET", "/metrics")
+    assert plain.headers["content-type"].startswith("text/plain")
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    modern = await service.call("GET", "/metrics", headers=accept)
+    assert modern.headers["content-type"].startswith("application/openmetrics-text")
+    assert modern.body.endswith(b"# EOF\n")
+
+
+# --- problems
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+async def test_every_problem_has_a_page_for_people_and_for_programs(service: Service) -> None:
+    listed = (await service.call("GET", "/problems")).json()["problems"]
+    assert {p["code"] for p in listed} == {p.code for p in problems()}
+    for problem in problems():
+        reply = await service.call("GET", f"/problems/{problem.code}")
+        assert reply.json()["status"] == problem.status
+        assert reply.json()["meaning"]
+        assert reply.json()["remedy"]
+        page = await service.call("GET", f"/problems/{problem.code}", headers=BROWSER)
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert problem.code.encode() in page.body
+
+
+async def test_the_list_of_problems_links_to_each(service: Service) -> None:
+    page = (await service.call("GET", "/problems", headers=BROWSER, mount="/api")).body.decode()
+    links = set(re.findall(r'href="/api/problems/([^"]+)"', page))
+    assert links == {p.code for p in problems()}
+
+
+@pytest.mark.parametrize(
+    ("accept", "html"),
+    [
+        ("text/html", True),
+        ("text/html;q=0.5, application/json;q=0.9", False),
+        ("text/html;q=0", False),
+        ("text/html;q=x", False),
+        ("application/json, text/html", False),
+        ("*/*", False),
+        ("", False),
+        ("image/png", False),
+    ],
+)
+async def test_who_gets_html(service: Service, accept: str, html: bool) -> None:
+    reply = await service.call("GET", "/problems/gone", headers={"Accept": accept})
+    assert reply.headers["content-type"].startswith("text/html") is html
+
+
+async def test_an_unknown_problem(service: Service) -> None:
+    reply = await service.call("GET", "/problems/%3Cscript%3E", headers=BROWSER)
+    assert (reply.status, reply.json()["code"]) == (404, "not-found")

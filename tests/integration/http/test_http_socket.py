@@ -1,0 +1,109 @@
+"""The edge behind a real server: large files, callers who leave, and bodies of unknown length."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import socket
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+import uvicorn
+
+from tests.integration.http.service import MAX_BODY, Service
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[aiohttp.ClientSession]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(service.app, lifespan="off", ws="none", log_level="critical")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve([listener]))
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with aiohttp.ClientSession(base) as session:
+        yield session
+    service.notify.close()
+    server.should_exit = True
+    await serving
+    listener.close()
+
+
+async def test_a_large_file_arrives_whole(service: Service, client: aiohttp.ClientSession) -> None:
+    content = os.urandom(5_000_000)
+    await service.submit()
+    job = await service.claim()
+    file = service.blobs.put(job.id, job.fence, "clip.mp4", content, "video/mp4")
+    await service.finish(job, files=(file,))
+    async with client.get(f"/jobs/{job.id}/files/clip.mp4") as answer:
+        assert answer.content_type == "video/mp4"
+        assert hashlib.sha256(await answer.read()).hexdigest() == file.sha256
+    async with client.get(
+        f"/jobs/{job.id}/files/clip.mp4", headers={"Range": "bytes=4999990-"}
+    ) as answer:
+        assert (answer.status, await answer.read()) == (206, content[-10:])
+
+
+async def test_a_poll_is_woken_by_the_end(service: Service, client: aiohttp.ClientSession) -> None:
+    job_id = await service.submit()
+
+    async def poll() -> str:
+        async with client.get(f"/jobs/{job_id}", headers={"Prefer": "wait=30"}) as answer:
+            status: str = (await answer.json())["status"]
+            return status
+
+    polling = asyncio.create_task(poll())
+    while service.notify.waiting == 0:
+        await asyncio.sleep(0.001)
+    await service.finish(await service.claim())
+    assert await polling == "DONE"
+
+
+async def test_a_caller_who_hangs_up_is_not_waited_for(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    calls = [
+        client.get(f"/jobs/{job_id}", headers={"Prefer": "wait=60"}),
+        client.post("/jobs", json={"kind": "echo"}, headers={"Prefer": "wait=60"}),
+    ]
+    for call in calls:
+        calling = asyncio.ensure_future(call)
+        while service.notify.waiting == 0:
+            await asyncio.sleep(0.001)
+        calling.cancel()
+        while service.notify.waiting:
+            await asyncio.sleep(0.001)
+    assert await service.events() == 2  # what was submitted stays
+
+
+async def test_a_chunked_body_is_limited_too(service: Service, client: aiohttp.ClientSession) -> None:
+    async def chunks(count: int) -> AsyncIterator[bytes]:
+        yield b'{"kind": "echo"'
+        for _ in range(count):
+            yield b" " * 1000
+        yield b"}"
+
+    headers = {"Content-Type": "application/json"}
+    async with client.post("/jobs", data=chunks(3), headers=headers) as answer:
+        assert answer.status == 202
+    async with client.post("/jobs", data=chunks(MAX_BODY // 100), headers=headers) as answer:
+        assert answer.status == 413
+
+
+async def test_every_answer_leaves_the_connection_usable(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    for method, path, status in (
+        ("GET", f"/jobs/{job_id}", 200),
+        ("HEAD", f"/jobs/{job_id}", 200),
+        ("GET", "/nothing", 404),
+        ("HEAD", "/nothing", 404),
+        ("DELETE", f"/jobs/{job_id}", 204),
+        ("GET", f"/jobs/{job_id}", 410),
+    ) * 2:
+        async with client.request(method, path) as answer:
+            assert answer.status in (status, 410)
+            await answer.read()
