@@ -22,7 +22,7 @@ format: $(READY) ## put the code into shape
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
 bench: $(READY) ## the longer measurements
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.service
 
 chaos: $(READY) ## kill things at random and count what is lost
 	@$(BIN)/python -m bench.chaos
