@@ -10,8 +10,9 @@
 | ```json, ```toml | parsed; with a title also written |
 | ```text, ```mermaid | shown only |
 
-In what is compared, `...` or `…` stands for anything in a line, a line of only that for any lines, and a job id or an
-instant for any other; any number of spaces for any other. `bide serve` and `uvicorn` run in the background until the page ends or serves anew.
+In what is compared, `...` or `…` stands for anything in a line, a line of only that for any lines, and a job id, an
+instant and a run of spaces for any other. `bide serve` and `uvicorn` run in the background until the page ends or
+serves anew.
 """
 
 from __future__ import annotations

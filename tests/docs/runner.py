@@ -14,6 +14,10 @@ from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
 from tests.docs.sessions import Python, Service, Shell, free_port
 
 SERVERS = ("bide serve", "uvicorn")
+OUT_OF_BOUNDS = (
+    "pip ",
+    "make ",
+)  # would change the machine that tests; a page with them is named in NOT_RUN
 BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run gets free ones in their place
 
 
@@ -97,13 +101,11 @@ class Run:
     def _type(self, block: Block) -> None:
         typed = commands(block)
         for number, command in enumerate(typed, 1):
+            assert not command.text.startswith(OUT_OF_BOUNDS), f"{block.place}: `{command.text}`"
             if command.text.startswith(SERVERS):
                 self._serve(command)
                 continue
-            if self._shell is None:
-                self._shell = Shell(self._folder, self._env)
-                self._ends.callback(self._shell.close)
-            output, code = self._shell.run(self._here(command.text))
+            output, code = self._in_shell(command.text)
             output = self._shown(output)
             wanted = block.exit_code if number == len(typed) else 0
             assert code == wanted, (
@@ -111,6 +113,12 @@ class Run:
             )
             if command.output is not None:
                 self._compare(block, command.output, output, f"`{command.text}`")
+
+    def _in_shell(self, command: str) -> tuple[str, int]:
+        if self._shell is None:
+            self._shell = Shell(self._folder, self._env)
+            self._ends.callback(self._shell.close)
+        return self._shell.run(self._here(command))
 
     def _compare(self, block: Block, expected: str, output: str | None, what: str = "it") -> None:
         assert output is not None, f"{block.place}: no output before this block"
@@ -124,7 +132,8 @@ class Run:
             self._services[program].stop()
         port = self._ports[BIDE_PORT if program == "bide serve" else OTHER_PORT]
         log = self._logs / "service.log"
-        service = Service(self._here(command.text), port, self._folder, self._env, log)
+        here = Path(self._in_shell("pwd")[0])  # a page may have gone elsewhere
+        service = Service(self._here(command.text), port, here, self._env, log)
         self._services[program] = service
         self._ends.callback(service.stop)
 

@@ -15,9 +15,10 @@ from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.job import Job, Status
 from bide.server.store import Inserted, Store, migrations
-from bide.server.store import sqlite as module
+from bide.server.store import database
+from bide.server.store.database import prepare
 from bide.server.store.migrations import scripts
-from bide.server.store.sqlite import SqliteStore, prepare
+from bide.server.store.sqlite import SqliteStore
 from bide.server.store.writer import Tx, Writer
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
@@ -125,7 +126,7 @@ async def test_what_is_queued_shares_a_commit(tmp_path: Path) -> None:
     commits: list[str] = []
 
     def connect() -> sqlite3.Connection:
-        connection = module.connect(path)
+        connection = database.connect(path)
         connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
         return connection
 

@@ -35,7 +35,7 @@ def migrate(data: Path, as_json: bool) -> None:
       bide migrate
       bide migrate --data /var/lib/bide
     """
-    from bide.server.store.sqlite import prepare
+    from bide.server.store.database import prepare
     from bide.service.folder import DataFolder
 
     folder = DataFolder(data)

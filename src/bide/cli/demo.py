@@ -32,7 +32,7 @@ from bide.demo.process import ServiceProcess
 from bide.demo.show import display, watch
 
 TARGET = "bide.demo.video:app"
-LENGTHS = (5, 9, 13)  # seconds of video; further jobs begin again with the first
+LENGTHS = (6, 12, 18)  # seconds of video; further jobs begin again with the first
 NEEDED = ("imageio_ffmpeg", "prometheus_client", "pydantic", "starlette", "uvicorn")
 
 
@@ -192,30 +192,30 @@ class Run:
         folder = self.out / f"video-{number}"
         folder.mkdir(parents=True, exist_ok=True)
         family = [video, *(self.jobs[child.job_id] for child in video.children)]
-        return [
-            Fetched(job, file, self.client.job(job.job_id).download(file.name, folder))
-            for job in family
-            if job.status is Status.DONE
-            for file in job.files
-        ]
+        found = []
+        for job in family:
+            handle = self.client.job(job.job_id)
+            files = job.files if job.status is Status.DONE else ()
+            found += [Fetched(job, file, handle.download(file.name, folder)) for file in files]
+        return found
 
     def print(self) -> None:
         rows = []
         for job_id, name in self.names.items():
             job = self.jobs[job_id]
-            first = [name, str(job.status), _duration(job.created_at, job.started_at)]
-            first.append(_duration(job.started_at, job.finished_at))
-            for fetched in self.files[job_id] or [None]:
-                file = [] if fetched is None else [_where(fetched.path), _size(fetched.file.size)]
-                rows.append([*first, *file])
-                first = ["", "", "", ""]
+            waited = _duration(job.created_at, job.started_at)
+            took = _duration(job.started_at, job.finished_at)
+            files = [[_where(f.path), _size(f.file.size)] for f in self.files[job_id]]
+            first = [name, str(job.status), waited, took]
+            rows.append([*first, *(files[0] if files else ("", ""))])
+            rows += [["", "", "", "", *file] for file in files[1:]]
         click.echo()
         print_table(("job", "status", "waited", "took", "file", "size"), rows, empty="no jobs")
         counts = self.requests
         click.echo(
-            f"\n{len(self.names)} videos took {self.seconds:.1f} s and {counts.all} HTTP requests: "
-            f"{counts.submit} to submit them all, {counts.watch} to watch (each asks about all of them), "
-            f"{counts.download} to fetch the files.\nThe files are in {self.out}"
+            f"\n{_count(len(self.names), 'video')} took {self.seconds:.1f} s and {counts.all} HTTP requests: "
+            f"{counts.submit} to submit, {counts.watch} to watch (one asks about all jobs), "
+            f"{counts.download} to fetch the files.\nThe files are in     {self.out}"
         )
         pipeline = importlib.util.find_spec(TARGET.partition(":")[0])
         if pipeline is not None:
@@ -245,6 +245,10 @@ class Run:
                 "out": str(self.out),
             }
         )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _where(path: Path) -> str:

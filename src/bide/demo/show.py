@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.table import Column
 
 from bide.client.sync import Client
 from bide.core.job import SUCCESSFUL, Status
@@ -50,10 +51,10 @@ def display(names: Sequence[str]) -> Iterator[Show]:
         return
     columns = (
         SpinnerColumn(finished_text="[green]✓"),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[percent]:>4}"),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=console) as progress:
         yield Bars(progress, names).show
@@ -100,17 +101,21 @@ class Lines:
         self._last: dict[str, str] = {}
 
     def show(self, name: str, job: WireJob) -> None:
-        waiting = any(child.status is None for child in job.children)
-        text = note(job) if job.error is not None or waiting else _step(job)
-        line = f"{name:<20} {job.status:<10} {text}".rstrip()
-        if self._last.get(name) != line:
+        busy = job.status is Status.PROCESSING and not _waits(job)
+        text = _step(job) if busy else note(job)
+        line = f"{name:<24} {text}"
+        if text and self._last.get(name) != line:
             self._last[name] = line
             click.echo(f"{time.monotonic() - self._began:6.1f} s  {line}", err=True)
 
 
+def _waits(job: WireJob) -> bool:
+    return any(child.status is None for child in job.children)
+
+
 def _step(job: WireJob) -> str:
     running = [step.name for step in job.steps if step.status is Status.PROCESSING]
-    return running[-1] if running and not job.status.terminal else ""
+    return running[-1] if running else ""
 
 
 def note(job: WireJob) -> str:
@@ -121,7 +126,7 @@ def note(job: WireJob) -> str:
         return f"waits in queue {job.queue}"
     if job.status.terminal:
         return str(job.status)
-    if any(child.status is None for child in job.children):
+    if _waits(job):
         return "parked until its thumbnail is there"
     progress = job.progress
     if progress is None:

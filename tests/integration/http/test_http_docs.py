@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from collections.abc import Iterator
 from enum import Enum
@@ -150,7 +152,23 @@ async def test_the_page_loads_nothing_and_leads_somewhere(service: Service) -> N
             assert (await service.call("GET", link.removeprefix("/api"))).status == 200, link
     assert page.ids >= {o.name for o in service.app.operations}
     assert "curl -X POST http://example.test:8642/api/jobs " in text
-    assert "&quot;kind&quot;: &quot;encode&quot;" in text
+    assert "Encodes a video." in text
+
+
+async def test_the_examples_of_the_page_are_accepted(service: Service) -> None:
+    text = html.unescape((await service.call("GET", "/docs")).body.decode())
+    accepted = set()
+    for headers, body in re.findall(
+        r"(-H [^\n]*\n.*) -d '(.*)'</pre><details>", text.replace("\\\n", "\n")
+    ):
+        lines = dict(line.split(": ", 1) for line in re.findall(r"-H '([^']*)'", headers))
+        lines.pop("Prefer")
+        kind = json.loads(body)["kind"]
+        reply = await service.call("POST", "/jobs", body=body.encode(), headers=lines)
+        # No example can name a file that there is.
+        assert reply.status == (422 if kind == "thumbnail" else 202), reply.body
+        accepted.add(kind)
+    assert accepted == set(service.registry.kinds)
 
 
 async def test_the_page_escapes_what_callers_send(service: Service) -> None:

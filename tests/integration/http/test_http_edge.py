@@ -187,6 +187,9 @@ async def test_links_carry_the_mount(service: Service) -> None:
     assert all(link.startswith("/api/v1/jobs/") for link in job["links"].values())
     shown = await service.call("GET", f"/jobs/{job['jobId']}", mount="/api/v1")
     assert shown.json()["links"] == job["links"]
+    # The same job at two addresses: neither answer is mistaken for the other.
+    direct = await service.call("GET", f"/jobs/{job['jobId']}")
+    assert direct.json()["links"]["self"] == f"/jobs/{job['jobId']}"
     problem = (await service.call("GET", "/jobs/x", mount="/api/v1")).json()
     assert problem["type"] == "/api/v1/problems/not-found"
     assert problem["instance"] == "/api/v1/jobs/x"

@@ -1,8 +1,7 @@
 """The embedded engine: claims for its own children, hands them jobs, stores what comes of it.
 
 1. A settle and the claim for the slot that it frees are queued together, so that one commit covers both.
-2. A claim asks only where there may be work; a hint that arrives while a claim is under way is not lost.
-3. Only the attempt whose fence the row has can change it; whatever else arrives is dropped.
+2. Only the attempt whose fence the row has can change it; whatever else arrives is dropped.
 """
 
 from __future__ import annotations
@@ -31,16 +30,18 @@ from bide.core.wire import Event
 from bide.server.blobs import Blobs
 from bide.server.config import WorkerConfig
 from bide.server.engine import Live, WorkerState
+from bide.server.engine.claims import Claims
 from bide.server.engine.running import CANCEL, SHUTDOWN, TAKEN, Running, run_message
 from bide.server.engine.slots import Slots
 from bide.server.registry import Registry
-from bide.server.store import Claim, Jobs, NewJob, Store
+from bide.server.store import Claim, Jobs, NewJob, Store, Want
 from bide.server.worker import protocol as p
 from bide.server.worker.locate import Location
 from bide.server.worker.supervisor import Child, Pool, sweep
 
 log = logging.getLogger("bide.engine")
 TICK = 0.25
+ASYNC_AT_ONCE = 1000  # jobs a claim may hand to the loop; the queue's limit is what counts
 LOOK_AROUND = 5.0  # seconds between two claims without a hint
 Admit = Callable[[p.Spawn, Job], Awaitable[NewJob]]
 
@@ -69,6 +70,7 @@ class EmbeddedEngine:
         is_async = any(k.is_async for k in registry.kinds.values())
         sync = config.children(len(registry.queues)) if _has_sync(registry) else 0
         self._slots = Slots(registry, sync, config.async_concurrency)
+        self._claims = Claims(self._slots, self._ask, self)
         self._data = data
         self._pool = Pool(
             location,
@@ -82,9 +84,6 @@ class EmbeddedEngine:
         self._running: dict[str, Running] = {}
         self._fading: dict[str, Live] = {}  # of attempts that have ended, until that is stored
         self._idle: list[Child] = []
-        self._asked_for = 0  # idle children that a claim under way may fill
-        self._hints: dict[tuple[str, str], int] = {}
-        self._hint_number = 0
         self._stopping = False
         self._all_ended = asyncio.Event()
         self._background: set[asyncio.Future[Any]] = set()
@@ -103,7 +102,7 @@ class EmbeddedEngine:
         self._ticking = self._loop.create_task(self._tick_on())
 
     async def stop(self, drain: float) -> None:
-        self._stopping = True
+        self._stopping = self._claims.closed = True
         await self._quiet(drain)
         for running in list(self._running.values()):
             running.stop(SHUTDOWN, time.monotonic())
@@ -164,9 +163,7 @@ class EmbeddedEngine:
     # --- hints and claims
 
     def nudge(self, queue: str, kind: str) -> None:
-        self._hint_number += 1
-        self._hints[queue, kind] = self._hint_number
-        self._claim()
+        self._claims.nudge(queue, kind)
 
     def heard(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -187,53 +184,19 @@ class EmbeddedEngine:
         elif known.get("cancelAsked") and running.stopping is None:
             running.stop(CANCEL, now)
 
-    def _claim(self) -> None:
-        """Asks for as many jobs as could start now."""
-        if self._stopping or not self._hints:
-            return
-        free = len(self._idle) - self._asked_for
-        if free > 0:
-            self._claim_for(False, free)
-        loops = [c for c in self._pool.children if c.is_async and c.state == "idle"]
-        if loops:
-            self._claim_for(True, 1000)
+    def _ask(self, wants: list[Want], limit: int) -> Awaitable[list[Claim]]:
+        return self._store.claim(self._owner, wants, limit, self._config.lease)
 
-    def _claim_for(self, is_async: bool, free: int) -> None:
-        wants = self._slots.wants(is_async, self._hints, free)
-        if not wants:
-            return
-        limit = min(free, sum(w.limit for w in wants))
-        for want in wants:  # so that a second claim does not count on the same room
-            self._slots.running[is_async, want.queue] += want.limit
-        if not is_async:
-            self._asked_for += limit
-        hints = {(w.queue, k): self._hints[w.queue, k] for w in wants for k in w.kinds}
-        claiming = self._store.claim(self._owner, wants, limit, self._config.lease)
+    def free(self, is_async: bool) -> int:
+        if is_async:
+            return (
+                ASYNC_AT_ONCE
+                if any(c.is_async and c.state == "idle" for c in self._pool.children)
+                else 0
+            )
+        return len(self._idle)
 
-        def claimed(future: asyncio.Future[list[Claim]]) -> None:
-            for want in wants:
-                self._slots.running[is_async, want.queue] -= want.limit
-            if not is_async:
-                self._asked_for -= limit
-            if future.cancelled() or future.exception() is not None:
-                log.error("jobs cannot be claimed: %s", future.cancelled() or future.exception())
-                return
-            claims = future.result()
-            if len(claims) < limit:
-                self._settle_hints(hints, claims)
-            for claim in claims:
-                self._start(claim, is_async)
-            self._claim()  # hints that came meanwhile
-
-        asyncio.ensure_future(claiming).add_done_callback(claimed)
-
-    def _settle_hints(self, hints: dict[tuple[str, str], int], claims: list[Claim]) -> None:
-        """Forgets hints where nothing more was found, unless they are newer than the claim."""
-        for pair, number in hints.items():
-            if self._hints.get(pair) == number:
-                del self._hints[pair]
-
-    def _start(self, claim: Claim, is_async: bool) -> None:
+    def start_job(self, claim: Claim, is_async: bool) -> None:
         child = self._child_for(is_async)
         job = claim.job
         if child is None:  # it died while the claim was under way
@@ -253,9 +216,7 @@ class EmbeddedEngine:
     def ready(self, child: Child) -> None:
         if not child.is_async:
             self._idle.append(child)
-        for queue, kind in self._slots.pairs():
-            self._hints.setdefault((queue, kind), 0)
-        self._claim()
+        self._claims.look_everywhere()
 
     def said(self, child: Child, message: Any) -> None:
         running = self._running.get(message.job_id)
@@ -298,7 +259,8 @@ class EmbeddedEngine:
                 running.moved(message.progress, now)
                 self._end(
                     running,
-                    changes.Parked(
+                    running.cause  # a child that was refused will never end: do not wait for it
+                    or changes.Parked(
                         waiting_for=tuple(message.waiting_for),
                         files=tuple(message.files),
                         progress=message.progress,
@@ -330,6 +292,8 @@ class EmbeddedEngine:
         )
 
         def kept(outcome: Any) -> None:
+            if isinstance(outcome, Job):  # a child that is spawned later may be given one of these files
+                running.job = replace(running.job, files=outcome.files)
             running.child.send(p.Answer(message.number, isinstance(outcome, Job)))
 
         self._store_later(change, kept)
@@ -378,7 +342,7 @@ class EmbeddedEngine:
             self._all_ended.set()
         self._slots.freed(child.is_async, job.queue)
         self._release(child)
-        self._claim()
+        self._claims.look()
 
     def _settle(self, running: Running, outcome: Outcome) -> Change:
         return settle(
@@ -431,7 +395,8 @@ class EmbeddedEngine:
     def _flush_log(self, running: Running) -> None:
         if running.log:
             lines, running.log = running.log, []
-            self._in_background(_log(self._store, running.job, lines))
+            # Queued here and now, so that a job's last lines are stored before its end is.
+            self._in_background(self._store.log(running.job.id, running.job.fence, lines))
 
     def _in_background(self, work: Awaitable[Any]) -> None:
         task = asyncio.ensure_future(work)
@@ -473,9 +438,8 @@ class EmbeddedEngine:
             self._renew()
         if now >= self._next_look:
             self._next_look = now + LOOK_AROUND
-            for pair in self._slots.pairs():
-                self._hints.setdefault(pair, 0)
-        self._claim()
+            self._claims.look_everywhere()
+        self._claims.look()
 
     def _weigh(self, limit: int, now: float) -> None:
         for child in list(self._pool.children):
@@ -518,7 +482,3 @@ def _returned(message: p.Done) -> Returned:
         errors=message.errors,
         files=tuple(message.files),
     )
-
-
-async def _log(store: Store, job: Job, lines: list[dict[str, Any]]) -> None:
-    await store.log(job.id, job.fence, lines)

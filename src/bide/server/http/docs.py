@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def operations(others: Sequence[Operation], registry: Registry) -> list[Operatio
         return json_answer(200, encode(described(request)))
 
     async def docs(request: Request) -> Answer:
-        return html_answer("bide", _page(described(request), every, _origin(request)))
+        return html_answer("bide", _page(described(request), every, registry, _origin(request)))
 
     own = [
         Operation(
@@ -65,7 +66,7 @@ def _origin(request: Request) -> str:
     return f"{request.scope.get('scheme', 'http')}://{host}{request.base}"
 
 
-def _page(document: dict[str, Any], every: Sequence[Operation], origin: str) -> str:
+def _page(document: dict[str, Any], every: Sequence[Operation], registry: Registry, origin: str) -> str:
     base = document["servers"][0]["url"].rstrip("/")
     by_tag: dict[str, list[Operation]] = {}
     for operation in every:
@@ -75,7 +76,7 @@ def _page(document: dict[str, Any], every: Sequence[Operation], origin: str) -> 
         f'<p>The same for programs: <a href="{base}/openapi.json">openapi.json</a>. '
         f'What can go wrong: <a href="{base}/problems">problems</a>.</p>',
         _contents(by_tag),
-        _kinds(document, origin),
+        _kinds(document, registry, origin),
     ]
     for tag, operations in by_tag.items():
         parts.append(f"<h2>{escape(tag.capitalize())}</h2>")
@@ -93,20 +94,23 @@ def _contents(by_tag: dict[str, list[Operation]]) -> str:
     return f"<nav><ul>{lines}</ul></nav>"
 
 
-def _kinds(document: dict[str, Any], origin: str) -> str:
+def _kinds(document: dict[str, Any], registry: Registry, origin: str) -> str:
     components = document["components"]["schemas"]
-    parts = ["<h2>What can be submitted</h2>"]
-    kinds = [name.removeprefix("submit.") for name in components if name.startswith("submit.")]
-    for kind in kinds:
-        schema = components[f"input.{kind}"]
-        body = {"kind": kind, "input": example_of(schema, components)}
-        text = json.dumps(body).replace("'", "'\\''")
-        command = f"curl -X POST {origin}/jobs -H 'Content-Type: application/json' \\\n  -H 'Prefer: wait=30' -d '{text}'"
+    parts = ["<h2>What can be submitted</h2>"] if registry.kinds else []
+    for name, kind in sorted(registry.kinds.items()):
+        schema = components[f"input.{name}"]
+        body = json.dumps({"kind": name, "input": example_of(schema, components)})
+        key = " -H 'Idempotency-Key: a-key'" if kind.require_key else ""
+        command = (
+            f"curl -X POST {origin}/jobs -H 'Content-Type: application/json'{key} \\\n"
+            f"  -H 'Prefer: wait=30' -d {shlex.quote(body)}"
+        )
         parts.append(
-            f'<section id="kind-{kind}"><h3>{kind}</h3><pre>{escape(command)}</pre>'
+            f'<section id="kind-{name}"><h3>{name}</h3><p>{_prose(components[f"submit.{name}"]["description"])}</p>'
+            f"<pre>{escape(command)}</pre>"
             f"<details><summary>Input schema</summary>{_json(schema)}</details></section>"
         )
-    return "".join(parts) if kinds else ""
+    return "".join(parts)
 
 
 def _operation(document: dict[str, Any], operation: Operation, origin: str, base: str) -> str:

@@ -37,6 +37,7 @@ class HttpApp:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._metrics = metrics.Metrics(parts)
+        self._rendered: dict[tuple[str, str, str], bytes] = {}  # see status.Shown.body
         self.operations: list[Operation] = [
             *submit.OPERATIONS,
             *jobs.OPERATIONS,
@@ -57,7 +58,7 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await _refuse(scope, receive, send)
-        request = Request(self._parts, scope, receive)
+        request = Request(self._parts, scope, receive, self._rendered)
         try:
             answer = await self._find(request)(request)
         except Problem as problem:

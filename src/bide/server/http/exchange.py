@@ -62,8 +62,11 @@ def text_answer(content_type: str, body: bytes, *more: tuple[bytes, bytes]) -> A
 class Request:
     """A request on its way through the edge. `args` are the path's parameters, in order."""
 
-    def __init__(self, parts: Parts, scope: Scope, receive: Receive) -> None:
+    def __init__(
+        self, parts: Parts, scope: Scope, receive: Receive, rendered: dict[tuple[str, str, str], bytes]
+    ) -> None:
         self.parts = parts
+        self.rendered = rendered
         self.scope = scope
         self.receive = receive
         self.args: list[str] = []

@@ -55,9 +55,10 @@ async def status(request: Request) -> Answer:
     # A log line is no version: whoever asks for the log always gets it.
     if known is not None and "log" not in includes and etag_matches(known, shown.tag):
         return Answer(304, headers)
+    if not includes:
+        return json_answer(200, shown.body(), *headers)
     wire = shown.wire()
-    if includes:
-        await _add(request, wire, includes)
+    await _add(request, wire, includes)
     return json_answer(200, encode(wire), *headers)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
-import bide
 from bide.core.errors import Internal, InvalidInput, MalformedRequest, Problem, Unavailable
 from bide.core.wire import PROBLEM_TYPE
 from bide.server.http import schemas
@@ -42,7 +42,7 @@ def document(
     }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "bide", "version": bide.__version__, "description": _ABOUT},
+        "info": {"title": "bide", "version": version("bide"), "description": _ABOUT},
         "servers": [{"url": base or "/"}],
         "paths": paths,
         "components": {

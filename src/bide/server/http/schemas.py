@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import problems
-from bide.server.registry import NAME, Registry
+from bide.server.registry import NAME, Kind, Registry
 
 Schema = dict[str, Any]
 PLACE = "#/components/schemas/"
@@ -98,7 +98,7 @@ def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
     mapping: dict[str, str] = {}
     for name, kind in sorted(registry.kinds.items()):
         components.update(_hoisted(f"input.{name}", kind.schema))
-        components[f"submit.{name}"] = _submission(name, bool(kind.schema.get("required")))
+        components[f"submit.{name}"] = _submission(kind)
         mapping[name] = PLACE + f"submit.{name}"
     if mapping:
         forms = [{"$ref": place} for place in mapping.values()]
@@ -122,14 +122,16 @@ def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
     return components
 
 
-def _submission(kind: str, needs_input: bool) -> Schema:
+def _submission(kind: Kind) -> Schema:
     instant: Schema = {"type": ["string", "null"], "format": "date-time"}
     label = {"type": "string", "maxLength": 255}
+    key = "Only with an Idempotency-Key header." if kind.require_key else ""
     return {
         "type": "object",
+        "description": " ".join(filter(None, (kind.doc, key))),
         "properties": {
-            "kind": {"const": kind},
-            "input": ref(f"input.{kind}"),
+            "kind": {"const": kind.name},
+            "input": ref(f"input.{kind.name}"),
             "priority": {"type": "integer", "minimum": -1000, "maximum": 1000, "default": 0},
             "queue": {"type": ["string", "null"], "pattern": f"^{NAME.pattern}$"},
             "runAt": {**instant, "description": "Not before this instant."},
@@ -141,7 +143,7 @@ def _submission(kind: str, needs_input: bool) -> Schema:
                 "maxProperties": 50,
             },
         },
-        "required": ["kind", "input"] if needs_input else ["kind"],
+        "required": ["kind", "input"] if kind.schema.get("required") else ["kind"],
         "additionalProperties": False,
     }
 

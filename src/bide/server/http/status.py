@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from bide.core.errors import Gone, NotFound, Problem
 from bide.core.job import Job, Progress
-from bide.core.wire import MAX_WAIT, WireJob, encode, etag, is_job_id, wire_job
+from bide.core.wire import MAX_WAIT, Eta, WireJob, encode, etag, is_job_id, wire_job
 from bide.server.http import Parts
 from bide.server.http.exchange import Answer, Disconnected, Headers, Request, json_answer
 from bide.server.http.operations import Parameter
@@ -23,6 +23,9 @@ IF_MATCH = Parameter(
     "If-Match", "header", "Only when the job still has this ETag; 412 otherwise. `*` for any."
 )
 IF_NONE_MATCH = Parameter("If-None-Match", "header", "304 while the ETag is still this one.")
+
+
+MOST_KEPT, LARGEST_KEPT = 5000, 4096  # rendered jobs, and bytes of each
 
 
 async def find(parts: Parts, job_id: str) -> Job:
@@ -54,9 +57,30 @@ class Shown:
         self.tag = etag(job, live.number if live is not None else 0)
 
     def wire(self) -> WireJob:
-        parts, job = self.request.parts, self.job
-        eta = None if job.status.terminal else parts.estimates.eta(job, self.progress, parts.store.now())
-        return wire_job(job, self.progress, eta, self.request.base)
+        return wire_job(self.job, self.progress, self._eta(), self.request.base)
+
+    def _eta(self) -> Eta | None:
+        if self.job.status.terminal:
+            return None
+        parts = self.request.parts
+        return parts.estimates.eta(self.job, self.progress, parts.store.now())
+
+    def body(self) -> bytes:
+        """Rendered once for each ETag: most polls find what the last one found. An eta depends on the time too."""
+        eta = self._eta()
+        base = self.request.base
+        if eta is not None:
+            return encode(wire_job(self.job, self.progress, eta, base))
+        rendered = self.request.rendered
+        key = (self.job.id, self.tag, base)
+        body = rendered.get(key)
+        if body is None:
+            body = encode(wire_job(self.job, self.progress, None, base))
+            if len(body) <= LARGEST_KEPT:
+                if len(rendered) >= MOST_KEPT:
+                    rendered.clear()
+                rendered[key] = body
+        return body
 
     def retry_after(self) -> int | None:
         """None once it has ended."""
@@ -73,7 +97,7 @@ class Shown:
         return (b"location", f"{self.request.base}/jobs/{self.job.id}".encode())
 
     def answer(self, status: int, *more: tuple[bytes, bytes]) -> Answer:
-        return json_answer(status, encode(self.wire()), *self.hint(), *more)
+        return json_answer(status, self.body(), *self.hint(), *more)
 
 
 async def hold(request: Request, job_id: str, seconds: float, enough: Callable[[Shown], bool]) -> Shown:

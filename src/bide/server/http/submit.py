@@ -17,7 +17,6 @@ from bide.core.errors import (
 from bide.core.wire import (
     Preferences,
     WireJob,
-    encode,
     read_idempotency_key,
     read_prefer,
 )
@@ -82,7 +81,7 @@ async def submit_batch(request: Request) -> Answer:
     entries = [
         request.render_problem(outcome)
         if isinstance(outcome, Problem)
-        else encode(Shown(request, outcome.job).wire())
+        else Shown(request, outcome.job).body()
         for outcome in outcomes
     ]
     return object_answer(Batch([msgspec.Raw(entry) for entry in entries]), status=202)

@@ -204,7 +204,7 @@ class Context:
         return value
 
     def _recall(self, name: str) -> Any:
-        self._finish(name)
+        self._finished.add(name)  # without a word: the bar is past it already and must not jump back
         return msgspec.json.decode(self._run.steps[name])
 
     def _enter(self, name: str) -> None:

@@ -1,0 +1,1 @@
+../../src/bide/demo/video.py

@@ -1,0 +1,239 @@
+"""What happens inside a transaction of the SQLite store, one function an operation.
+
+Every write to a job that exists goes through `core.job.advance`, and is conditional on the version and fence that were read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from bide.core.job import (
+    Change,
+    ChildEnded,
+    Claimed,
+    Job,
+    Refused,
+    Rerun,
+    Spawned,
+    Status,
+    StepKept,
+    StepStarted,
+    WrongStatus,
+    WrongVersion,
+    advance,
+    cancel,
+    ripples,
+    target,
+)
+from bide.core.wire import Event, facts
+from bide.server.store import Claim, InputFile, Inserted, KeyConflict, Missing, NewJob, Want
+from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
+from bide.server.store.writer import Tx
+
+_encode = msgspec.json.Encoder().encode
+_read_files = msgspec.json.Decoder(tuple[InputFile, ...])
+_INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
+BY_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
+_CANDIDATES = (
+    f"SELECT {COLUMNS}, seq FROM jobs WHERE ready = 1 AND queue = ? AND kind = ? "
+    "ORDER BY priority DESC, seq LIMIT ?"
+)
+_EVENT = "INSERT INTO events (tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?)"
+
+
+def load(tx: Tx, job_id: str) -> Job | None:
+    row = tx.execute(BY_ID, (job_id,)).fetchone()
+    return None if row is None else job_of(row)
+
+
+def tell(
+    tx: Tx, job: Job, type_: Literal["status", "step", "log"], more: dict[str, Any] | None = None
+) -> None:
+    known = facts(job)
+    if more:
+        known.update(more)
+    cursor = tx.execute(_EVENT, (job.tenant, job.id, type_, tx.now, _encode(known).decode()))
+    assert cursor.lastrowid is not None
+    tx.events.append(Event(cursor.lastrowid, job.id, type_, tx.now, known, job.tenant))
+
+
+def insert(tx: Tx, new: NewJob) -> Inserted | KeyConflict:
+    job = new.job
+    if new.key is not None:
+        row = tx.execute(
+            "SELECT fingerprint, job_id FROM keys WHERE tenant = ? AND kind = ? AND key = ?",
+            (job.tenant, job.kind, new.key),
+        ).fetchone()
+        if row is not None:
+            fingerprint, first = row
+            earlier = load(tx, first)
+            if earlier is not None:
+                return (
+                    Inserted(earlier, created=False)
+                    if fingerprint == new.fingerprint
+                    else KeyConflict(first)
+                )
+        tx.execute(
+            "INSERT OR REPLACE INTO keys (tenant, kind, key, fingerprint, job_id, at) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (job.tenant, job.kind, new.key, new.fingerprint, job.id, tx.now),
+        )
+    tx.execute(_INSERT, (*values_of(job), ready(job, tx.now)))
+    tx.execute(
+        "INSERT INTO inputs (job_id, tenant, input, files) VALUES (?, ?, ?, ?)",
+        (
+            job.id,
+            job.tenant,
+            new.input.decode(),
+            _encode(new.files).decode() if new.files else None,
+        ),
+    )
+    tell(tx, job, "status")
+    return Inserted(job, created=True)
+
+
+def ready(job: Job, now: float) -> bool:
+    return job.due is not None and job.due <= now
+
+
+def save(tx: Tx, before: Job, after: Job) -> None:
+    columns = difference(before, after)
+    if "due" in columns:
+        columns["ready"] = ready(after, tx.now)
+    assignments = ", ".join(f"{name} = ?" for name in columns)
+    cursor = tx.execute(
+        f"UPDATE jobs SET {assignments} WHERE id = ? AND version = ? AND fence = ?",
+        (*columns.values(), before.id, before.version, before.fence),
+    )
+    assert cursor.rowcount == 1, f"{before.id} changed within its own transaction"
+
+
+def apply(tx: Tx, change: Change) -> Job | Refused | Missing:
+    before = load(tx, change.job_id)
+    if before is None:
+        return gone(tx, change.job_id)
+    try:
+        after = advance(before, change, tx.now)
+    except Refused as refusal:
+        return refusal
+    save(tx, before, after)
+    if isinstance(change, StepStarted | StepKept):
+        status = Status.DONE if isinstance(change, StepKept) else Status.PROCESSING
+        tell(tx, after, "step", {"step": {"name": change.name, "status": status}})
+    elif not before.status.terminal or after.run > before.run:
+        # A child's end is noted on an ended parent without an event: a run has one terminal event.
+        tell(tx, after, "status")
+    if isinstance(change, StepKept):
+        tx.execute(
+            "INSERT OR REPLACE INTO steps (job_id, name, tenant, result, at) VALUES (?, ?, ?, ?, ?)",
+            (after.id, change.name, after.tenant, bytes(change.result).decode(), tx.now),
+        )
+    # A child that ends at once is noted on this row again.
+    return (load(tx, after.id) or after) if ripple(tx, before, after) else after
+
+
+def ripple(tx: Tx, before: Job, after: Job) -> bool:
+    """Carries a change on to the job's relatives; whether there was anything to do."""
+    effects = ripples(before, after)
+    for relative, what in effects:
+        if what == "ended":
+            apply(tx, ChildEnded(job_id=relative, child_id=after.id, status=after.status))
+        elif what == "rerun":
+            if isinstance(apply(tx, Rerun(job_id=relative)), Missing):
+                # Deleted meanwhile: it ends nevermore, so its parent must not wait for it.
+                gone = ChildEnded(job_id=after.id, child_id=relative, status=Status.CANCELLED)
+                apply(tx, gone)
+        else:
+            job = load(tx, relative)
+            if job is not None and not job.status.terminal:
+                apply(tx, cancel(job))
+    return bool(effects)
+
+
+def gone(tx: Tx, job_id: str) -> Missing:
+    row = tx.execute("SELECT 1 FROM tombstones WHERE id = ?", (job_id,)).fetchone()
+    return Missing(gone=row is not None)
+
+
+def spawn(tx: Tx, change: Spawned, new: NewJob) -> Job | Refused | Missing:
+    parent = load(tx, change.job_id)
+    if parent is None:
+        return gone(tx, change.job_id)
+    try:
+        target(parent, change)
+    except Refused as refusal:
+        return refusal
+    for child in parent.children:
+        if child.key == change.child.key and (earlier := load(tx, child.job_id)) is not None:
+            return earlier
+    insert(tx, new)
+    after = advance(parent, change, tx.now)
+    save(tx, parent, after)
+    tell(tx, after, "status")
+    return new.job
+
+
+def due(tx: Tx, want: Want, limit: int) -> list[Job]:
+    """The first `limit` of all the wanted kinds: by priority, then in the order of submission."""
+    rows = [
+        row
+        for kind in want.kinds
+        for row in tx.execute(_CANDIDATES, (want.queue, kind, limit)).fetchall()
+    ]
+    if len(want.kinds) > 1:
+        priority = FIELDS.index("priority")
+        rows.sort(key=lambda row: (-row[priority], row[-1]))
+    return [job_of(row) for row in rows[:limit]]
+
+
+def claim(tx: Tx, before: Job, owner: str, lease_until: float) -> Claim:
+    after = advance(before, Claimed(job_id=before.id, owner=owner, lease_until=lease_until), tx.now)
+    save(tx, before, after)
+    tell(tx, after, "status")
+    input_, files = tx.execute(
+        "SELECT input, files FROM inputs WHERE job_id = ?", (after.id,)
+    ).fetchone()
+    kept = "SELECT name, result FROM steps WHERE job_id = ?"
+    return Claim(
+        after,
+        input_.encode(),
+        _read_files.decode(files) if files else (),
+        {name: msgspec.Raw(text) for name, text in tx.execute(kept, (after.id,))} if after.steps else {},
+        {
+            c.job_id: child
+            for c in after.children
+            if c.status is not None and (child := load(tx, c.job_id)) is not None
+        },
+    )
+
+
+def remove(tx: Tx, job_id: str, tenant: str) -> None:
+    tx.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
+    for table in ("inputs", "steps", "events", "keys"):
+        tx.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
+    tx.execute(
+        "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)",
+        (job_id, tenant, tx.now),
+    )
+
+
+def delete(tx: Tx, job_id: str, version: int | None) -> Job | Refused | Missing:
+    job = load(tx, job_id)
+    if job is None:
+        return gone(tx, job_id)
+    wish = Change(job_id=job_id, version=version)
+    if version is not None and version != job.version:
+        return WrongVersion(job, wish, f"the job is at version {job.version}")
+    if job.status is Status.PROCESSING:
+        return WrongStatus(job, wish, "the job is PROCESSING; cancel it first")
+    parent = load(tx, job.parent) if job.parent is not None else None
+    if parent is not None and not parent.status.terminal:
+        return WrongStatus(job, wish, f"job {parent.id} still needs it; cancel or delete that one")
+    for child in job.children:
+        running = load(tx, child.job_id)
+        if running is not None and not running.status.terminal:
+            apply(tx, cancel(running))
+    remove(tx, job_id, job.tenant)
+    return job

@@ -1,0 +1,186 @@
+"""The demo as a newcomer runs it, and the promises that its pipeline makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg
+import pytest
+
+from bide import Client
+from bide.core.job import Status
+from bide.demo.process import ServiceProcess
+from bide.demo.video import app
+
+SMALL = {"seconds": 1, "width": 320, "height": 180, "target": 90}
+DEMO = [sys.executable, "-m", "bide", "demo"]
+
+
+def commands_with(text: str) -> list[str]:
+    """The command lines of the processes that have it in theirs, our own aside."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line and path.parent.name != str(os.getpid()):
+            found.append(line)
+    return found
+
+
+def until(what: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """For what another process does; nothing of ours could tell."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.02)
+    return found
+
+
+def is_whole(video: Path) -> bool:
+    """Whether ffmpeg decodes all of it without a complaint."""
+    program = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-xerror", "-i", str(video)]
+    done = subprocess.run([*program, "-f", "null", "-"], capture_output=True, check=False)
+    return done.returncode == 0 and not done.stderr
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demo's temporary folders are in here, so its processes can be told from others."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess("bide.demo.video:app", tmp_path) as running:
+        yield running
+
+
+def test_bide_demo_makes_real_files_and_leaves_nothing_running(temporary: Path) -> None:
+    out = temporary / "out"
+    done = subprocess.run(
+        [*DEMO, "--jobs", "1", "--out", str(out)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"1 video took [\d.]+ s and \d+ HTTP requests", done.stdout)
+    assert str(out) in done.stdout
+    assert "transcode" in done.stderr, "without a terminal each step is a line"
+    assert "\x1b" not in done.stdout + done.stderr
+    assert is_whole(out / "video-1" / "video.mp4")
+    assert (out / "video-1" / "thumbnail.jpg").read_bytes().startswith(b"\xff\xd8\xff")
+    assert json.loads((out / "video-1" / "metadata.json").read_text())["source"]["width"] == 1280
+    assert commands_with(str(temporary)) == []
+    assert [path.name for path in temporary.iterdir()] == ["out"], "its data folder is gone"
+
+
+def test_ctrl_c_ends_the_demo_and_its_service(temporary: Path) -> None:
+    with subprocess.Popen(DEMO, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as demo:
+        try:
+            assert demo.stderr is not None
+            until(lambda: any("part.mp4" in line for line in commands_with(str(temporary))))
+            demo.send_signal(signal.SIGINT)
+            said = demo.stderr.read()
+            assert demo.wait() == 130
+        finally:
+            demo.kill()
+    assert "Traceback" not in said
+    until(lambda: not commands_with(str(temporary)))
+
+
+def test_json_is_one_object_a_line(temporary: Path) -> None:
+    done = subprocess.run([*DEMO, "--jobs", "1", "--json"], capture_output=True, text=True, check=False)
+
+    job, summary = map(json.loads, done.stdout.splitlines())
+    assert job["status"] == "DONE"
+    assert {file["name"] for file in job["files"]} == {"video.mp4", "metadata.json", "thumbnail.jpg"}
+    assert all(Path(file["path"]).stat().st_size == file["size"] for file in job["files"])
+    assert summary["requests"] == sum(summary["requestsFor"].values())
+    assert Path(summary["out"]).parent == temporary
+
+
+def test_the_pipeline_runs_inline(tmp_path: Path) -> None:
+    job = app.run_inline("video", SMALL, folder=tmp_path)
+
+    assert job.status is Status.DONE
+    assert list(job.steps) == ["generate", "probe", "transcode", "metadata"]
+    assert job.result["source"] == {
+        "seconds": 1.0,
+        "codec": "h264",
+        "width": 320,
+        "height": 180,
+        "fps": 30.0,
+    }
+    assert is_whole(job.files["video.mp4"])
+    assert json.loads(job.files["metadata.json"].read_text()) == job.result
+    picture = job.result["thumbnail"]
+    [path] = tmp_path.rglob(f"{picture['job']}/*/{picture['name']}")
+    assert path.read_bytes().startswith(b"\xff\xd8\xff")
+
+
+def test_progress_is_that_of_ffmpeg_and_never_falls(tmp_path: Path) -> None:
+    job = app.run_inline("video", {**SMALL, "seconds": 20}, folder=tmp_path)
+
+    told = [one for one in job.progress if one.message == "Transcoding"]
+    assert told and all(one.total == 600 and one.unit == "frames" for one in told)
+    percents = [one.percent for one in job.progress if one.percent is not None]
+    assert percents == sorted(percents)
+    assert percents[-1] == 100
+
+
+def test_bad_input_is_refused_before_there_is_a_job() -> None:
+    kind = app.kind("video")
+    for wrong in ({"seconds": 0}, {"width": 321}, {"codec": "h265"}):
+        with pytest.raises(Exception, match="does not fit"):
+            kind.read_input(json.dumps(wrong).encode())
+
+
+def test_a_cancelled_video_leaves_no_ffmpeg(service: ServiceProcess) -> None:
+    with Client(service.url) as client:
+        job = client.submit("video", {"seconds": 600})
+        until(lambda: commands_with(f"/{job.id}/"))
+        job.cancel()
+        ended = until(lambda: (now := job.status()).status.terminal and now)
+        assert ended.status is Status.CANCELLED
+        assert until(lambda: not commands_with(f"/{job.id}/"), 5.0)
+
+
+@pytest.fixture
+def variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess]:
+    monkeypatch.setenv("DEMO_NOTES", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    with ServiceProcess("tests.apps.flaky_video:app", tmp_path) as running:
+        yield running
+
+
+def test_a_thumbnail_that_fails_is_repeated_alone(variant: ServiceProcess, tmp_path: Path) -> None:
+    (tmp_path / "failures").write_text("1")
+    with Client(variant.url) as client:
+        client.submit("video").result(timeout=60)
+    assert (tmp_path / "ran").read_text().split() == ["transcode", "thumbnail", "thumbnail"]
+
+
+def test_a_retried_video_repeats_its_failed_thumbnail_alone(
+    variant: ServiceProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "failures").write_text("2")
+    with Client(variant.url) as client:
+        job = client.submit("video")
+        failed = until(lambda: (now := job.status()).status.terminal and now)
+        assert failed.status is Status.ERROR
+        assert failed.error.code == "CHILD_FAILED"
+        job.retry()
+        assert job.result(timeout=60)["thumbnail"]["name"] == "thumbnail.jpg"
+        assert {file.name for file in job.status().files} == {"video.mp4", "metadata.json"}
+    assert (tmp_path / "ran").read_text().split() == ["transcode", *["thumbnail"] * 3]

@@ -1,0 +1,125 @@
+"""`App` in a user's own process: mounted, submitted to without HTTP, run inline, imported lightly."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
+
+from bide import AsyncClient, JobError
+from bide.core.errors import InvalidInput, SetupError
+from bide.core.job import Status
+from tests.apps.handlers import app
+
+
+@asynccontextmanager
+async def serving(outer: Starlette) -> AsyncIterator[str]:
+    server = uvicorn.Server(uvicorn.Config(outer, port=0, log_config=None))
+    server.capture_signals = asynccontextmanager_free  # type: ignore[method-assign]
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+def asynccontextmanager_free() -> object:
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("with_lifespan", [True, False])
+async def test_mounted_in_another_application(tmp_path: Path, with_lifespan: bool) -> None:
+    jobs = app.asgi(data=tmp_path)
+
+    async def submit(request: Request) -> JSONResponse:
+        job = await app.submit_async("add", {"a": 40, "b": 2})
+        return JSONResponse({"id": job.job_id})
+
+    outer = Starlette(
+        routes=[Route("/submit", submit), Mount("/work", app=jobs)],
+        lifespan=jobs.lifespan if with_lifespan else None,
+    )
+    async with serving(outer) as url, AsyncClient(url + "/work") as client:
+        handle = await client.submit("add", {"a": 1, "b": 2})
+        assert handle.latest is not None
+        assert handle.latest.links["self"] == f"/work/jobs/{handle.id}"
+        assert await handle.result(timeout=20) == 3
+        import aiohttp
+
+        async with aiohttp.ClientSession() as session, session.get(url + "/submit") as answer:
+            job_id = (await answer.json())["id"]
+        assert await client.job(job_id).result(timeout=20) == 42
+        from_thread = await asyncio.to_thread(app.submit, "add", {"a": 5})
+        assert await client.job(from_thread.job_id).result(timeout=20) == 6
+        with pytest.raises(RuntimeError, match="submit_async"):
+            app.submit("add", {"a": 5})
+    if not with_lifespan:
+        assert jobs.service is not None
+        await jobs.service.stop(0)
+
+
+def test_submitting_without_a_service_says_what_to_do() -> None:
+    from bide import App
+
+    with pytest.raises(SetupError, match=r"bide\.Client"):
+        App().submit("x")
+
+
+def test_run_inline(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert app.run_inline("add", {"a": 2}).result == 3
+    assert app.run_inline("nap", {"seconds": 0}).result == "rested"
+    job = app.run_inline("family", {"log": str(log)})
+    assert (job.status, job.result, job.steps) == (Status.DONE, [0, 10, 20], {"before": None})
+    assert log.read_text().split() == ["parent", "before", "parent"]
+    partial = app.run_inline("family", {"log": str(log), "bad": 2, "partial": True})
+    assert (partial.status, partial.result) == (Status.PARTIAL_SUCCESS, [0, 10, None])
+    assert partial.errors[0]["code"] == "ODD"
+
+
+def test_run_inline_lets_failures_through() -> None:
+    with pytest.raises(JobError, match="BAD_PAGE"):
+        app.run_inline("refuses")
+    with pytest.raises(InvalidInput) as refused:
+        app.run_inline("add", {"a": "x", "c": 1})
+    assert {e["pointer"] for e in refused.value.errors or ()} == {"/input/a", "/input/c"}
+
+
+def test_run_inline_keeps_files(tmp_path: Path) -> None:
+    job = app.run_inline("files", folder=tmp_path)
+    assert job.files["hello.txt"].read_bytes() == b"hello"
+    assert job.result["text"] == "hello.txt: hello"
+
+
+def test_importing_bide_loads_no_server() -> None:
+    heavy = "{'pydantic', 'starlette', 'uvicorn', 'prometheus_client', 'sqlite3', 'aiohttp', 'rich', 'click'}"
+    code = f"import sys, bide; print(sorted(set(sys.modules) & {heavy}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_client_needs_no_server_package() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('pydantic', 'starlette', 'uvicorn', 'prometheus_client', 'uvloop', 'httptools'):\n"
+        "    sys.modules[name] = None\n"
+        "from bide import Client, AsyncClient, JobFailed\n"
+        "import bide.cli.wait, bide.cli.submit, bide.cli.jobs, bide.cli.queue\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
