@@ -22,6 +22,7 @@ from bide.demo.process import ServiceProcess
 from bide.demo.video import app
 
 SMALL = {"seconds": 1, "width": 320, "height": 180, "target": 90}
+EXAMPLE = Path(__file__).parents[2] / "examples" / "video"
 DEMO = [sys.executable, "-m", "bide", "demo"]
 
 
@@ -85,16 +86,42 @@ def test_bide_demo_makes_real_files_and_leaves_nothing_running(temporary: Path) 
     assert [path.name for path in temporary.iterdir()] == ["out"], "its data folder is gone"
 
 
-def test_ctrl_c_ends_the_demo_and_its_service(temporary: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_demo_and_its_service(temporary: Path, sent: int, code: int) -> None:
     with subprocess.Popen(DEMO, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as demo:
         try:
             assert demo.stderr is not None
             until(lambda: any("part.mp4" in line for line in commands_with(str(temporary))))
-            demo.send_signal(signal.SIGINT)
+            demo.send_signal(sent)
             said = demo.stderr.read()
-            assert demo.wait() == 130
+            assert demo.wait() == code
         finally:
             demo.kill()
+    assert "Traceback" not in said
+    assert commands_with(str(temporary)) == []
+
+
+def test_a_missing_package_is_named_with_what_to_install() -> None:
+    without = "import sys; sys.modules['imageio_ffmpeg'] = None; sys.argv = ['bide', 'demo']"
+    command = [sys.executable, "-c", f"{without}; from bide.cli import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr == "bide: the demo needs imageio_ffmpeg: pip install 'bide[demo]'\n"
+
+
+def test_a_service_that_dies_fails_the_demo_and_shows_its_log(temporary: Path) -> None:
+    with subprocess.Popen(DEMO, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as demo:
+        try:
+            children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
+            until(lambda: any("part.mp4" in line for line in commands_with(str(temporary))))
+            [service] = map(int, children.read_text().split())
+            os.kill(service, signal.SIGKILL)
+            _, said = demo.communicate()
+        finally:
+            demo.kill()
+    assert demo.returncode == 1
+    assert "the end of the service's log\nbide serves bide.demo.video:app at" in said
     assert "Traceback" not in said
     until(lambda: not commands_with(str(temporary)))
 
@@ -144,6 +171,16 @@ def test_bad_input_is_refused_before_there_is_a_job() -> None:
     for wrong in ({"seconds": 0}, {"width": 321}, {"codec": "h265"}):
         with pytest.raises(Exception, match="does not fit"):
             kind.read_input(json.dumps(wrong).encode())
+
+
+def test_the_example_runs_as_its_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE))
+    with ServiceProcess("app:app", tmp_path) as service:
+        monkeypatch.setenv("BIDE_URL", service.url)
+        command = [sys.executable, str(EXAMPLE / "client.py"), "out"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    made = {path.name for path in (tmp_path / "out").iterdir()}
+    assert made == {"video.mp4", "metadata.json", "thumbnail.jpg"}
 
 
 def test_a_cancelled_video_leaves_no_ffmpeg(service: ServiceProcess) -> None:

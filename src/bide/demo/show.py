@@ -101,7 +101,7 @@ class Lines:
         self._last: dict[str, str] = {}
 
     def show(self, name: str, job: WireJob) -> None:
-        busy = job.status is Status.PROCESSING and not _waits(job)
+        busy = job.status is Status.PROCESSING and not job.children
         text = _step(job) if busy else note(job)
         line = f"{name:<24} {text}"
         if text and self._last.get(name) != line:
@@ -128,6 +128,8 @@ def note(job: WireJob) -> str:
         return str(job.status)
     if _waits(job):
         return "parked until its thumbnail is there"
+    if job.children and not _step(job):
+        return "waits for a worker to go on"
     progress = job.progress
     if progress is None:
         return ""
