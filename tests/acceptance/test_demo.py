@@ -17,7 +17,7 @@ import imageio_ffmpeg
 import pytest
 
 from bide import Client
-from bide.core.job import Status
+from bide.core.record import Status
 from bide.demo.process import ServiceProcess
 from bide.demo.video import app
 

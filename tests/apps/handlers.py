@@ -20,6 +20,11 @@ def note(path: str, text: str) -> None:
         file.write(text + "\n")
 
 
+def noted(path: str, text: str) -> str:
+    note(path, text)
+    return text
+
+
 @app.on_worker_start
 def load() -> None:
     started.append(os.getpid())
@@ -86,7 +91,7 @@ def refuses(ctx: Context) -> None:
 
 @app.job(retries=1, backoff=0.01, steps={"transcode": 80, "thumbnail": 20})
 def pipeline(ctx: Context, log: str) -> dict[str, str]:
-    video = ctx.step("transcode", lambda: note(log, "transcode") or "video")
+    video = ctx.step("transcode", noted, log, "transcode")
 
     def thumbnail() -> str:
         note(log, "thumbnail")
@@ -104,10 +109,10 @@ async def async_pipeline(ctx: Context, log: str) -> int:
         return 20
 
     value = await ctx.step("first", first)
-    more = ctx.step("second", lambda: note(log, "second") or 22)
+    more = len(ctx.step("second", noted, log, "second"))
     if ctx.attempt == 1:
         raise ValueError("once")
-    return value + more
+    return value + more  # 20 + 6
 
 
 @app.job(timeout=0.5)

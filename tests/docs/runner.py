@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -24,8 +25,9 @@ BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run gets fre
 class Run:
     """The reader's folder, terminal and interpreter."""
 
-    def __init__(self, folder: Path, logs: Path) -> None:
+    def __init__(self, folder: Path, logs: Path, programs: Path | None = None) -> None:
         self._folder = folder
+        self._programs = programs  # a folder whose programs come before all others
         self._logs = logs
         self._ports = {BIDE_PORT: free_port(), OTHER_PORT: free_port()}
         self._env = self._environment()
@@ -38,9 +40,10 @@ class Run:
     def _environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("BIDE_")}
         port = self._ports[BIDE_PORT]
+        path = [self._programs, Path(sys.executable).parent, kept.get("PATH", "")]
         return {
             **kept,
-            "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}",
+            "PATH": ":".join(str(folder) for folder in path if folder),
             "BIDE_PORT": str(port),
             "BIDE_URL": f"http://127.0.0.1:{port}",
             "NO_COLOR": "1",
@@ -142,12 +145,29 @@ class Run:
         return f"--- the service said\n{log.read_text()[-3000:]}" if log.exists() else ""
 
 
-def run(blocks: list[Block], folder: Path, logs: Path, not_run: Mapping[str, str]) -> None:
+def run(
+    blocks: list[Block],
+    folder: Path,
+    logs: Path,
+    not_run: Mapping[str, str],
+    *,
+    curl: bool = shutil.which("curl") is not None,
+) -> None:
     """Runs the blocks of one page, except those whose first line is in `not_run`."""
-    with Run(folder, logs) as page:
+    with Run(folder, logs, None if curl else _with_curl(logs)) as page:
         for block in blocks:
             if first_line(block) not in not_run:
                 page.block(block)
+
+
+def _with_curl(folder: Path) -> Path:
+    """For a machine that has none."""
+    program = folder / "curl"
+    program.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).with_name("curl.py")}" "$@"\n'
+    )
+    program.chmod(0o755)
+    return folder
 
 
 def first_line(block: Block) -> str:

@@ -59,6 +59,14 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
 
 
+def test_a_machine_without_curl_can_run_the_examples(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "howto" / "mount-in-fastapi-or-starlette.md"
+    folder, logs = tmp_path / "page", tmp_path / "logs"
+    folder.mkdir()
+    logs.mkdir()
+    run(blocks(page), folder, logs, {}, curl=False)
+
+
 def _block(info: str, text: str) -> Block:
     return Block("page.md", 1, info, text)
 

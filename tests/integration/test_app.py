@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,14 +18,21 @@ from starlette.routing import Mount, Route
 
 from bide import AsyncClient, JobError
 from bide.core.errors import InvalidInput, SetupError
-from bide.core.job import Status
+from bide.core.record import Status
 from tests.apps.handlers import app
+
+
+class QuietServer(uvicorn.Server):
+    """Leaves the test runner's signals alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
 
 
 @asynccontextmanager
 async def serving(outer: Starlette) -> AsyncIterator[str]:
-    server = uvicorn.Server(uvicorn.Config(outer, port=0, log_config=None))
-    server.capture_signals = asynccontextmanager_free  # type: ignore[method-assign]
+    server = QuietServer(uvicorn.Config(outer, port=0, log_config=None))
     task = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
@@ -35,12 +42,6 @@ async def serving(outer: Starlette) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await task
-
-
-def asynccontextmanager_free() -> object:
-    import contextlib
-
-    return contextlib.nullcontext()
 
 
 @pytest.mark.parametrize("with_lifespan", [True, False])

@@ -13,9 +13,8 @@ import pytest
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
-from bide.core.job import Job, Status
-from bide.server.store import Inserted, Store, migrations
-from bide.server.store import database
+from bide.core.record import Job, Status
+from bide.server.store import Inserted, Store, database, migrations
 from bide.server.store.database import prepare
 from bide.server.store.migrations import scripts
 from bide.server.store.sqlite import SqliteStore

@@ -15,28 +15,21 @@ from msgspec.structs import replace
 from bide.core.errors import ErrorInfo
 from bide.core.job import (
     BY_WORKER,
-    TERMINAL,
     TRANSITIONS,
     CancelAsked,
     Cancelled,
     Change,
-    Child,
     ChildEnded,
     Claimed,
     Failed,
     FailedForNow,
-    FileInfo,
     HandedBack,
-    Job,
     Lost,
     Parked,
-    Progress,
     Refused,
     Rerun,
     Spawned,
     Stale,
-    Status,
-    Step,
     StepKept,
     StepStarted,
     Succeeded,
@@ -48,6 +41,7 @@ from bide.core.job import (
     diagram,
     ripples,
 )
+from bide.core.record import TERMINAL, Child, FileInfo, Job, Progress, Status, Step
 
 NOW = 1_900_000_000.0
 OOPS = ErrorInfo(code="OOPS", message="it went wrong")

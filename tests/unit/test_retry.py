@@ -10,19 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bide.core.job import (
-    Change,
-    Failed,
-    FailedForNow,
-    FileInfo,
-    HandedBack,
-    Job,
-    Lost,
-    Progress,
-    Status,
-    Succeeded,
-    advance,
-)
+from bide.core.job import Change, Failed, FailedForNow, HandedBack, Lost, Succeeded, advance
+from bide.core.record import FileInfo, Job, Progress, Status
 from bide.core.retry import (
     POISON_LOSSES,
     Outcome,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bide.core.clock import render_instant
 from bide.core.errors import BadCursor, ErrorInfo, InvalidInput, MalformedRequest, problems
-from bide.core.job import Child, FileInfo, Job, Progress, Status, Step
+from bide.core.record import Child, FileInfo, Job, Progress, Status, Step
 from bide.core.wire import (
     MAX_WAIT,
     Eta,

@@ -26,7 +26,7 @@ from bide.cli.output import json_option, print_json, print_table
 from bide.client.sync import Client, Job
 from bide.core.clock import read_instant
 from bide.core.errors import ServiceError, SetupError
-from bide.core.job import Status
+from bide.core.record import Status
 from bide.core.wire import WireFile, WireJob
 from bide.demo.process import ServiceProcess
 from bide.demo.show import display, watch

@@ -13,7 +13,7 @@ from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
 from bide.client.api import AsyncClient
 from bide.core.errors import ServiceError
-from bide.core.job import LIVE, SUCCESSFUL, TERMINAL, Status
+from bide.core.record import LIVE, SUCCESSFUL, TERMINAL, Status
 
 AGAIN = frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS})
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from bide.core.clock import read_instant
-from bide.core.job import SUCCESSFUL
+from bide.core.record import SUCCESSFUL
 from bide.core.wire import WireJob
 
 COLOURS = {

@@ -25,7 +25,7 @@ from bide.cli.settings import Connection, speaks_to_service
 from bide.client.api import AsyncClient, JobHandle
 from bide.client.results import local_name
 from bide.core.errors import BideError, ErrorInfo, JobFailed, ServiceError, WaitTimeout
-from bide.core.job import SUCCESSFUL, Status
+from bide.core.record import SUCCESSFUL, Status
 
 STDERR = 2
 

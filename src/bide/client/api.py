@@ -33,7 +33,7 @@ from bide.client.submission import (
 from bide.client.transport import Answer, Params, Transport, unreadable, without_credentials
 from bide.client.waiting import Crowd, OnChange, Pace, Watch
 from bide.core.errors import JobFailed, ServiceError, WaitTimeout
-from bide.core.job import SUCCESSFUL, Status
+from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob, encode, quote, read_job
 
 PAGE = 100

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bide.client.waiting import OnChange
-from bide.core.job import SUCCESSFUL, Status
+from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob
 
 SHOWN = 12

@@ -21,7 +21,7 @@ EDGES: list[float] = [
 ]
 BINS = len(EDGES) - 1
 PRIOR_SHAPE = 1.0  # k of the prior's hazard k/age
-PRIOR_WEIGHT = 0.5  # how many observations the prior is worth
+PRIOR_WEIGHT = 0.05  # observations that the prior is worth, for each factor e of age
 MEMORY = 200  # an observation has faded to 1/e after this many newer ones
 
 

@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,117 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
-
-MAX_CHILDREN = 1000
-
-
-class Status(enum.StrEnum):
-    UPLOADING = "UPLOADING"
-    PENDING = "PENDING"
-    PROCESSING = "PROCESSING"
-    RETRYING = "RETRYING"
-    DONE = "DONE"
-    PARTIAL_SUCCESS = "PARTIAL_SUCCESS"
-    ERROR = "ERROR"
-    CANCELLED = "CANCELLED"
-
-    @property
-    def terminal(self) -> bool:
-        return self in TERMINAL
-
-
-TERMINAL = frozenset({Status.DONE, Status.PARTIAL_SUCCESS, Status.ERROR, Status.CANCELLED})
-LIVE = frozenset(Status) - TERMINAL
-SUCCESSFUL = frozenset({Status.DONE, Status.PARTIAL_SUCCESS})
-
-
-class Progress(msgspec.Struct, frozen=True):
-    percent: float | None = None
-    message: str | None = None
-    step: str | None = None
-    done: int | float | None = None
-    total: int | float | None = None
-    unit: str | None = None
-
-
-class Step(msgspec.Struct, frozen=True):
-    name: str
-    status: Status
-
-
-class Child(msgspec.Struct, frozen=True):
-    """A job that this one has spawned. `key` makes a repeated spawn find it; `status` is null until it has ended."""
-
-    job_id: str
-    kind: str
-    key: str
-    status: Status | None = None
-
-
-class FileInfo(msgspec.Struct, frozen=True):
-    """A file that belongs to a job; `blob` is where its bytes are kept."""
-
-    name: str
-    content_type: str
-    size: int
-    sha256: str
-    blob: str
-
-
-class Job(msgspec.Struct, frozen=True):
-    """One unit of work, as the store keeps it."""
-
-    id: str
-    kind: str
-    queue: str
-    created_at: float
-    updated_at: float
-    tenant: str = "-"
-    status: Status = Status.PENDING
-    version: int = 1
-    run: int = 1
-    priority: int = 0
-    labels: dict[str, str] = {}
-    # When it may be claimed, and until when it must have ended.
-    run_at: float | None = None
-    due: float | None = None
-    deadline: float | None = None
-    # Attempts.
-    attempt: int = 0
-    max_attempts: int = 1
-    failures: int = 0
-    losses: int = 0
-    fence: int = 0
-    owner: str | None = None
-    lease_until: float | None = None
-    started_at: float | None = None
-    next_attempt_at: float | None = None
-    cancel_asked_at: float | None = None
-    # The end.
-    finished_at: float | None = None
-    keep: float | None = None  # how long after the end; None for ever
-    expires_at: float | None = None
-    result: msgspec.Raw | None = None
-    result_file: FileInfo | None = None
-    error: ErrorInfo | None = None
-    # What is known about the way there.
-    progress: Progress | None = None
-    steps: tuple[Step, ...] = ()
-    files: tuple[FileInfo, ...] = ()
-    # Relatives.
-    parent: str | None = None
-    children: tuple[Child, ...] = ()
-    waiting_for: tuple[str, ...] | None = None
-    trace_id: str | None = None
-
-    @property
-    def parked(self) -> bool:
-        """Its handler has stepped aside until its children have ended."""
-        return self.waiting_for is not None
-
-    @property
-    def running(self) -> bool:
-        return self.lease_until is not None
+from bide.core.record import LIVE, Child, FileInfo, Job, Progress, Status, Step
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):

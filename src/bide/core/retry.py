@@ -8,17 +8,8 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import (
-    Change,
-    Failed,
-    FailedForNow,
-    FileInfo,
-    HandedBack,
-    Job,
-    Lost,
-    Progress,
-    Succeeded,
-)
+from bide.core.job import Change, Failed, FailedForNow, HandedBack, Lost, Succeeded
+from bide.core.record import FileInfo, Job, Progress
 
 POISON_LOSSES = 3
 

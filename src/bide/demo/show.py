@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 
 from bide.client.sync import Client
-from bide.core.job import SUCCESSFUL, Status
+from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob
 
 EVERY = 0.4  # seconds between two looks

@@ -10,8 +10,8 @@ from typing import Any
 
 from bide.core.clock import render_instant
 from bide.core.hazard import Sketch
-from bide.core.job import SUCCESSFUL, Job, Progress, Status
 from bide.core.pacing import Hints, remaining_by_progress, retry_after
+from bide.core.record import SUCCESSFUL, Job, Progress, Status
 from bide.core.wire import Eta, Event
 
 ENOUGH = 3  # observations before an eta is dared
@@ -64,18 +64,24 @@ class Estimates:
         # Nine tenths of what is left, then of what is left then: close to the end without running past it.
         return retry_after(hints.after(elapsed) if left is None else left * 0.9)
 
-    def eta(self, job: Job, progress: Progress | None, now: float) -> Eta | None:
+    def eta(self, job: Job, progress: Progress | None, reported_at: float, now: float) -> Eta | None:
+        """When it will have ended.
+
+        Made of what the ETag stands for, not of the time of asking: by its own progress as it was when it was
+        reported, else by what jobs of its kind took. Past the latest of that, nothing is known.
+        """
         if job.status is not Status.PROCESSING or job.started_at is None:
             return None
-        elapsed = now - job.started_at
-        left = remaining_by_progress(elapsed, progress.percent if progress else None)
+        left = remaining_by_progress(
+            reported_at - job.started_at, progress.percent if progress else None
+        )
         if left is not None:
-            return _eta(now + 0.7 * left, now + left, now + 1.5 * left)
+            return _eta(*(reported_at + factor * left for factor in (0.7, 1.0, 1.5)))
         sketch = self._sketches.get(job.kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        table = sketch.table()
-        return _eta(*(job.started_at + table.quantile(q, elapsed) for q in SPREAD))
+        low, middle, high = (job.started_at + sketch.table().quantile(q) for q in SPREAD)
+        return _eta(low, middle, high) if now < high else None
 
     def describe(self, kind: str) -> dict[str, Any] | None:
         """For GET /kinds: how long jobs of this kind take, as far as it is known."""

@@ -22,7 +22,7 @@ from bide.core.errors import (
     MalformedRequest,
     Problem,
 )
-from bide.core.job import FileInfo, Job
+from bide.core.record import FileInfo, Job
 from bide.core.wire import job_id
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
 from bide.server.store import InputFile, Inserted, Jobs, KeyConflict, Missing, NewJob

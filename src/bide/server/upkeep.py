@@ -15,7 +15,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.core.job import Change, Job
+from bide.core.job import Change
+from bide.core.record import Job
 from bide.core.retry import Policy, Vanished, deadline_passed, settle
 from bide.core.wire import Event, is_job_id
 from bide.server.blobs import Blobs

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.job import Job
+from bide.core.errors import SetupError
+from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import Config
@@ -24,6 +25,7 @@ from bide.server.registry import Registry
 from bide.server.store import NewJob
 from bide.server.store.sqlite import SqliteStore
 from bide.server.upkeep import Upkeep
+from bide.server.worker import locate
 from bide.server.worker.locate import Location
 from bide.server.worker.protocol import Spawn
 from bide.service.folder import DataFolder
@@ -70,6 +72,11 @@ class Service:
         self.http = HttpApp(self.parts)
 
     async def start(self) -> None:
+        if locate.in_child:
+            raise SetupError(
+                "a handler child was about to start a service of its own, because importing the app's module "
+                'starts one: put that under `if __name__ == "__main__":`'
+            )
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.job import FileInfo, Progress, Status
+from bide.core.record import FileInfo, Progress, Status
 from bide.core.wire import job_id
 from bide.server.blobs.files import FileBlobs
 from bide.server.registry import File, FileRef, Registry

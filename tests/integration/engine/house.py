@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from bide.core.job import Job, Status, cancel
+from bide.core.job import cancel
+from bide.core.record import Job, Status
 from bide.core.wire import Event
 from bide.server.config import Config
 from bide.server.intake import Submission

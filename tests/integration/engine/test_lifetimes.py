@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bide.core.errors import SetupError
-from bide.core.job import Status
+from bide.core.record import Status
 from tests.integration.engine.house import House, result
 
 Open = Callable[..., Awaitable[House]]
@@ -151,3 +151,24 @@ async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
     await house.service.upkeep._sweep(house.store.now())
     left = {p.name for place in ("blobs", "work") for p in (tmp_path / "data" / place).iterdir()}
     assert left == {kept}
+
+
+async def test_a_module_that_starts_a_service_on_import_does_not_run_away(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "starts_on_import.py").write_text(
+        "import os\nfrom bide import App\napp = App()\n"
+        "@app.job()\ndef f() -> None: ...\n"
+        "from bide.server.config import Config\nfrom bide.server.worker import locate\n"
+        "from bide.service.build import Service\n"
+        "if locate.in_child:\n"
+        "    import asyncio\n"
+        "    asyncio.run(Service(app, locate.Location(__name__), Config()).start())\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    house = await opened("starts_on_import")
+    async with asyncio.timeout(10):
+        while not house.service.engine.troubles():
+            await asyncio.sleep(0.02)
+    assert "__main__" in house.service.engine.troubles()[0]

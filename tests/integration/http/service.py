@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import msgspec
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Change, Failed, Job, Succeeded
+from bide.core.job import Change, Failed, Succeeded
+from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import Config, HttpConfig

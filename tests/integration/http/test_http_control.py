@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Change, Job, Progress, Refused, StepKept, Succeeded
+from bide.core.job import Change, Refused, StepKept, Succeeded
+from bide.core.record import Job, Progress
 from bide.server.engine import Live
 from bide.server.store import Missing
 from tests.integration.http.service import Service

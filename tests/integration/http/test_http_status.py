@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Child, FailedForNow, Parked, Progress, Spawned, StepStarted
+from bide.core.job import FailedForNow, Parked, Spawned, StepStarted
+from bide.core.record import Child, Progress
 from bide.server.engine import Live
 from bide.server.intake import Submission
 from bide.server.store import NewJob

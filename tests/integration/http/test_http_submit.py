@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide.core.job import Status
+from bide.core.record import Status
 from tests.integration.http.service import Service, scope
 
 JSON = {"content-type": "application/json"}

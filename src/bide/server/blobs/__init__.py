@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from bide.core.job import FileInfo
+from bide.core.record import FileInfo
 
 
 class Blobs(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from bide.core.job import FileInfo
+from bide.core.record import FileInfo
 from bide.server.blobs import check_name
 
 _CHUNK = 1024 * 1024

@@ -7,15 +7,16 @@ from typing import Protocol
 
 import msgspec
 
-from bide.core.job import Progress
+from bide.core.record import Progress
 from bide.core.wire import Event
 
 
 class Live(msgspec.Struct):
-    """The progress of a running job: the latest, and how many there were before it."""
+    """The progress of a running job: the latest, how many there were before it, and when it came."""
 
     number: int
     progress: Progress
+    at: float = 0.0
 
 
 class WorkerState(msgspec.Struct, frozen=True, rename="camel"):

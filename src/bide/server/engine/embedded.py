@@ -21,10 +21,12 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core import job as changes
+from bide.core import record
 from bide.core.clock import render_instant
 from bide.core.errors import Problem
-from bide.core.job import Change, Job, Status
+from bide.core.job import Change
 from bide.core.lease import renewal_interval
+from bide.core.record import Job, Status
 from bide.core.retry import Outcome, Raised, Returned, settle
 from bide.core.wire import Event
 from bide.server.blobs import Blobs
@@ -239,12 +241,11 @@ class EmbeddedEngine:
     # --- what an attempt says
 
     def _take(self, running: Running, message: p.FromJob) -> None:
-        now = time.monotonic()
-        running.sign = now
+        running.sign = time.monotonic()
         fields: dict[str, Any] = {"job_id": message.job_id, "fence": message.fence}
         match message:
             case p.Moved():
-                running.moved(message.progress, now)
+                running.moved(message.progress, self._store.now())
                 if message.progress is not None:
                     self.progressed(message.job_id)
             case p.Said():
@@ -256,7 +257,7 @@ class EmbeddedEngine:
             case p.Spawn():
                 self._spawn(running, message)
             case p.Parked():
-                running.moved(message.progress, now)
+                running.moved(message.progress, self._store.now())
                 self._end(
                     running,
                     running.cause  # a child that was refused will never end: do not wait for it
@@ -268,10 +269,10 @@ class EmbeddedEngine:
                     ),
                 )
             case p.Done():
-                running.moved(message.progress, now)
+                running.moved(message.progress, self._store.now())
                 self._end(running, _returned(message))
             case p.Failed():
-                running.moved(message.progress, now)
+                running.moved(message.progress, self._store.now())
                 raised = Raised(
                     code=message.code,
                     message=message.message,
@@ -280,7 +281,7 @@ class EmbeddedEngine:
                 )
                 self._end(running, running.cause or raised)
             case p.Stopped():
-                running.moved(message.progress, now)
+                running.moved(message.progress, self._store.now())
                 self._end(running, running.outcome_of_end())
 
     def _keep(self, running: Running, message: p.Kept, fields: dict[str, Any]) -> None:
@@ -307,7 +308,7 @@ class EmbeddedEngine:
             try:
                 parent = replace(running.job, files=(*message.files, *running.job.files))
                 new = await self.admit(message, parent)
-                link = changes.Child(new.job.id, new.job.kind, message.key)
+                link = record.Child(new.job.id, new.job.kind, message.key)
                 change = changes.Spawned(
                     job_id=message.job_id, fence=message.fence, child=link, files=tuple(message.files)
                 )

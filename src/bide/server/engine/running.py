@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.job import Job, Progress
+from bide.core.record import Job, Progress
 from bide.core.retry import Outcome, Raised, Stopped, Vanished
 from bide.server.blobs import Blobs
 from bide.server.engine import Live
@@ -37,10 +37,9 @@ class Running:
         self.stop_since = 0.0
         self.stage = 0
 
-    def moved(self, progress: Progress | None, now: float) -> None:
-        self.sign = now
+    def moved(self, progress: Progress | None, at: float) -> None:
         if progress is not None:
-            self.live = Live(self.live.number + 1, progress)
+            self.live = Live(self.live.number + 1, progress, at)
 
     def overrun(self, now: float) -> Raised | None:
         """The limit that it has broken, if any."""

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable
 
 from bide.core.errors import Conflict, Gone, NotFound, VersionMismatch
-from bide.core.job import Job, Refused, Rerun, WrongVersion, cancel
+from bide.core.job import Refused, Rerun, WrongVersion, cancel
+from bide.core.record import Job
 from bide.core.wire import WireJob, etag_matches
 from bide.server.http.exchange import Answer, Request
 from bide.server.http.operations import Operation, Reply

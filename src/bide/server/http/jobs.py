@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound
-from bide.core.job import Status
+from bide.core.record import Status
 from bide.core.wire import (
     WireJob,
     encode,

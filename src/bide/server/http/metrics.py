@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
-from bide.core.job import TERMINAL
+from bide.core.record import TERMINAL
 from bide.core.wire import Event
 from bide.server.http import Parts
 from bide.server.http.exchange import Answer, Request, text_answer

@@ -12,7 +12,7 @@ import re
 from starlette.responses import FileResponse
 
 from bide.core.errors import Gone, NoResult, NotFound, RangeNotSatisfiable
-from bide.core.job import SUCCESSFUL, FileInfo, Job
+from bide.core.record import SUCCESSFUL, FileInfo, Job
 from bide.core.wire import JSON_TYPE, etag_matches
 from bide.server.http.exchange import Answer, Headers, Receive, Request, Scope, Send
 from bide.server.http.operations import Operation, Parameter, Reply

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from bide.core.errors import Gone, NotFound, Problem
-from bide.core.job import Job, Progress
+from bide.core.record import Job, Progress
 from bide.core.wire import MAX_WAIT, Eta, WireJob, encode, etag, is_job_id, wire_job
 from bide.server.http import Parts
 from bide.server.http.exchange import Answer, Disconnected, Headers, Request, json_answer
@@ -47,13 +47,14 @@ def missing(job_id: str, absence: Missing) -> Problem:
 class Shown:
     """A job as it is at this moment."""
 
-    __slots__ = ("job", "progress", "request", "tag")
+    __slots__ = ("job", "progress", "reported_at", "request", "tag")
 
     def __init__(self, request: Request, job: Job) -> None:
         live = None if job.status.terminal else request.parts.engine.live(job.id)
         self.request = request
         self.job = job
         self.progress: Progress | None = live.progress if live is not None else job.progress
+        self.reported_at = live.at if live is not None else job.updated_at
         self.tag = etag(job, live.number if live is not None else 0)
 
     def wire(self) -> WireJob:
@@ -63,7 +64,7 @@ class Shown:
         if self.job.status.terminal:
             return None
         parts = self.request.parts
-        return parts.estimates.eta(self.job, self.progress, parts.store.now())
+        return parts.estimates.eta(self.job, self.progress, self.reported_at, parts.store.now())
 
     def body(self) -> bytes:
         """Rendered once for each ETag: most polls find what the last one found. An eta depends on the time too."""

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bide.core.job import Change, FileInfo, Job, Refused, Status
+from bide.core.job import Change, Refused
+from bide.core.record import FileInfo, Job, Status
 from bide.core.wire import Event
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Child, FileInfo, Job, Progress, Status, Step
+from bide.core.record import Child, FileInfo, Job, Progress, Status, Step
 
 FIELDS: tuple[str, ...] = Job.__struct_fields__
 COLUMNS = ", ".join(FIELDS)

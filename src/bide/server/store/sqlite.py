@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from bide.core.clock import Clock, SystemClock
-from bide.core.job import Change, Job, Refused, Spawned
+from bide.core.job import Change, Refused, Spawned
+from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.store import (
     Claim,

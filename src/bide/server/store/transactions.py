@@ -13,11 +13,9 @@ from bide.core.job import (
     Change,
     ChildEnded,
     Claimed,
-    Job,
     Refused,
     Rerun,
     Spawned,
-    Status,
     StepKept,
     StepStarted,
     WrongStatus,
@@ -27,6 +25,7 @@ from bide.core.job import (
     ripples,
     target,
 )
+from bide.core.record import Job, Status
 from bide.core.wire import Event, facts
 from bide.server.store import Claim, InputFile, Inserted, KeyConflict, Missing, NewJob, Want
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of

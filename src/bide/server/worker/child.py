@@ -30,6 +30,7 @@ from bide.core.errors import InvalidInput, JobError
 from bide.core.wire import INLINE_RESULT
 from bide.server.blobs.files import FileBlobs
 from bide.server.registry import File, FileRef, Kind, Registry
+from bide.server.worker import locate
 from bide.server.worker import protocol as p
 from bide.server.worker.context import Context, Park, Stop, code_of, to_json
 from bide.server.worker.locate import Location
@@ -392,6 +393,7 @@ def main() -> None:
         os.set_inheritable(fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = AsyncChannel(settings.work_fd) if settings.is_async else SyncChannel(settings.work_fd)
+    locate.in_child = True
     try:
         registry = settings.location.load()
         for hook in registry.worker_start_hooks:

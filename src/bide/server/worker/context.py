@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar, overload
 import msgspec
 
 from bide.core.errors import JobError
-from bide.core.job import MAX_CHILDREN, FileInfo, Progress, Status
+from bide.core.record import MAX_CHILDREN, FileInfo, Progress, Status
 from bide.core.wire import job_id
 from bide.server.blobs import Blobs, check_name
 from bide.server.registry import File, FileRef, Registry

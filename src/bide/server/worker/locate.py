@@ -13,6 +13,8 @@ import msgspec
 from bide.core.errors import SetupError
 from bide.server.registry import Registry
 
+in_child = False  # whether this process is a handler child
+
 MAIN = "__bide_main__"  # so that `if __name__ == "__main__"` stays untouched in a child
 
 
@@ -66,8 +68,10 @@ def parse(target: str) -> Location:
 
 
 def locate(app: Registry) -> Location:
-    """Where an app object lives, found by looking for it in the loaded modules."""
-    for name, module in list(sys.modules.items()):
+    """Where an app object lives, found by looking for it in the loaded modules: first in those of its handlers."""
+    homes = [kind.fn.__module__ for kind in app.kinds.values()]
+    for name in [*homes, *sys.modules]:
+        module = sys.modules.get(name)
         for attribute, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
             if value is app:
                 if name == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.job import FileInfo, Progress, Status
+from bide.core.record import FileInfo, Progress, Status
 
 
 class Message(msgspec.Struct, tag=True, array_like=True):

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Change, Child, Job, Refused, Spawned, Status, Succeeded
+from bide.core.job import Change, Refused, Spawned, Succeeded
+from bide.core.record import Child, Job, Status
 from bide.core.wire import Event, job_id
 from bide.server.store import Claim, Inserted, NewJob, Store, Want
 from bide.testing.clock import ManualClock

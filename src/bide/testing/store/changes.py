@@ -12,16 +12,12 @@ from bide.core.job import (
     Change,
     Failed,
     FailedForNow,
-    FileInfo,
     HandedBack,
-    Job,
     Lost,
     Parked,
-    Progress,
     Refused,
     Rerun,
     Stale,
-    Status,
     StepKept,
     StepStarted,
     Succeeded,
@@ -29,6 +25,7 @@ from bide.core.job import (
     WrongStatus,
     WrongVersion,
 )
+from bide.core.record import FileInfo, Job, Progress, Status
 from bide.server.store import Missing
 from bide.testing.store.bench import OOPS, Bench
 

@@ -6,7 +6,8 @@ import asyncio
 
 import msgspec
 
-from bide.core.job import FailedForNow, FileInfo, HandedBack, Lost, Status, StepKept
+from bide.core.job import FailedForNow, HandedBack, Lost, StepKept
+from bide.core.record import FileInfo, Status
 from bide.server.store import InputFile, NewJob, Want
 from bide.testing.store.bench import LEASE, OOPS, Bench
 

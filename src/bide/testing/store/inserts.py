@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Child, FileInfo, Job, Progress, Status, Step
+from bide.core.record import Child, FileInfo, Job, Progress, Status, Step
 from bide.server.store import InputFile, Inserted, KeyConflict, Missing, NewJob, Want
 from bide.testing.store.bench import LEASE, Bench
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bide.core.job import FailedForNow, Parked, Status
+from bide.core.job import FailedForNow, Parked
+from bide.core.record import Status
 from bide.server.store import Filter, QueueState
 from bide.testing.store.bench import OOPS, Bench
 

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from bide.core.job import (
-    CancelAsked,
-    Cancelled,
-    Child,
-    Failed,
-    Job,
-    Lost,
-    Parked,
-    Rerun,
-    Spawned,
-    Stale,
-    Status,
-    cancel,
-)
+from bide.core.job import CancelAsked, Cancelled, Failed, Lost, Parked, Rerun, Spawned, Stale, cancel
+from bide.core.record import Child, Job, Status
 from bide.server.store import Missing
 from bide.testing.store.bench import OOPS, Bench
 

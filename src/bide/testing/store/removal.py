@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bide.core.job import (
-    Cancelled,
-    Failed,
-    FailedForNow,
-    Job,
-    Parked,
-    Status,
-    Succeeded,
-    WrongStatus,
-    WrongVersion,
-)
+from bide.core.job import Cancelled, Failed, FailedForNow, Parked, Succeeded, WrongStatus, WrongVersion
+from bide.core.record import Job, Status
 from bide.server.store import Inserted, Missing
 from bide.testing.store.bench import OOPS, Bench
 

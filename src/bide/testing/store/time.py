@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bide.core.hazard import Sketch
-from bide.core.job import Cancelled, FailedForNow, Job, Lost, Stale, Status, Succeeded
+from bide.core.job import Cancelled, FailedForNow, Lost, Stale, Succeeded
+from bide.core.record import Job, Status
 from bide.testing.store.bench import LEASE, OOPS, Bench
 
 

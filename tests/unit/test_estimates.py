@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from bide.core.clock import read_instant
+from bide.core.record import Job, Progress, Status
+from bide.core.wire import Event
+from bide.server.estimates import ENOUGH, Estimates
+
+
+def learned(seconds: float, times: int) -> Estimates:
+    estimates = Estimates()
+    known = {"kind": "k", "status": "DONE", "seconds": seconds}
+    estimates.heard([Event(n, "j", "status", 0.0, known) for n in range(times)])
+    return estimates
+
+
+def running(started_at: float = 1000.0) -> Job:
+    return Job(
+        id="j",
+        kind="k",
+        queue="q",
+        created_at=900.0,
+        updated_at=started_at,
+        status=Status.PROCESSING,
+        started_at=started_at,
+    )
+
+
+def test_nothing_is_invented() -> None:
+    assert Estimates().eta(running(), None, 1000.0, 1001.0) is None
+    assert learned(4.0, ENOUGH - 1).eta(running(), None, 1000.0, 1001.0) is None
+    assert Estimates().eta(running(), Progress(percent=0.0), 1010.0, 1010.0) is None
+
+
+def test_what_jobs_of_the_kind_took() -> None:
+    eta = learned(4.0, ENOUGH).eta(running(), None, 1000.0, 1001.0)
+    assert eta is not None
+    low, middle, high = (read_instant(t) - 1000.0 for t in (eta.low, eta.finish_at, eta.high))
+    assert low <= middle <= high
+    assert 3.0 < middle < 5.0
+
+
+def test_past_all_experience_nothing_is_known() -> None:
+    assert learned(4.0, 50).eta(running(), None, 1000.0, 1100.0) is None
+
+
+def test_its_own_progress_counts_more_and_does_not_move_with_the_clock() -> None:
+    estimates = learned(4.0, 50)
+    progress = Progress(percent=25.0)
+    eta = estimates.eta(running(), progress, 1010.0, 1010.0)
+    assert eta is not None and read_instant(eta.finish_at) == 1040.0
+    assert estimates.eta(running(), progress, 1010.0, 1025.0) == eta
+
+
+def test_the_hint_is_at_least_a_second_and_follows_experience() -> None:
+    assert 1 <= Estimates().retry_after(running(), None, 1000.1) <= 2
+    long = learned(600.0, 50)
+    assert long.retry_after(running(), None, 1001.0) > 30
+    assert long.retry_after(running(), Progress(percent=50.0), 1010.0) == 9
+    waiting = Job(id="j", kind="k", queue="q", created_at=1000.0, updated_at=1000.0, due=1050.0)
+    assert Estimates().retry_after(waiting, None, 1000.0) >= 50
+
+
+def test_what_was_learned_is_saved_once_and_loaded_again() -> None:
+    estimates = learned(4.0, 5)
+    saved = estimates.unsaved()
+    assert estimates.unsaved() == {}
+    fresh = Estimates()
+    fresh.load(saved)
+    assert fresh.describe("k") == estimates.describe("k")
