@@ -204,13 +204,16 @@ def files(ctx: Context) -> dict[str, str]:
     (ctx.folder / "scratch").write_text("x")
     made = ctx.output("hello.txt", b"hello")
     reader = ctx.spawn("reads", source=made)
-    (text,) = ctx.gather(reader)
-    return {"folder": str(ctx.folder), "text": text}
+    again = ctx.spawn("reads", source=made)
+    text, _ = ctx.gather(reader, again)
+    copied = reader.files["copy.txt"].path.read_text()
+    return {"folder": str(ctx.folder), "text": text, "copied": copied}
 
 
 @app.job()
 def reads(ctx: Context, source: File) -> str:
     assert source.size == 5
+    ctx.output("copy.txt", source.path)
     return f"{source.name}: {source.path.read_text()}"
 
 

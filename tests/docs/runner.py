@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import sys
+import time
 import tomllib
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
-from tests.docs.sessions import Python, Service, Shell, free_port
+from tests.docs.sessions import START, Python, Service, Shell, free_port
 
 SERVERS = ("bide serve", "uvicorn")
 OUT_OF_BOUNDS = (
@@ -139,6 +141,8 @@ class Run:
         service = Service(self._here(command.text), port, here, self._env, log)
         self._services[program] = service
         self._ends.callback(service.stop)
+        if program == "bide serve":
+            _until_warm(port)
 
     def _log(self) -> str:
         log = self._logs / "service.log"
@@ -158,6 +162,17 @@ def run(
         for block in blocks:
             if first_line(block) not in not_run:
                 page.block(block)
+
+
+def _until_warm(port: int) -> None:
+    """Until the handler children have started: a reader types no faster than that."""
+    until = time.monotonic() + START
+    while time.monotonic() < until:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/workers", timeout=START) as answer:
+            if all(worker["state"] != "starting" for worker in json.load(answer)["workers"]):
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"the handler children did not start within {START:g} s")
 
 
 def _with_curl(folder: Path) -> Path:

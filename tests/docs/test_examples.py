@@ -53,6 +53,18 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+def test_the_modules_that_pages_name_exist() -> None:
+    """In `path/module.py` and in the README's tree."""
+    source = ROOT / "src" / "bide"
+    text = "".join(p.read_text(encoding="utf-8") for p in [*pages(), ROOT / "CONTRIBUTING.md"])
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text))
+    homes = (ROOT, ROOT / "src", source, source / "server")
+    assert {n for n in named if not any((home / n).exists() for home in homes)} == set()
+    (tree,) = (b.text for b in blocks(ROOT / "README.md") if b.text.startswith("src/bide/"))
+    known = {path.name for path in source.rglob("*")}
+    assert {n for n in re.findall(r"\b\w+\.py\b", tree) if n not in known} == set()
+
+
 def _anchors(page: Path) -> set[str]:
     """Headings as GitHub names them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)

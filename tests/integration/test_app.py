@@ -106,6 +106,7 @@ def test_run_inline_keeps_files(tmp_path: Path) -> None:
     job = app.run_inline("files", folder=tmp_path)
     assert job.files["hello.txt"].read_bytes() == b"hello"
     assert job.result["text"] == "hello.txt: hello"
+    assert job.result["copied"] == "hello"
 
 
 def test_importing_bide_loads_no_server() -> None:

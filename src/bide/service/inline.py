@@ -72,10 +72,10 @@ class Inline:
         self._work = folder / "work"
         self._files: dict[tuple[str, str], FileInfo] = {}
 
-    def run(self, kind_name: str, raw: bytes) -> InlineJob:
+    def run(self, kind_name: str, raw: bytes, me: str | None = None) -> InlineJob:
         kind = self._registry.kind(kind_name)
         recorder = _Recorder()
-        me = job_id(time.time(), os.urandom(10))
+        me = me or job_id(time.time(), os.urandom(10))
         children: list[p.ChildState] = []
         fence = 0
         while True:
@@ -111,7 +111,7 @@ class Inline:
     def _child(self, spawn: p.Spawn) -> p.ChildState:
         state = p.ChildState(spawn.child_id, spawn.key, spawn.kind, Status.DONE)
         try:
-            outcome = self.run(spawn.kind, spawn.input)
+            outcome = self.run(spawn.kind, spawn.input, spawn.child_id)
         except Exception as error:
             state.status = Status.ERROR
             code = getattr(error, "code", None) or code_of(error)
@@ -119,6 +119,11 @@ class Inline:
         else:
             state.status = outcome.status
             state.result = msgspec.json.encode(outcome.result)
+            state.files = [
+                p.GivenFile(job, info, str(self._blobs.path(info.blob)))
+                for (job, _), info in self._files.items()
+                if job == spawn.child_id
+            ]
         return state
 
     def _resolve(self, ref: FileRef) -> File:

@@ -22,7 +22,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     async def open_(
         target: str = "tests.apps.handlers", *, app: Registry | None = None, **worker: float
     ) -> House:
-        settings = {"workers": 2, "grace": 1.0, "drain": 0.0, **worker}
+        settings = {"workers": 2, "grace": 2.5, "drain": 0.0, **worker}
         config = Config(
             data=tmp_path / "data",
             worker=WorkerConfig(**settings),  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ async def running(folder: Path) -> AsyncIterator[House]:
         "tests.apps.handlers",
         Config(
             data=folder,
-            worker=WorkerConfig(workers=2, grace=1.0, drain=0.0),
+            worker=WorkerConfig(workers=2, grace=2.5, drain=0.0),
             upkeep=UpkeepConfig(interval=0.05),
         ),
     )

@@ -241,6 +241,7 @@ async def test_files_outlive_the_attempt_and_reach_other_jobs(house: House) -> N
     job = await house.run("files")
     value = result(job)
     assert value["text"] == "hello.txt: hello"
+    assert value["copied"] == "hello"
     (file,) = job.files
     assert (file.name, file.size, file.content_type) == ("hello.txt", 5, "text/plain")
     assert house.service.blobs.path(file.blob).read_bytes() == b"hello"

@@ -18,7 +18,7 @@ async def test_a_running_job_shows_its_live_progress(service: Service) -> None:
     await service.claim()
     service.clock.advance(10)
     progress = Progress(percent=50.0, message="Halfway", done=5, total=10, unit="pages")
-    service.engine.progress[job_id] = Live(7, progress)
+    service.engine.progress[job_id] = Live(7, progress, service.clock.now())
     reply = await service.call("GET", f"/jobs/{job_id}")
     job = reply.json()
     assert reply.headers["etag"] == '"2.7"'

@@ -305,9 +305,9 @@ class EmbeddedEngine:
 
         async def store() -> None:
             assert self.admit is not None
+            running.job = replace(running.job, files=(*message.files, *running.job.files))
             try:
-                parent = replace(running.job, files=(*message.files, *running.job.files))
-                new = await self.admit(message, parent)
+                new = await self.admit(message, running.job)
                 link = record.Child(new.job.id, new.job.kind, message.key)
                 change = changes.Spawned(
                     job_id=message.job_id, fence=message.fence, child=link, files=tuple(message.files)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.record import Job, Progress
+from bide.core.record import FileInfo, Job, Progress
 from bide.core.retry import Outcome, Raised, Stopped, Vanished
 from bide.server.blobs import Blobs
 from bide.server.engine import Live
@@ -98,6 +98,7 @@ def run_message(claim: Claim, blobs: Blobs) -> p.Run:
             if ended.result_file is not None:
                 state.result_path = str(blobs.path(ended.result_file.blob))
             state.error = msgspec.to_builtins(ended.error)
+            state.files = [_given(c.job_id, file, blobs) for file in ended.files]
         children.append(state)
     return p.Run(
         job.id,
@@ -105,8 +106,12 @@ def run_message(claim: Claim, blobs: Blobs) -> p.Run:
         job.attempt,
         job.kind,
         claim.input,
-        [p.GivenFile(f.job, f.file, str(blobs.path(f.file.blob))) for f in claim.files],
+        [_given(f.job, f.file, blobs) for f in claim.files],
         {name: bytes(result) for name, result in claim.steps.items()},
         children,
         job.progress,
     )
+
+
+def _given(job_id: str, file: FileInfo, blobs: Blobs) -> p.GivenFile:
+    return p.GivenFile(job_id, file, str(blobs.path(file.blob)))

@@ -32,7 +32,7 @@ from bide.server.blobs.files import FileBlobs
 from bide.server.registry import File, FileRef, Kind, Registry
 from bide.server.worker import locate
 from bide.server.worker import protocol as p
-from bide.server.worker.context import Context, Park, Stop, code_of, to_json
+from bide.server.worker.context import Context, Park, Stop, code_of, given_file, to_json
 from bide.server.worker.locate import Location
 
 TICK = 0.25
@@ -66,8 +66,7 @@ class Attempt:
         given = {(g.job, g.file.name): g for g in self.run.files}
 
         def resolve(ref: FileRef) -> File:
-            g = given[ref.job, ref.name]
-            return File(ref, Path(g.path), g.file.content_type, g.file.size, g.file.sha256)
+            return given_file(given[ref.job, ref.name])
 
         values = self.kind.read_input(self.run.input, resolve)
         return ((self.context,) if self.kind.takes_context else ()), values

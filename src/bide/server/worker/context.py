@@ -52,14 +52,32 @@ class Partial:
 
 
 class Child:
-    """A job that the handler has spawned; `gather` turns it into its result."""
+    """A job that the handler has spawned; `gather` turns it into its result, and then its files can be read, too."""
 
-    __slots__ = ("job_id", "key", "kind")
+    __slots__ = ("_state",)
 
-    def __init__(self, job_id: str, key: str, kind: str) -> None:
-        self.job_id = job_id
-        self.key = key
-        self.kind = kind
+    def __init__(self, state: p.ChildState) -> None:
+        self._state = state
+
+    @property
+    def job_id(self) -> str:
+        return self._state.job_id
+
+    @property
+    def key(self) -> str:
+        return self._state.key
+
+    @property
+    def files(self) -> dict[str, File]:
+        """Its outputs by their names."""
+        return {given.file.name: given_file(given) for given in self._state.files}
+
+
+def given_file(given: p.GivenFile) -> File:
+    """A file of another job, as a handler sees it."""
+    info = given.file
+    ref = FileRef(given.job, info.name)
+    return File(ref, Path(given.path), info.content_type, info.size, info.sha256)
 
 
 class Channel(Protocol):
@@ -276,7 +294,7 @@ class Context:
         count = self._spawned[kind] = self._spawned.get(kind, 0) + 1
         key = f"{kind}#{count}"
         if key in self._children:
-            return Child(self._children[key].job_id, key, kind)
+            return Child(self._children[key])
         if len(self._children) >= MAX_CHILDREN:
             raise JobError(
                 "TOO_MANY_CHILDREN", f"a job has at most {MAX_CHILDREN} children", retryable=False
@@ -286,7 +304,7 @@ class Context:
         child_id = job_id(time.time(), os.urandom(10))
         self._children[key] = p.ChildState(child_id, key, kind, None)
         self._channel.send(p.Spawn(self.job_id, self.fence, child_id, key, kind, raw, self.take_files()))
-        return Child(child_id, key, kind)
+        return Child(self._children[key])
 
     def gather(self, *children: Child, partial: bool = False) -> list[Any]:
         """The children's results, in order. Until they have all ended, the handler is unwound here and run again then.

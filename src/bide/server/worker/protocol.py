@@ -40,6 +40,7 @@ class ChildState(msgspec.Struct, array_like=True):
     result: bytes | None = None
     result_path: str | None = None
     error: dict[str, Any] | None = None
+    files: list[GivenFile] = []
 
 
 class Run(Message):
