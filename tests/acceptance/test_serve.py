@@ -176,6 +176,7 @@ def test_doctor_names_a_queue_that_nobody_serves(folder: Path) -> None:
     service = victim(folder)
     service.start()
     try:
+        service.insist("GET", "/readyz")
         assert bide(folder, "doctor", "--url", service.url).returncode == 0
         service.ask("POST", "/jobs", {"kind": "quick", "queue": "nobody"})
         done = bide(folder, "doctor", "--url", service.url)

@@ -109,6 +109,12 @@ def test_run_inline_keeps_files(tmp_path: Path) -> None:
     assert job.result["copied"] == "hello"
 
 
+def test_run_inline_takes_a_path_for_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "five.txt"
+    path.write_text("12345")
+    assert app.run_inline("reads", {"source": path}).result == "five.txt: 12345"
+
+
 def test_importing_bide_loads_no_server() -> None:
     heavy = "{'pydantic', 'starlette', 'uvicorn', 'prometheus_client', 'sqlite3', 'aiohttp', 'rich', 'click'}"
     code = f"import sys, bide; print(sorted(set(sys.modules) & {heavy}))"

@@ -5,6 +5,7 @@ BideError
 │   ├── MalformedRequest          400   ├── NotFound           404   ├── PayloadTooLarge     413
 │   ├── IdempotencyKeyRequired    400   ├── MethodNotAllowed   405   ├── UnsupportedMedia    415
 │   ├── BadCursor                 400   ├── NotAcceptable      406   ├── InvalidInput        422
+│   ├── CrossSite                 403
 │   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
 │   ├── NoResult                  409   ├── VersionMismatch    412   ├── IdempotencyConflict 422
 │   ├── RangeNotSatisfiable       416   ├── Internal           500   └── Unavailable         503
@@ -160,6 +161,14 @@ class BadCursor(Problem):
     code, status, title = "bad-cursor", 400, "Bad cursor"
     meaning = "The cursor does not come from the `next` field of an earlier answer."
     remedy = "Start again without a cursor and follow `next` as it is."
+
+
+class CrossSite(Problem):
+    code, status, title = "cross-site", 403, "Refused to another site's page"
+    meaning = (
+        "A browser sent this on behalf of a page of another site, and it would have changed something."
+    )
+    remedy = "Send it from a program, or from a page that the service's own address serves."
 
 
 class NotFound(Problem):

@@ -74,7 +74,10 @@ class App(Registry):
     def run_inline(
         self, kind: str, input: dict[str, Any] | None = None, *, folder: Path | None = None
     ) -> InlineJob:
-        """Runs a job here and now, without a service: for tests. Exceptions of the handler come through."""
+        """Runs a job here and now, without a service: for tests. Exceptions of the handler come through.
+
+        A `Path` in the input becomes a `File`.
+        """
         from bide.service.inline import run_inline
 
         return run_inline(self, kind, input or {}, folder)

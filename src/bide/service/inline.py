@@ -7,6 +7,7 @@ would be after it was parked.
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 import os
 import tempfile
 import time
@@ -72,6 +73,14 @@ class Inline:
         self._work = folder / "work"
         self._files: dict[tuple[str, str], FileInfo] = {}
 
+    def offer(self, path: Path) -> File:
+        """A file of the test's own, for a `File` parameter."""
+        content_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        owner = job_id(time.time(), os.urandom(10))
+        info = self._blobs.put(owner, 1, path.name, path, content_type)
+        self._files[owner, info.name] = info
+        return self._resolve(FileRef(owner, info.name))
+
     def run(self, kind_name: str, raw: bytes, me: str | None = None) -> InlineJob:
         kind = self._registry.kind(kind_name)
         recorder = _Recorder()
@@ -134,4 +143,6 @@ class Inline:
 def run_inline(registry: Registry, kind: str, input: dict[str, Any], folder: Path | None) -> InlineJob:
     """Files go to `folder`, or to a new temporary one that the caller's tests may look into."""
     place = folder if folder is not None else Path(tempfile.mkdtemp(prefix="bide-inline-"))
-    return Inline(registry, place).run(kind, to_json(input, "the input"))
+    inline = Inline(registry, place)
+    given = {k: inline.offer(v) if isinstance(v, Path) else v for k, v in input.items()}
+    return inline.run(kind, to_json(given, "the input"))

@@ -31,6 +31,20 @@ async def gone(*pids: int) -> None:
             await asyncio.sleep(0.02)
 
 
+async def told(house: House, words: str) -> None:
+    """Until the engine says what is wrong."""
+    async with asyncio.timeout(10):
+        while not any(words in trouble for trouble in house.service.engine.troubles()):
+            await asyncio.sleep(0.02)
+
+
+async def test_it_is_not_ready_before_a_child_is(opened: Open) -> None:
+    house = await opened(SMALL)
+    await told(house, "still starting")
+    await house.run("pid")
+    assert house.service.engine.troubles() == []
+
+
 async def test_a_child_is_replaced_after_so_many_jobs(opened: Open) -> None:
     house = await opened(SMALL, workers=1)
     pids = [result(await house.run("pid")) for _ in range(6)]
@@ -132,10 +146,7 @@ async def test_an_app_that_cannot_be_loaded_in_a_child_is_told(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     house = await opened("broken_in_children")
-    async with asyncio.timeout(10):
-        while not house.service.engine.troubles():
-            await asyncio.sleep(0.02)
-    assert "no model" in house.service.engine.troubles()[0]
+    await told(house, "no model")
 
 
 async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
@@ -168,7 +179,4 @@ async def test_a_module_that_starts_a_service_on_import_does_not_run_away(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     house = await opened("starts_on_import")
-    async with asyncio.timeout(10):
-        while not house.service.engine.troubles():
-            await asyncio.sleep(0.02)
-    assert "__main__" in house.service.engine.troubles()[0]
+    await told(house, "__main__")

@@ -216,3 +216,13 @@ async def test_inside_starlette(service: Service) -> None:
     await outer(scope("POST", "/work/jobs", JSON), receive, send)
     assert sent[0]["status"] == 202
     assert dict(sent[0]["headers"])[b"location"].startswith(b"/work/jobs/")
+
+
+async def test_a_page_of_another_site_changes_nothing(service: Service) -> None:
+    cross = {"Sec-Fetch-Site": "cross-site"}
+    reply = await service.call("POST", "/queues/default/pause", headers=cross)
+    assert (reply.status, reply.json()["code"]) == (403, "cross-site")
+    assert not any(queue.paused for queue in await service.store.queues())
+    assert (await service.call("GET", "/jobs", headers=cross)).status == 200
+    own = {"Sec-Fetch-Site": "same-origin"}
+    assert (await service.call("POST", "/queues/default/pause", headers=own)).status == 200

@@ -160,6 +160,8 @@ class EmbeddedEngine:
             return ["the service is stopping"]
         if self._pool.trouble is not None:
             return [f"handler children cannot start: {self._pool.trouble}"]
+        if any(self._pool.waits_for(is_async) for is_async in (False, True)):
+            return ["handler children are still starting"]
         return []
 
     # --- hints and claims

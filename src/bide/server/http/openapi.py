@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from bide.core.errors import Internal, InvalidInput, MalformedRequest, Problem, Unavailable
+from bide.core.errors import CrossSite, Internal, InvalidInput, MalformedRequest, Problem, Unavailable
 from bide.core.wire import PROBLEM_TYPE
 from bide.server.http import schemas
 from bide.server.http.operations import Operation, Parameter, Reply
@@ -89,7 +89,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _responses(operation: Operation) -> dict[str, Any]:
     responses = {str(reply.status): _reply(reply) for reply in operation.replies}
     by_status: dict[int, list[type[Problem]]] = {}
-    for problem in dict.fromkeys((*operation.problems, *ANYWHERE)):
+    changes = (CrossSite,) if operation.method != "GET" else ()
+    for problem in dict.fromkeys((*operation.problems, *changes, *ANYWHERE)):
         by_status.setdefault(problem.status, []).append(problem)
     for status, problems in sorted(by_status.items()):
         responses[str(status)] = _problem(status, problems)

@@ -244,6 +244,11 @@ class Pool:
                 self._number += 1
                 self.children.add(Child(f"{os.getpid()}.{self._number}", is_async, self))
 
+    def waits_for(self, is_async: bool) -> bool:
+        """Whether children of this sort are wanted and none is ready."""
+        ready = any(c.is_async is is_async and c.state == "idle" for c in self.children)
+        return self._goal[is_async] > 0 and not ready
+
     def started(self, child: Child) -> None:
         self._failures = 0
         self.trouble = None
