@@ -16,6 +16,7 @@ from bide.core.errors import ErrorInfo
 from bide.core.job import (
     BY_WORKER,
     TRANSITIONS,
+    Begun,
     CancelAsked,
     Cancelled,
     Change,
@@ -28,6 +29,7 @@ from bide.core.job import (
     Parked,
     Refused,
     Rerun,
+    Reserved,
     Spawned,
     Stale,
     StepKept,
@@ -54,6 +56,8 @@ def make_change(kind: type[Change], fence: int | None) -> Change:
     """A change with everything that its class needs; `fence` is given only where workers give it."""
     parts: dict[type[Change], dict[str, Any]] = {
         Claimed: {"owner": "w", "lease_until": NOW + 30},
+        Reserved: {"owner": "w", "lease_until": NOW + 30},
+        Begun: {"started_at": NOW},
         StepStarted: {"name": "s"},
         StepKept: {"name": "s", "result": ONE},
         Spawned: {"child": Child("C", "part", "0")},
@@ -83,10 +87,22 @@ def parked(**fields: Any) -> Job:
     return make_job(Status.PROCESSING, owner=None, lease_until=None, waiting_for=("C",), **fields)
 
 
+def reserved(status: Status = Status.PENDING) -> Job:
+    """In a worker's line, behind what runs there."""
+    return make_job(status, due=None, owner="w", lease_until=NOW + 30)
+
+
 def fitting_job(status: Status, kind: type[Change]) -> Job:
     if kind is Claimed and status is Status.PROCESSING:
         return parked(due=NOW)  # the one way in which a job in PROCESSING waits for a worker
+    if kind in (Begun, HandedBack, CancelAsked) and status in (Status.PENDING, Status.RETRYING):
+        return reserved(status)
     return make_job(status)
+
+
+def worked_on(kind: type[Change]) -> Job:
+    """A job that a worker may make this change to."""
+    return reserved() if kind is Begun else make_job(Status.PROCESSING)
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -134,13 +150,14 @@ def test_the_table_says_what_the_contract_says() -> None:
 @pytest.mark.parametrize("fence", [None, 2, 4])
 def test_a_worker_with_another_fence_is_refused(kind: type[Change], fence: int | None) -> None:
     with pytest.raises(Stale):
-        advance(make_job(Status.PROCESSING), make_change(kind, fence), NOW)
+        advance(worked_on(kind), make_change(kind, fence), NOW)
 
 
 @pytest.mark.parametrize("kind", sorted(BY_WORKER, key=str))
 def test_a_worker_that_has_stepped_aside_is_refused(kind: type[Change]) -> None:
+    job = make_job(Status.PENDING) if kind is Begun else parked()
     with pytest.raises(Stale):
-        advance(parked(), make_change(kind, 3), NOW)
+        advance(job, make_change(kind, 3), NOW)
 
 
 @pytest.mark.parametrize("kind", [Failed, Cancelled])
@@ -169,6 +186,35 @@ def test_only_a_due_job_can_be_claimed() -> None:
             advance(job, make_change(Claimed, None), NOW)
 
 
+def test_a_reserved_job_does_not_run_yet_and_goes_back_uncounted() -> None:
+    job = advance(make_job(Status.PENDING), make_change(Reserved, None), NOW)
+    assert (job.status, job.held, job.running, job.attempt, job.fence) == (
+        Status.PENDING,
+        True,
+        False,
+        0,
+        4,
+    )
+    with pytest.raises(WrongStatus):
+        advance(job, make_change(Claimed, None), NOW)  # nobody else takes it meanwhile
+    back = advance(job, make_change(HandedBack, 4), NOW)
+    assert (back.status, back.due, back.held, back.losses, back.attempt) == (
+        Status.PENDING,
+        NOW,
+        False,
+        0,
+        0,
+    )
+    begun = advance(job, make_change(Begun, 4), NOW + 1)
+    assert (begun.status, begun.attempt, begun.started_at) == (Status.PROCESSING, 1, NOW)
+
+
+def test_a_reserved_job_is_asked_to_stop_before_it_is_cancelled() -> None:
+    asked = advance(reserved(), cancel(reserved()), NOW)
+    assert (asked.status, asked.cancel_asked_at) == (Status.PENDING, NOW)
+    assert advance(asked, make_change(HandedBack, 3), NOW).status is Status.CANCELLED
+
+
 def test_a_parked_parent_goes_on_with_the_attempt_that_it_had() -> None:
     progress = Progress(percent=40.0)
     job = parked(due=NOW, failures=1, attempt=2, progress=progress)
@@ -193,7 +239,7 @@ def test_whatever_ends_the_attempt_ends_the_job_when_a_cancel_was_asked(kind: ty
 
 @pytest.mark.parametrize("kind", sorted(BY_WORKER, key=str))
 def test_a_lease_that_was_renewed_meanwhile_has_not_run_out(kind: type[Change]) -> None:
-    job = make_job(Status.PROCESSING)
+    job = worked_on(kind)
     change = make_change(kind, 3)
     with pytest.raises(Stale, match="renewed"):
         advance(job, replace(change, lease=NOW), NOW)
@@ -309,7 +355,7 @@ class Life(RuleBasedStateMachine):
         assert after.status in allowed, "1"
         assert type(change) not in BY_WORKER or change.fence == before.fence, "2"
         assert after.version == before.version + 1, "3"
-        assert after.fence == before.fence + isinstance(change, Claimed), "3"
+        assert after.fence == before.fence + isinstance(change, Claimed | Reserved), "3"
         if before.status.terminal:
             assert isinstance(change, Rerun | ChildEnded), "4"
             assert after.run == before.run + isinstance(change, Rerun), "4"
@@ -325,6 +371,10 @@ class Life(RuleBasedStateMachine):
     @rule()
     def claim(self) -> None:
         self.apply(Claimed(job_id="J", owner="w", lease_until=self.now + 30))
+
+    @rule()
+    def reserve(self) -> None:
+        self.apply(Reserved(job_id="J", owner="w", lease_until=self.now + 30))
 
     @rule(
         kind=st.sampled_from(sorted(BY_WORKER, key=str)),
@@ -359,13 +409,14 @@ class Life(RuleBasedStateMachine):
         job, status = self.job, self.job.status
         assert self.ends == job.run - (not status.terminal), "4: each run enters a terminal status once"
         if job.due is not None:
-            assert not job.running, "5"
+            assert not job.held, "5"
             assert status in (Status.PENDING, Status.RETRYING) or job.parked, "5"
-        assert (job.owner is not None) == job.running, "6"
-        assert status is Status.PROCESSING or not job.running, "6"
+        assert (job.owner is not None) == job.held, "6"
+        waiting = status in (Status.PENDING, Status.RETRYING)
+        assert waiting or status is Status.PROCESSING or not job.held, "6"
         # Nothing is forgotten: a live job is due, runs, or waits for a child that has not ended.
-        if status in (Status.PENDING, Status.RETRYING):
-            assert job.due is not None
+        if waiting:
+            assert (job.due is not None) != job.held
         if status is Status.PROCESSING:
             ended = {c.job_id for c in job.children if c.status is not None}
             waits = job.parked and not ended.issuperset(job.waiting_for or ())

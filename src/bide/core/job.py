@@ -7,8 +7,8 @@ Invariants:
 3. The fence grows with every claim, the version with every change; neither ever goes back.
 4. A terminal job changes only by `Rerun`, which starts a new run, and by `ChildEnded`, which leaves its status; each
    run enters a terminal status once.
-5. Only a job with `due` set can be claimed; a running or parked job has none.
-6. A job that runs has a lease; no other has one.
+5. Only a job with `due` set can be claimed; one that runs, is reserved or parked has none.
+6. A job that runs or is reserved has a lease; no other has one.
 """
 
 from __future__ import annotations
@@ -41,6 +41,19 @@ class Claimed(Change, frozen=True, kw_only=True):
 
     owner: str
     lease_until: float
+
+
+class Reserved(Change, frozen=True, kw_only=True):
+    """A worker takes it into its line, behind what it runs now. Its status stays: it is not running yet."""
+
+    owner: str
+    lease_until: float
+
+
+class Begun(Change, frozen=True, kw_only=True):
+    """A reserved job has come to the head of its line, and runs since `started_at`."""
+
+    started_at: float
 
 
 class StepStarted(Change, frozen=True, kw_only=True):
@@ -127,6 +140,8 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Uploaded: {S.UPLOADING: S.PENDING},
     # PROCESSING only when parked and due again.
     Claimed: {S.PENDING: S.PROCESSING, S.RETRYING: S.PROCESSING, S.PROCESSING: S.PROCESSING},
+    Reserved: {s: s for s in _WAITING},
+    Begun: dict.fromkeys(_WAITING, S.PROCESSING),
     StepStarted: _RUNNING_STAYS,
     StepKept: _RUNNING_STAYS,
     Spawned: _RUNNING_STAYS,
@@ -136,14 +151,15 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     FailedForNow: {S.PROCESSING: S.RETRYING},
     Failed: {s: S.ERROR for s in S if s in LIVE},
     Lost: {S.PROCESSING: S.PENDING},
-    HandedBack: {S.PROCESSING: S.PENDING},
-    CancelAsked: _RUNNING_STAYS,
+    HandedBack: {S.PROCESSING: S.PENDING, **{s: s for s in _WAITING}},
+    # A waiting job only when it is reserved; otherwise it is cancelled at once.
+    CancelAsked: {s: s for s in (S.PROCESSING, *_WAITING)},
     Cancelled: {s: S.CANCELLED for s in S if s in LIVE},
     Rerun: {S.ERROR: S.PENDING, S.CANCELLED: S.PENDING, S.PARTIAL_SUCCESS: S.PENDING},
 }
 # Made by the worker that holds the lease: useless without its fence.
 BY_WORKER = frozenset(
-    {StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
+    {Begun, StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
 )
 # Whatever ends an attempt ends the job as CANCELLED once a cancel was accepted.
 _ENDS_ATTEMPT = frozenset({Parked, Succeeded, FailedForNow, Failed, Lost, HandedBack})
@@ -182,13 +198,13 @@ def target(job: Job, change: Change) -> Status:
     if type(change) in BY_WORKER or change.fence is not None:
         if change.fence != job.fence:
             raise Stale(job, change, f"fence {change.fence} is not {job.fence}")
-        if not job.running:
+        if not job.held:
             raise Stale(job, change, "the attempt has given up its lease")
     if change.lease is not None and change.lease != job.lease_until:
         raise Stale(job, change, "the lease was renewed")
-    if isinstance(change, Claimed) and job.due is None:
+    if isinstance(change, Claimed | Reserved) and job.due is None:
         raise WrongStatus(job, change, "the job is not due")
-    if isinstance(change, CancelAsked) and not job.running:
+    if isinstance(change, CancelAsked) and not job.held:
         raise WrongStatus(job, change, "no worker holds the job")
     if job.cancel_asked_at is not None and type(change) in _ENDS_ATTEMPT:
         return Status.CANCELLED
@@ -233,6 +249,24 @@ def _claimed(job: Job, change: Claimed, now: float) -> dict[str, Any]:
     if not job.parked:  # a parked parent goes on with the attempt that it had
         fields.update(attempt=job.failures + 1, started_at=now, progress=None)
     return fields
+
+
+def _reserved(job: Job, change: Reserved, now: float) -> dict[str, Any]:
+    return {
+        "fence": job.fence + 1,
+        "owner": change.owner,
+        "lease_until": change.lease_until,
+        "due": None,
+    }
+
+
+def _begun(job: Job, change: Begun, now: float) -> dict[str, Any]:
+    return {
+        "attempt": job.failures + 1,
+        "started_at": change.started_at,
+        "progress": None,
+        "next_attempt_at": None,
+    }
 
 
 def _step_started(job: Job, change: StepStarted, now: float) -> dict[str, Any]:
@@ -352,6 +386,8 @@ def _rerun(job: Job, change: Rerun, now: float) -> dict[str, Any]:
 _EFFECTS: dict[type[Change], Any] = {
     Uploaded: _uploaded,
     Claimed: _claimed,
+    Reserved: _reserved,
+    Begun: _begun,
     StepStarted: _step_started,
     StepKept: _step_kept,
     Spawned: _spawned,
@@ -390,8 +426,8 @@ def _all_ended(job: Job) -> bool:
 
 
 def cancel(job: Job, version: int | None = None) -> Change:
-    """The change that a wish to cancel comes to: a waiting job ends now, a running one is asked to stop."""
-    if job.running:
+    """The change that a wish to cancel comes to: a waiting job ends now, one that a worker has is asked to stop."""
+    if job.held:
         return CancelAsked(job_id=job.id, version=version)
     return Cancelled(job_id=job.id, version=version)
 
@@ -407,7 +443,7 @@ def ripples(before: Job, after: Job) -> list[tuple[str, str]]:
             effects.append((after.parent, "ended"))
         if after.status in (Status.ERROR, Status.CANCELLED):
             effects += [(c.job_id, "cancel") for c in after.children if c.status is None]
-    if after.cancel_asked_at is not None and before.cancel_asked_at is None and after.running:
+    if after.cancel_asked_at is not None and before.cancel_asked_at is None and after.held:
         effects += [(c.job_id, "cancel") for c in after.children if c.status is None]
     if after.run > before.run:
         effects += [(c.job_id, "rerun") for c in after.children if c.status is None]

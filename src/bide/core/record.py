@@ -116,5 +116,10 @@ class Job(msgspec.Struct, frozen=True):
         return self.waiting_for is not None
 
     @property
-    def running(self) -> bool:
+    def held(self) -> bool:
+        """A worker has it: it runs, or waits in that worker's line."""
         return self.lease_until is not None
+
+    @property
+    def running(self) -> bool:
+        return self.lease_until is not None and self.status is Status.PROCESSING

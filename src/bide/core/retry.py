@@ -88,6 +88,8 @@ def settle(
                 error=_partial(job, outcome),
                 **ending,
             )
+        case Stopped() | Vanished() if not job.running:
+            return HandedBack(**common)  # it was only reserved
         case Stopped():
             if policy.at_most_once:
                 return Failed(error=_error(job, "WORKER_LOST", _AT_MOST_ONCE), **ending)

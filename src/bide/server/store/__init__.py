@@ -59,11 +59,15 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class Want(msgspec.Struct, frozen=True):
-    """What a worker could start now: up to `limit` jobs of these kinds from this queue."""
+    """What a worker could take now: up to `limit` jobs of these kinds from this queue.
+
+    The first `begin` of them start at once; the others are reserved: they wait in line behind those.
+    """
 
     queue: str
     kinds: tuple[str, ...]
     limit: int
+    begin: int = 1 << 30
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -33,7 +33,8 @@ from bide.server.store import (
 )
 from bide.server.store.database import connect, prepare
 from bide.server.store.rows import COLUMNS, job_of
-from bide.server.store.writer import Tx, Writer
+from bide.server.store.transactions import Memory, Work
+from bide.server.store.writer import Writer
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
@@ -53,14 +54,15 @@ class SqliteStore:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
         self._read = self._reader.execute
-        self._writer = Writer(partial(connect, self.path), self._clock, heard)
+        begin = partial(Work, Memory())
+        self._writer = Writer(partial(connect, self.path), self._clock, heard, begin)
 
     async def close(self) -> None:
         await self._writer.close()
         self._reader.close()
 
     async def void(self) -> int:
-        def operation(tx: Tx) -> int:
+        def operation(tx: Work) -> int:
             return tx.execute("UPDATE jobs SET lease_until = 0 WHERE lease_until IS NOT NULL").rowcount
 
         return await self._write(operation)
@@ -68,7 +70,7 @@ class SqliteStore:
     def now(self) -> float:
         return self._clock.now()
 
-    def _write(self, operation: Callable[[Tx], T]) -> asyncio.Future[T]:
+    def _write(self, operation: Callable[[Work], T]) -> asyncio.Future[T]:
         return self._writer.submit(operation)
 
     # --- writes
@@ -86,43 +88,39 @@ class SqliteStore:
     def claim(
         self, owner: str, wants: Sequence[Want], limit: int, lease: float
     ) -> Awaitable[list[Claim]]:
-        def operation(tx: Tx) -> list[Claim]:
+        def operation(tx: Work) -> list[Claim]:
             claims: list[Claim] = []
             paused = {name for (name,) in tx.execute(_PAUSED)}
             for want in wants:
                 room = min(want.limit, limit - len(claims))
                 if room > 0 and want.queue not in paused:
                     claims += [
-                        transactions.claim(tx, job, owner, tx.now + lease)
-                        for job in transactions.due(tx, want, room)
+                        transactions.claim(tx, job, owner, tx.now + lease, reserve=i >= want.begin)
+                        for i, job in enumerate(transactions.due(tx, want, room))
                     ]
             return claims
 
         return self._write(operation)
 
     def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
-        sql = "UPDATE jobs SET lease_until = ? WHERE id = ? AND fence = ? AND lease_until > 0"
-
-        def operation(tx: Tx) -> list[tuple[str, int]]:
-            return [
-                (job_id, fence)
-                for job_id, fence in held
-                if tx.execute(sql, (tx.now + lease, job_id, fence)).rowcount == 0
-            ]
+        def operation(tx: Work) -> list[tuple[str, int]]:
+            until = tx.now + lease
+            return [(j, fence) for j, fence in held if not transactions.renew(tx, j, fence, until)]
 
         return self._write(operation)
 
     def log(self, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> Awaitable[None]:
-        def operation(tx: Tx) -> None:
-            job = transactions.load(tx, job_id)
+        def operation(tx: Work) -> None:
+            job = tx.job(job_id)
             if job is not None and job.fence == fence:
                 for line in lines:
-                    transactions.tell(tx, job, "log", {"log": line})
+                    tx.tell(job, "log", {"log": line})
 
         return self._write(operation)
 
     def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
-        def operation(tx: Tx) -> tuple[set[tuple[str, str]], float | None]:
+        def operation(tx: Work) -> tuple[set[tuple[str, str]], float | None]:
+            tx.flush()
             due = "ready = 0 AND due <= ?"
             pairs = set(tx.execute(f"SELECT DISTINCT queue, kind FROM jobs WHERE {due}", (tx.now,)))
             if pairs:
@@ -143,7 +141,8 @@ class SqliteStore:
             "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT ?"
         )
 
-        def operation(tx: Tx) -> tuple[list[str], bool]:
+        def operation(tx: Work) -> tuple[list[str], bool]:
+            tx.flush()
             rows = tx.execute(expired, (tx.now, limit)).fetchall()
             for job_id, tenant in rows:
                 transactions.remove(tx, job_id, tenant)
@@ -157,7 +156,7 @@ class SqliteStore:
         return self._write(lambda tx: transactions.delete(tx, job_id, version))
 
     def pause(self, queue: str, paused: bool) -> Awaitable[None]:
-        def operation(tx: Tx) -> None:
+        def operation(tx: Work) -> None:
             tx.execute(
                 "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, ?) "
                 "ON CONFLICT DO UPDATE SET paused = excluded.paused",
@@ -167,7 +166,7 @@ class SqliteStore:
         return self._write(operation)
 
     def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]:
-        def operation(tx: Tx) -> None:
+        def operation(tx: Work) -> None:
             tx.executemany(
                 "INSERT INTO durations (tenant, kind, sketch) VALUES ('-', ?, ?) "
                 "ON CONFLICT DO UPDATE SET sketch = excluded.sketch",

@@ -5,9 +5,11 @@ Every write to a job that exists goes through `core.job.advance`, and is conditi
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.job import (
     Change,
@@ -15,6 +17,7 @@ from bide.core.job import (
     Claimed,
     Refused,
     Rerun,
+    Reserved,
     Spawned,
     StepKept,
     StepStarted,
@@ -39,26 +42,88 @@ _CANDIDATES = (
     f"SELECT {COLUMNS}, seq FROM jobs WHERE ready = 1 AND queue = ? AND kind = ? "
     "ORDER BY priority DESC, seq LIMIT ?"
 )
-_EVENT = "INSERT INTO events (tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?)"
+_EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
 
 
-def load(tx: Tx, job_id: str) -> Job | None:
-    row = tx.execute(BY_ID, (job_id,)).fetchone()
-    return None if row is None else job_of(row)
+class Memory:
+    """What the writer remembers between transactions: jobs that workers hold, and the last event's number.
+
+    The writer alone changes jobs, so that what it remembers is what is stored.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[str, Job] = {}
+        self.last_event: int | None = None
 
 
-def tell(
-    tx: Tx, job: Job, type_: Literal["status", "step", "log"], more: dict[str, Any] | None = None
-) -> None:
-    known = facts(job)
-    if more:
-        known.update(more)
-    cursor = tx.execute(_EVENT, (job.tenant, job.id, type_, tx.now, _encode(known).decode()))
-    assert cursor.lastrowid is not None
-    tx.events.append(Event(cursor.lastrowid, job.id, type_, tx.now, known, job.tenant))
+class Work(Tx):
+    """A transaction that reads each job once, writes it once, and writes all its events in one go."""
+
+    __slots__ = ("_jobs", "_memory", "_number", "_stored")
+
+    def __init__(self, memory: Memory, connection: sqlite3.Connection, now: float) -> None:
+        super().__init__(connection, now)
+        self._memory = memory
+        self._jobs: dict[str, Job | None] = {}  # as they are now; None: removed
+        self._stored: dict[str, Job] = {}  # as they are in the table, of those that differ
+        if memory.last_event is None:
+            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+            memory.last_event = row[0] if row is not None else 0
+        self._number = memory.last_event
+
+    def job(self, job_id: str) -> Job | None:
+        if job_id in self._jobs:
+            return self._jobs[job_id]
+        job = self._memory.held.get(job_id)
+        if job is None:
+            row = self.execute(BY_ID, (job_id,)).fetchone()
+            job = None if row is None else job_of(row)
+        return job
+
+    def change(self, before: Job, after: Job) -> None:
+        self._stored.setdefault(after.id, before)
+        self._jobs[after.id] = after
+
+    def removed(self, job_id: str) -> None:
+        self._stored.pop(job_id, None)
+        self._jobs[job_id] = None
+
+    def tell(
+        self, job: Job, type_: Literal["status", "step", "log"], more: dict[str, Any] | None = None
+    ) -> None:
+        known = facts(job)
+        if more:
+            known.update(more)
+        self._number += 1
+        self.events.append(Event(self._number, job.id, type_, self.now, known, job.tenant))
+
+    def flush(self) -> None:
+        """Puts changed jobs into the table: before a question about all of them, and at the end."""
+        for job_id, before in self._stored.items():
+            after = self._jobs[job_id]
+            assert after is not None
+            save(self, before, after)
+        self._stored.clear()
+
+    def finish(self) -> None:
+        self.flush()
+        if self.events:
+            rows = [
+                (e.id, e.tenant, e.job_id, e.type, e.at, _encode(e.job).decode()) for e in self.events
+            ]
+            self.executemany(_EVENT, rows)
+
+    def committed(self) -> None:
+        self._memory.last_event = self._number
+        held = self._memory.held
+        for job_id, job in self._jobs.items():
+            if job is not None and job.held:
+                held[job_id] = job
+            else:
+                held.pop(job_id, None)
 
 
-def insert(tx: Tx, new: NewJob) -> Inserted | KeyConflict:
+def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:
     job = new.job
     if new.key is not None:
         row = tx.execute(
@@ -67,7 +132,7 @@ def insert(tx: Tx, new: NewJob) -> Inserted | KeyConflict:
         ).fetchone()
         if row is not None:
             fingerprint, first = row
-            earlier = load(tx, first)
+            earlier = tx.job(first)
             if earlier is not None:
                 return (
                     Inserted(earlier, created=False)
@@ -89,7 +154,7 @@ def insert(tx: Tx, new: NewJob) -> Inserted | KeyConflict:
             _encode(new.files).decode() if new.files else None,
         ),
     )
-    tell(tx, job, "status")
+    tx.tell(job, "status")
     return Inserted(job, created=True)
 
 
@@ -97,7 +162,7 @@ def ready(job: Job, now: float) -> bool:
     return job.due is not None and job.due <= now
 
 
-def save(tx: Tx, before: Job, after: Job) -> None:
+def save(tx: Work, before: Job, after: Job) -> None:
     columns = difference(before, after)
     if "due" in columns:
         columns["ready"] = ready(after, tx.now)
@@ -109,31 +174,33 @@ def save(tx: Tx, before: Job, after: Job) -> None:
     assert cursor.rowcount == 1, f"{before.id} changed within its own transaction"
 
 
-def apply(tx: Tx, change: Change) -> Job | Refused | Missing:
-    before = load(tx, change.job_id)
+def apply(tx: Work, change: Change) -> Job | Refused | Missing:
+    before = tx.job(change.job_id)
     if before is None:
         return gone(tx, change.job_id)
     try:
         after = advance(before, change, tx.now)
     except Refused as refusal:
         return refusal
-    save(tx, before, after)
+    tx.change(before, after)
     if isinstance(change, StepStarted | StepKept):
         status = Status.DONE if isinstance(change, StepKept) else Status.PROCESSING
-        tell(tx, after, "step", {"step": {"name": change.name, "status": status}})
+        tx.tell(after, "step", {"step": {"name": change.name, "status": status}})
+    elif isinstance(change, Reserved):
+        pass  # nothing that anyone outside can see
     elif not before.status.terminal or after.run > before.run:
         # A child's end is noted on an ended parent without an event: a run has one terminal event.
-        tell(tx, after, "status")
+        tx.tell(after, "status")
     if isinstance(change, StepKept):
         tx.execute(
             "INSERT OR REPLACE INTO steps (job_id, name, tenant, result, at) VALUES (?, ?, ?, ?, ?)",
             (after.id, change.name, after.tenant, bytes(change.result).decode(), tx.now),
         )
     # A child that ends at once is noted on this row again.
-    return (load(tx, after.id) or after) if ripple(tx, before, after) else after
+    return (tx.job(after.id) or after) if ripple(tx, before, after) else after
 
 
-def ripple(tx: Tx, before: Job, after: Job) -> bool:
+def ripple(tx: Work, before: Job, after: Job) -> bool:
     """Carries a change on to the job's relatives; whether there was anything to do."""
     effects = ripples(before, after)
     for relative, what in effects:
@@ -145,19 +212,19 @@ def ripple(tx: Tx, before: Job, after: Job) -> bool:
                 gone = ChildEnded(job_id=after.id, child_id=relative, status=Status.CANCELLED)
                 apply(tx, gone)
         else:
-            job = load(tx, relative)
+            job = tx.job(relative)
             if job is not None and not job.status.terminal:
                 apply(tx, cancel(job))
     return bool(effects)
 
 
-def gone(tx: Tx, job_id: str) -> Missing:
+def gone(tx: Work, job_id: str) -> Missing:
     row = tx.execute("SELECT 1 FROM tombstones WHERE id = ?", (job_id,)).fetchone()
     return Missing(gone=row is not None)
 
 
-def spawn(tx: Tx, change: Spawned, new: NewJob) -> Job | Refused | Missing:
-    parent = load(tx, change.job_id)
+def spawn(tx: Work, change: Spawned, new: NewJob) -> Job | Refused | Missing:
+    parent = tx.job(change.job_id)
     if parent is None:
         return gone(tx, change.job_id)
     try:
@@ -165,17 +232,18 @@ def spawn(tx: Tx, change: Spawned, new: NewJob) -> Job | Refused | Missing:
     except Refused as refusal:
         return refusal
     for child in parent.children:
-        if child.key == change.child.key and (earlier := load(tx, child.job_id)) is not None:
+        if child.key == change.child.key and (earlier := tx.job(child.job_id)) is not None:
             return earlier
     insert(tx, new)
     after = advance(parent, change, tx.now)
-    save(tx, parent, after)
-    tell(tx, after, "status")
+    tx.change(parent, after)
+    tx.tell(after, "status")
     return new.job
 
 
-def due(tx: Tx, want: Want, limit: int) -> list[Job]:
+def due(tx: Work, want: Want, limit: int) -> list[Job]:
     """The first `limit` of all the wanted kinds: by priority, then in the order of submission."""
+    tx.flush()
     rows = [
         row
         for kind in want.kinds
@@ -187,10 +255,14 @@ def due(tx: Tx, want: Want, limit: int) -> list[Job]:
     return [job_of(row) for row in rows[:limit]]
 
 
-def claim(tx: Tx, before: Job, owner: str, lease_until: float) -> Claim:
-    after = advance(before, Claimed(job_id=before.id, owner=owner, lease_until=lease_until), tx.now)
-    save(tx, before, after)
-    tell(tx, after, "status")
+def claim(tx: Work, before: Job, owner: str, lease_until: float, *, reserve: bool) -> Claim:
+    change = (Reserved if reserve and not before.parked else Claimed)(
+        job_id=before.id, owner=owner, lease_until=lease_until
+    )
+    after = advance(before, change, tx.now)
+    tx.change(before, after)
+    if isinstance(change, Claimed):
+        tx.tell(after, "status")
     input_, files = tx.execute(
         "SELECT input, files FROM inputs WHERE job_id = ?", (after.id,)
     ).fetchone()
@@ -203,12 +275,22 @@ def claim(tx: Tx, before: Job, owner: str, lease_until: float) -> Claim:
         {
             c.job_id: child
             for c in after.children
-            if c.status is not None and (child := load(tx, c.job_id)) is not None
+            if c.status is not None and (child := tx.job(c.job_id)) is not None
         },
     )
 
 
-def remove(tx: Tx, job_id: str, tenant: str) -> None:
+def renew(tx: Work, job_id: str, fence: int, lease_until: float) -> bool:
+    """Prolongs a lease; whether it was still held. Not a change of the job: its version stays."""
+    job = tx.job(job_id)
+    if job is None or job.fence != fence or not job.lease_until:
+        return False
+    tx.change(job, replace(job, lease_until=lease_until))
+    return True
+
+
+def remove(tx: Work, job_id: str, tenant: str) -> None:
+    tx.removed(job_id)
     tx.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
     for table in ("inputs", "steps", "events", "keys"):
         tx.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
@@ -218,20 +300,20 @@ def remove(tx: Tx, job_id: str, tenant: str) -> None:
     )
 
 
-def delete(tx: Tx, job_id: str, version: int | None) -> Job | Refused | Missing:
-    job = load(tx, job_id)
+def delete(tx: Work, job_id: str, version: int | None) -> Job | Refused | Missing:
+    job = tx.job(job_id)
     if job is None:
         return gone(tx, job_id)
     wish = Change(job_id=job_id, version=version)
     if version is not None and version != job.version:
         return WrongVersion(job, wish, f"the job is at version {job.version}")
-    if job.status is Status.PROCESSING:
-        return WrongStatus(job, wish, "the job is PROCESSING; cancel it first")
-    parent = load(tx, job.parent) if job.parent is not None else None
+    if job.status is Status.PROCESSING or job.held:
+        return WrongStatus(job, wish, "a worker has the job; cancel it first")
+    parent = tx.job(job.parent) if job.parent is not None else None
     if parent is not None and not parent.status.terminal:
         return WrongStatus(job, wish, f"job {parent.id} still needs it; cancel or delete that one")
     for child in job.children:
-        running = load(tx, child.job_id)
+        running = tx.job(child.job_id)
         if running is not None and not running.status.terminal:
             apply(tx, cancel(running))
     remove(tx, job_id, job.tenant)

@@ -35,8 +35,15 @@ class Tx:
         self.now = now
         self.events: list[Event] = []
 
+    def finish(self) -> None:
+        """Writes what was put off; right before the commit."""
 
-Operation = Callable[[Tx], Any]
+    def committed(self) -> None:
+        """Remembers what is true now; right after the commit."""
+
+
+Operation = Callable[[Any], Any]
+Begin = Callable[[sqlite3.Connection, float], Tx]
 _Queued = tuple[Operation, "asyncio.Future[Any]"]
 
 
@@ -48,9 +55,11 @@ class Writer:
         connect: Callable[[], sqlite3.Connection],
         clock: Clock,
         heard: Callable[[Sequence[Event]], None],
+        begin: Begin = Tx,
     ) -> None:
         self._connect = connect
         self._clock = clock
+        self._begin = begin
         self._heard = heard
         self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -58,7 +67,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="bide-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, operation: Callable[[Tx], T]) -> asyncio.Future[T]:
+    def submit(self, operation: Callable[[Any], T]) -> asyncio.Future[T]:
         if self._closed:  # its future would never resolve
             raise RuntimeError("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
@@ -77,13 +86,46 @@ class Writer:
             while going:
                 batch, going = self._gather()
                 if batch:
-                    done, events = write(connection, self._clock, [op for op, _ in batch])
+                    done, events = self._write(connection, [op for op, _ in batch])
                     answers = [(future, r) for (_, future), r in zip(batch, done, strict=True)]
                     self._loop.call_soon_threadsafe(self._deliver, answers, events)
         except RuntimeError:  # the loop was closed without us: nobody is left to tell
             log.debug("the loop ended before the writer", exc_info=True)
         finally:
             connection.close()
+
+    def _write(
+        self, connection: sqlite3.Connection, operations: Sequence[Operation]
+    ) -> tuple[list[Any], list[Event]]:
+        """All of them in one transaction, or each alone when one of them cannot be."""
+        try:
+            return self._transaction(connection, operations)
+        except Exception as error:
+            if len(operations) == 1:
+                return [_Raised(error)], []
+        results: list[Any] = []
+        events: list[Event] = []
+        for operation in operations:
+            done, told = self._write(connection, [operation])
+            results += done
+            events += told
+        return results, events
+
+    def _transaction(
+        self, connection: sqlite3.Connection, operations: Sequence[Operation]
+    ) -> tuple[list[Any], list[Event]]:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            tx = self._begin(connection, self._clock.now())
+            results = [operation(tx) for operation in operations]
+            tx.finish()
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        tx.committed()
+        return results, tx.events
 
     def _gather(self) -> tuple[list[_Queued], bool]:
         first = self._queue.get()
@@ -116,40 +158,3 @@ class _Raised:
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
-
-
-def write(
-    connection: sqlite3.Connection, clock: Clock, operations: Sequence[Operation]
-) -> tuple[list[Any], list[Event]]:
-    """All of them in one transaction, or each alone when one of them cannot be."""
-    try:
-        return _transaction(connection, clock, operations)
-    except Exception as error:
-        if len(operations) == 1:
-            return [_Raised(error)], []
-    results: list[Any] = []
-    events: list[Event] = []
-    for operation in operations:
-        try:
-            done, told = _transaction(connection, clock, [operation])
-        except Exception as error:
-            results.append(_Raised(error))
-        else:
-            results += done
-            events += told
-    return results, events
-
-
-def _transaction(
-    connection: sqlite3.Connection, clock: Clock, operations: Sequence[Operation]
-) -> tuple[list[Any], list[Event]]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        tx = Tx(connection, clock.now())
-        results = [operation(tx) for operation in operations]
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return results, tx.events
