@@ -102,6 +102,7 @@ async def test_an_operation_that_raises_takes_no_other_with_it(tmp_path: Path) -
     assert len(await bench.claim()) == 3
     events = await bench.store.events()
     assert len(events) == 6
+    await asyncio.sleep(0)  # heard right after those who waited for the write
     assert [e.id for e in bench.heard] == [e.id for e in events]
     await bench.store.close()
 

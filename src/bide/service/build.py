@@ -45,10 +45,15 @@ class Service:
         self.notify = Notify()
         self.estimates = Estimates()
         self.engine = EmbeddedEngine(
-            registry, self.store, self.blobs, config.worker, location, self.folder.path
+            registry,
+            self.store,
+            self.blobs,
+            config.worker,
+            location,
+            self.folder.path,
+            admit=self._admit,
+            progressed=self.notify.changed,
         )
-        self.engine.admit = self._admit
-        self.engine.progressed = self.notify.changed
         self.intake = Intake(registry, self.store, self.engine.nudge)
         self.upkeep = Upkeep(
             self.store,

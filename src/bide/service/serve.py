@@ -95,6 +95,7 @@ async def _serve(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=5,
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -82,6 +83,7 @@ async def test_kinds_tell_schemas_and_learned_durations(service: Service) -> Non
         job = await service.claim()
         service.clock.advance(4)
         await service.finish(job)
+    await asyncio.sleep(0)  # heard right after those who waited for the write
     kinds = {k["kind"]: k for k in (await service.call("GET", "/kinds")).json()["kinds"]}
     durations = kinds["echo"]["durations"]
     assert durations["jobs"] == 30

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from bide.server.engine.slots import Slots
 from bide.server.store import Claim, Want
@@ -22,6 +25,10 @@ class Taker(Protocol):
 
     def free(self, is_async: bool) -> int:
         """How many more jobs could be started."""
+        ...
+
+    def lining(self, hints: dict[tuple[str, str], int]) -> list[Want]:
+        """What could be reserved behind what runs."""
         ...
 
     def start_job(self, claim: Claim, is_async: bool) -> None: ...
@@ -43,6 +50,7 @@ class Claims:
         self._hints: dict[tuple[str, str], int] = {}
         self._number = 0
         self._asked_for = {False: 0, True: 0}
+        self._lining: Counter[str] = Counter()  # by queue, what reservations under way may bring
 
     def nudge(self, queue: str, kind: str) -> None:
         self._number += 1
@@ -55,15 +63,47 @@ class Claims:
             self._hints.setdefault(pair, 0)
         self.look()
 
-    def look(self) -> None:
+    def look(self, *, line_up: bool = True) -> None:
         if self._hints and not self.closed:
             for is_async in (False, True):
                 free = self._taker.free(is_async) - self._asked_for[is_async]
                 if free > 0:
                     self._look(is_async, free)
+            if line_up:
+                self._line_up()
+
+    def _line_up(self) -> None:
+        """Reserves short jobs behind those that run, unless another queue waits for a child."""
+        wants = [
+            replace(want, limit=more)
+            for want in self._taker.lining(self._hints)
+            if (more := want.limit - self._lining[want.queue]) > 0
+        ]
+        if not wants or self._someone_else_waits({want.queue for want in wants}):
+            return
+        expected = Counter({want.queue: want.limit for want in wants})
+        limit = expected.total()
+        self._lining += expected
+
+        def claimed(future: asyncio.Future[list[Claim]]) -> None:
+            self._lining -= expected
+            if future.cancelled() or future.exception() is not None:
+                return
+            for claim in future.result():
+                self._taker.start_job(claim, False)
+            self.look(line_up=len(future.result()) == limit)
+
+        asyncio.ensure_future(self._claim(wants, limit)).add_done_callback(claimed)
+
+    def _someone_else_waits(self, queues: set[str]) -> bool:
+        """A hint that no idle child was there for: lines then run out, so that a child becomes idle."""
+        others = {queue for queue, _ in self._hints} - queues
+        return any(self._slots.room(False, queue) > 0 for queue in others)
 
     def _look(self, is_async: bool, free: int) -> None:
         wants = self._slots.wants(is_async, self._hints, free)
+        if not is_async:  # what is being reserved comes first in its queue
+            wants = [want for want in wants if want.queue not in self._lining]
         if not wants:
             return
         limit = min(free, sum(want.limit for want in wants))
@@ -78,7 +118,7 @@ class Claims:
                 return
             claims = future.result()
             if len(claims) < limit:
-                self._forget(hints)
+                self._forget(hints, wants, claims)
             for claim in claims:
                 self._taker.start_job(claim, is_async)
             self.look()
@@ -90,8 +130,10 @@ class Claims:
         for want in wants:
             self._slots.running[is_async, want.queue] += sign * want.limit
 
-    def _forget(self, hints: dict[tuple[str, str], int]) -> None:
-        """Nothing more was found there, unless a hint is newer than the claim."""
+    def _forget(self, hints: dict[tuple[str, str], int], wants: list[Want], claims: list[Claim]) -> None:
+        """Where a queue gave less than was wanted there is nothing more, unless a hint is newer than the claim."""
+        given = Counter(claim.job.queue for claim in claims)
+        exhausted = {want.queue for want in wants if given[want.queue] < want.limit}
         for pair, number in hints.items():
-            if self._hints.get(pair) == number:
+            if pair[0] in exhausted and self._hints.get(pair) == number:
                 del self._hints[pair]

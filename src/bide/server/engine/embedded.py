@@ -17,26 +17,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from msgspec.structs import replace
-
 from bide.core import job as changes
-from bide.core import record
 from bide.core.clock import render_instant
-from bide.core.errors import Problem
 from bide.core.job import Change
 from bide.core.lease import renewal_interval
 from bide.core.record import Job, Status
-from bide.core.retry import Outcome, Raised, Returned, settle
+from bide.core.retry import Outcome, Raised, Stopped, settle
 from bide.core.wire import Event
 from bide.server.blobs import Blobs
 from bide.server.config import WorkerConfig
 from bide.server.engine import Live, WorkerState
 from bide.server.engine.claims import Claims
+from bide.server.engine.lines import Lines
+from bide.server.engine.recorder import Recorder
+from bide.server.engine.reports import Admit, Reports
 from bide.server.engine.running import CANCEL, SHUTDOWN, TAKEN, Running, run_message
 from bide.server.engine.slots import Slots
 from bide.server.registry import Registry
-from bide.server.store import Claim, Jobs, NewJob, Store, Want
+from bide.server.store import Claim, Jobs, Store, Want
 from bide.server.worker import protocol as p
 from bide.server.worker.locate import Location
 from bide.server.worker.supervisor import Child, Pool, sweep
@@ -44,8 +42,9 @@ from bide.server.worker.supervisor import Child, Pool, sweep
 log = logging.getLogger("bide.engine")
 TICK = 0.25
 ASYNC_AT_ONCE = 1000  # jobs a claim may hand to the loop; the queue's limit is what counts
+LOOK_AT_HEADS = 0.02  # a reserved job that runs for so long is shown as PROCESSING
+TOO_LONG = 0.06  # and if it runs for so long, those behind it are taken back
 LOOK_AROUND = 5.0  # seconds between two claims without a hint
-Admit = Callable[[p.Spawn, Job], Awaitable[NewJob]]
 
 
 class EmbeddedEngine:
@@ -60,20 +59,21 @@ class EmbeddedEngine:
         location: Location,
         data: Path,
         *,
-        rng: random.Random | None = None,
+        admit: Admit,
+        progressed: Callable[[str], None],
     ) -> None:
         self._registry = registry
         self._store = store
         self._blobs = blobs
         self._config = config
-        self._rng = rng or random.Random()
-        self.admit: Admit | None = None  # set by the composition root: how a spawned job is checked
-        self.progressed: Callable[[str], None] = lambda job_id: None
+        self._rng = random.Random()
         is_async = any(k.is_async for k in registry.kinds.values())
         sync = config.children(len(registry.queues)) if _has_sync(registry) else 0
         self._slots = Slots(registry, sync, config.async_concurrency)
         self._claims = Claims(self._slots, self._ask, self)
         self._data = data
+        self._work = str(data / "work")
+        self._looking = False
         self._pool = Pool(
             location,
             data,
@@ -85,10 +85,12 @@ class EmbeddedEngine:
         self._owner = f"{os.uname().nodename}:{os.getpid()}"
         self._running: dict[str, Running] = {}
         self._fading: dict[str, Live] = {}  # of attempts that have ended, until that is stored
-        self._idle: list[Child] = []
+        self._lines = Lines(registry.max_jobs_per_child)
+        self._watching = False  # whether reserved jobs that have come to the head are to be looked after
         self._stopping = False
         self._all_ended = asyncio.Event()
-        self._background: set[asyncio.Future[Any]] = set()
+        self._recorder = Recorder(store)
+        self._reports = Reports(store, self._recorder, admit, self.nudge, self._end, progressed)
         self._next_renewal = 0.0
         self._next_look = 0.0
         self._next_memory = 0.0
@@ -111,8 +113,7 @@ class EmbeddedEngine:
         await self._quiet(None)
         await self._pool.close(self._config.grace)
         self._ticking.cancel()
-        if self._background:
-            await asyncio.wait(self._background)
+        await self._recorder.finish()
 
     def hurry(self) -> None:
         """Ends the patience of a stop that is under way."""
@@ -183,7 +184,10 @@ class EmbeddedEngine:
 
     def _overheard(self, running: Running, known: dict[str, Any]) -> None:
         now = time.monotonic()
-        if known["fence"] != running.job.fence or known["status"] != Status.PROCESSING:
+        if known["fence"] != running.job.fence or known["status"] not in (
+            Status.PROCESSING,
+            running.job.status,
+        ):
             running.stop(TAKEN, now)
         elif known.get("cancelAsked") and running.stopping is None:
             running.stop(CANCEL, now)
@@ -198,153 +202,121 @@ class EmbeddedEngine:
                 if any(c.is_async and c.state == "idle" for c in self._pool.children)
                 else 0
             )
-        return len(self._idle)
+        return len(self._lines.idle)
+
+    def lining(self, hints: dict[tuple[str, str], int]) -> list[Want]:
+        return self._lines.wants(hints, self._registry.kinds, time.monotonic())
 
     def start_job(self, claim: Claim, is_async: bool) -> None:
-        child = self._child_for(is_async)
         job = claim.job
+        child = self._child_for(job, is_async)
         if child is None:  # it died while the claim was under way
-            self._store_later(changes.HandedBack(job_id=job.id, fence=job.fence))
+            self._recorder.write([changes.HandedBack(job_id=job.id, fence=job.fence)])
             return
-        self._slots.taken(is_async, job.queue)
-        self._running[job.id] = Running(job, self._registry.kinds[job.kind], child, time.monotonic())
+        running = Running(job, self._registry.kinds[job.kind], child)
+        self._running[job.id] = running
+        waits = not is_async and self._lines.busy(child)
+        if not is_async:
+            self._lines.append(running)
+        if waits:
+            self._watch_heads()
+        else:
+            self._slots.taken(is_async, job.queue)
+            self._head(running)
         child.send(run_message(claim, self._blobs))
 
-    def _child_for(self, is_async: bool) -> Child | None:
+    def _child_for(self, job: Job, is_async: bool) -> Child | None:
         if is_async:
             return next((c for c in self._pool.children if c.is_async and c.state == "idle"), None)
-        return self._idle.pop() if self._idle else None
+        line = None if job.running else self._lines.shortest(job.queue)
+        return line or self._lines.take_idle()
+
+    def _head(self, running: Running) -> None:
+        """It runs now. One that was only reserved is told to the store when it ends, or when it takes a moment."""
+        running.start(time.monotonic(), self._store.now())
+        if not running.job.running:
+            self._watch_heads()
+
+    def _watch_heads(self) -> None:
+        if not self._watching:
+            self._watching = True
+            self._loop.call_later(LOOK_AT_HEADS, self._look_at_heads)
+
+    def _look_at_heads(self) -> None:
+        self._watching = False
+        now = time.monotonic()
+        for running in self._lines.heads():
+            age = now - (running.started or now)
+            waits = self._lines.behind(running) > 0
+            if age >= LOOK_AT_HEADS and not running.job.running:
+                self._recorder.write(running.begin())
+            if age >= TOO_LONG and waits:
+                running.child.ask_back()
+            elif waits or not running.job.running:
+                self._watch_heads()
 
     # --- what the pool tells (supervisor.Listener)
 
     def ready(self, child: Child) -> None:
         if not child.is_async:
-            self._idle.append(child)
+            self._lines.idle.append(child)
         self._claims.look_everywhere()
 
     def said(self, child: Child, message: Any) -> None:
+        if isinstance(message, p.GaveBack):
+            for job_id, fence in message.jobs:
+                given = self._running.get(job_id)
+                if given is not None and given.job.fence == fence:
+                    self._end(given, None if given.stopping == TAKEN else Stopped())
+            return
         running = self._running.get(message.job_id)
         if running is None or running.child is not child or running.job.fence != message.fence:
             return
-        if running.storing:
-            running.inbox.append(message)
-        else:
-            self._take(running, message)
+        self._reports.take(running, message)
 
     def gone(self, child: Child) -> None:
-        if child in self._idle:
-            self._idle.remove(child)
-        for running in [r for r in self._running.values() if r.child is child]:
+        mine = [r for r in self._running.values() if r.child is child]
+        for running in reversed(mine):  # from the end of its line, so that nobody moves up
             outcome = running.outcome_of_end()
             self._end(running, outcome)
             if outcome is not None and not child.killed:
                 log.warning("job %s: its child %s (%s)", running.job.id, child.name, child.exit_text)
+        self._lines.forget(child)
 
-    # --- what an attempt says
-
-    def _take(self, running: Running, message: p.FromJob) -> None:
-        running.sign = time.monotonic()
-        fields: dict[str, Any] = {"job_id": message.job_id, "fence": message.fence}
-        match message:
-            case p.Moved():
-                running.moved(message.progress, self._store.now())
-                if message.progress is not None:
-                    self.progressed(message.job_id)
-            case p.Said():
-                running.log.append(message.line)
-            case p.Began():
-                self._store_later(changes.StepStarted(name=message.step, **fields))
-            case p.Kept():
-                self._keep(running, message, fields)
-            case p.Spawn():
-                self._spawn(running, message)
-            case p.Parked():
-                running.moved(message.progress, self._store.now())
-                self._end(
-                    running,
-                    running.cause  # a child that was refused will never end: do not wait for it
-                    or changes.Parked(
-                        waiting_for=tuple(message.waiting_for),
-                        files=tuple(message.files),
-                        progress=message.progress,
-                        **fields,
-                    ),
-                )
-            case p.Done():
-                running.moved(message.progress, self._store.now())
-                self._end(running, _returned(message))
-            case p.Failed():
-                running.moved(message.progress, self._store.now())
-                raised = Raised(
-                    code=message.code,
-                    message=message.message,
-                    retryable=message.retryable,
-                    step=message.step,
-                )
-                self._end(running, running.cause or raised)
-            case p.Stopped():
-                running.moved(message.progress, self._store.now())
-                self._end(running, running.outcome_of_end())
-
-    def _keep(self, running: Running, message: p.Kept, fields: dict[str, Any]) -> None:
-        change = changes.StepKept(
-            name=message.step,
-            result=msgspec.Raw(message.result),
-            files=tuple(message.files),
-            **fields,
-        )
-
-        def kept(outcome: Any) -> None:
-            if isinstance(outcome, Job):  # a child that is spawned later may be given one of these files
-                running.job = replace(running.job, files=outcome.files)
-            running.child.send(p.Answer(message.number, isinstance(outcome, Job)))
-
-        self._store_later(change, kept)
-
-    def _spawn(self, running: Running, message: p.Spawn) -> None:
-        """Later messages of the same attempt wait until the child is stored."""
-        running.storing = True
-
-        async def store() -> None:
-            assert self.admit is not None
-            running.job = replace(running.job, files=(*message.files, *running.job.files))
-            try:
-                new = await self.admit(message, running.job)
-                link = record.Child(new.job.id, new.job.kind, message.key)
-                change = changes.Spawned(
-                    job_id=message.job_id, fence=message.fence, child=link, files=tuple(message.files)
-                )
-                stored = self._store.spawn(change, new)
-                self.nudge(new.job.queue, new.job.kind)
-                if not isinstance(await stored, Job):
-                    running.stop(TAKEN, time.monotonic())
-            except Problem as problem:
-                places = "; ".join(e["detail"] for e in problem.errors or ())
-                text = f"{message.kind} cannot be spawned: {problem.detail} {places}".strip()
-                cause = Raised(code="SPAWN_REFUSED", message=text, retryable=False)
-                running.stop("spawn", time.monotonic(), cause)
-            finally:
-                running.storing = False
-                while running.inbox and not running.storing:
-                    self._take(running, running.inbox.popleft())
-
-        self._in_background(store())
+    # --- the end of an attempt
 
     def _end(self, running: Running, outcome: Outcome | Change | None) -> None:
         """The attempt is over: its slot is free, and what became of it goes to the store with the next claim."""
-        job, child = running.job, running.child
-        if self._running.get(job.id) is not running:
+        job_id, child, patient = running.job.id, running.child, False
+        if self._running.get(job_id) is not running:
             return
-        self._flush_log(running)
+        begun = running.begin()
+        if begun and running.log:  # a line of the log belongs to an attempt that is known
+            self._recorder.write(begun)
+            begun = []
+        self._recorder.write_log(running)
         if outcome is not None:
             change = outcome if isinstance(outcome, Change) else self._settle(running, outcome)
-            self._fading[job.id] = running.live
-            self._store_later(change, partial(self._settled, job.id))
-        del self._running[job.id]
+            self._fading[job_id] = running.live
+            # While there is work in its line, its child does not wait for us: more can go into one commit.
+            patient = not child.is_async and self._lines.plenty(running)
+            write = self._recorder.write_soon if patient else self._recorder.write
+            write([*begun, change], partial(self._settled, job_id))
+        del self._running[job_id]
         if not self._running:
             self._all_ended.set()
-        self._slots.freed(child.is_async, job.queue)
-        self._release(child)
+        self._release(running)
+        if not patient:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Once for all that ended in this round of the loop: one claim then fills every slot."""
+        if not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
         self._claims.look()
 
     def _settle(self, running: Running, outcome: Outcome) -> Change:
@@ -360,51 +332,35 @@ class EmbeddedEngine:
     def _settled(self, job_id: str, outcome: Any) -> None:
         self._fading.pop(job_id, None)
         if isinstance(outcome, Job) and outcome.status.terminal:
-            folder = self._data / "work" / outcome.id
-            if folder.exists():
-                self._in_background(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+            folder = f"{self._work}/{job_id}"
+            if os.path.exists(folder):  # noqa: PTH110 — twice as fast, and asked for every job
+                self._recorder.carry_out(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
 
-    def _release(self, child: Child) -> None:
-        child.jobs_done += 1
-        if child.state != "idle":
-            return
+    def _release(self, running: Running) -> None:
+        """Its place is free: for the next of its line, or for a claim."""
+        child = running.child
+        if running.started is not None:
+            child.jobs_done += 1
+            self._lines.durations.learn(running.kind.name, time.monotonic() - running.started)
+        if child.is_async:
+            self._slots.freed(True, running.job.queue)
+        else:
+            following = self._lines.remove(running)
+            if following is not None:
+                self._head(following)
+            if self._lines.busy(child):
+                return
+            self._slots.freed(False, running.job.queue)
+        if child.state == "idle":
+            self._rest(child)
+
+    def _rest(self, child: Child) -> None:
         most = self._registry.max_jobs_per_child
         if most is not None and child.jobs_done >= most:
             child.leave()
             self._pool.fill()
         elif not child.is_async:
-            self._idle.append(child)
-
-    # --- storing
-
-    def _store_later(self, change: Change, then: Callable[[Any], None] | None = None) -> None:
-        """Queues a change; one that cannot be written is tried again until it can, or is refused."""
-
-        def stored(future: asyncio.Future[Any]) -> None:
-            self._background.discard(future)
-            if future.cancelled():
-                return
-            error = future.exception()
-            if error is not None:
-                log.error("job %s cannot be stored, trying again: %s", change.job_id, error)
-                self._loop.call_later(1.0, self._store_later, change, then)
-            elif then is not None:
-                then(future.result()[0])
-
-        future = asyncio.ensure_future(self._store.apply([change]))
-        self._background.add(future)
-        future.add_done_callback(stored)
-
-    def _flush_log(self, running: Running) -> None:
-        if running.log:
-            lines, running.log = running.log, []
-            # Queued here and now, so that a job's last lines are stored before its end is.
-            self._in_background(self._store.log(running.job.id, running.job.fence, lines))
-
-    def _in_background(self, work: Awaitable[Any]) -> None:
-        task = asyncio.ensure_future(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+            self._lines.idle.append(child)
 
     # --- time
 
@@ -426,7 +382,7 @@ class EmbeddedEngine:
                 running.press(now, self._config.grace)
             elif (cause := running.overrun(now)) is not None:
                 running.stop(cause.code, now, cause)
-            self._flush_log(running)
+            self._recorder.write_log(running)
         for child in list(self._pool.children):
             if child.state != "starting" and now - child.last_beat > self._config.lease:
                 log.warning(
@@ -449,11 +405,11 @@ class EmbeddedEngine:
             if child.state == "starting" or child.memory() <= limit:
                 continue
             mine = [r for r in self._running.values() if r.child is child]
-            if not mine and child in self._idle:
-                self._idle.remove(child)
+            if not mine and child in self._lines.idle:
+                self._lines.forget(child)
                 child.leave()
                 self._pool.fill()
-            for running in mine:
+            for running in (r for r in mine if r.started is not None):
                 text = f"the child used more than {limit} bytes of memory"
                 running.stop("memory", now, Raised(code="MEMORY_LIMIT", message=text))
                 running.stage = 3
@@ -465,7 +421,7 @@ class EmbeddedEngine:
         recent = time.monotonic() - self._config.lease / 2
         held = [(r.job.id, r.job.fence) for r in self._running.values() if r.child.last_beat > recent]
         if held:
-            self._in_background(self._renewed(self._store, held))
+            self._recorder.carry_out(self._renewed(self._store, held))
 
     async def _renewed(self, store: Jobs, held: list[tuple[str, int]]) -> None:
         for job_id, fence in await store.renew(held, self._config.lease):
@@ -476,12 +432,3 @@ class EmbeddedEngine:
 
 def _has_sync(registry: Registry) -> bool:
     return any(not k.is_async for k in registry.kinds.values())
-
-
-def _returned(message: p.Done) -> Returned:
-    return Returned(
-        result=msgspec.Raw(message.result) if message.result is not None else None,
-        result_file=message.result_file,
-        errors=message.errors,
-        files=tuple(message.files),
-    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from bide.core.job import Begun, Change, advance
 from bide.core.record import FileInfo, Job, Progress
 from bide.core.retry import Outcome, Raised, Stopped, Vanished
 from bide.server.blobs import Blobs
@@ -22,12 +23,12 @@ CANCEL, SHUTDOWN, TAKEN = "cancel", "shutdown", "taken"
 class Running:
     """An attempt under way."""
 
-    def __init__(self, job: Job, kind: Kind, child: Child, now: float) -> None:
+    def __init__(self, job: Job, kind: Kind, child: Child) -> None:
         self.job = job
         self.kind = kind
         self.child = child
-        self.started = now
-        self.sign = now  # the last sign of life
+        self.started: float | None = None  # None: it stands in its child's line
+        self.sign = 0.0  # the last sign of life
         self.live = Live(0, job.progress or Progress())
         self.log: list[dict[str, Any]] = []
         self.inbox: deque[Any] = deque()  # what came while an earlier message was being stored
@@ -36,13 +37,32 @@ class Running:
         self.cause: Raised | None = None
         self.stop_since = 0.0
         self.stage = 0
+        self.started_at = 0.0
 
     def moved(self, progress: Progress | None, at: float) -> None:
         if progress is not None:
             self.live = Live(self.live.number + 1, progress, at)
 
+    def start(self, now: float, at: float) -> None:
+        """It has come to the head of its line. `at` is the same moment by the store's clock."""
+        self.started = self.sign = now
+        self.started_at = at
+        if self.stopping is not None:  # the wish came while it stood in line
+            self.stop_since = now
+            self.child.tell_to_stop(self.job.id, self.job.fence)
+
+    def begin(self) -> list[Change]:
+        """What the store has to be told before anything else about it: nothing, unless it was only reserved."""
+        if self.job.running or self.started is None:
+            return []
+        begun = Begun(job_id=self.job.id, fence=self.job.fence, started_at=self.started_at)
+        self.job = advance(self.job, begun, self.started_at)
+        return [begun]
+
     def overrun(self, now: float) -> Raised | None:
         """The limit that it has broken, if any."""
+        if self.started is None:
+            return None
         if self.kind.timeout is not None and now - self.started > self.kind.timeout:
             return Raised(
                 code="TIMEOUT", message=f"the attempt took longer than {self.kind.timeout:g} s"
@@ -60,10 +80,15 @@ class Running:
             self.cause = self.cause or cause
             self.stop_since = now
             self.stage = 1
-            self.child.tell_to_stop(self.job.id, self.job.fence)
+            if self.started is None:
+                self.child.ask_back()
+            else:
+                self.child.tell_to_stop(self.job.id, self.job.fence)
 
     def press(self, now: float, grace: float) -> None:
         """Told, then terminated, then killed."""
+        if self.started is None:
+            return
         if self.stage == 1 and now - self.stop_since > grace:
             self.stage = 2
             self.child.terminate()
@@ -81,8 +106,10 @@ class Running:
             return self.cause
         if self.stopping == CANCEL:
             return Stopped()  # the store makes it CANCELLED
-        if self.child.killed:
-            return Stopped()  # for the sake of another job in the same child: not this one's fault
+        if self.child.killed or self.started is None:
+            return (
+                Stopped()
+            )  # for the sake of another job in the same child, or behind it: not its own fault
         return Vanished(message=f"the worker was lost ({self.child.exit_text})")
 
 

@@ -61,13 +61,15 @@ class Missing(msgspec.Struct, frozen=True):
 class Want(msgspec.Struct, frozen=True):
     """What a worker could take now: up to `limit` jobs of these kinds from this queue.
 
-    The first `begin` of them start at once; the others are reserved: they wait in line behind those.
+    The first `begin` of them start at once; the others are reserved: they wait in that worker's line. With `only`,
+    the first job of any other kind ends it: nobody overtakes in a queue.
     """
 
     queue: str
     kinds: tuple[str, ...]
     limit: int
     begin: int = 1 << 30
+    only: frozenset[str] | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from bide.core.errors import ErrorInfo
 from bide.core.record import Child, FileInfo, Job, Progress, Status, Step
@@ -68,10 +69,9 @@ def values_of(job: Job) -> list[Any]:
 
 
 def difference(before: Job, after: Job) -> dict[str, Any]:
-    """The columns that a change writes."""
-    changed: dict[str, Any] = {}
-    for name, write in zip(FIELDS, _WRITERS, strict=True):
-        old, new = getattr(before, name), getattr(after, name)
-        if old is not new and old != new:
-            changed[name] = write(new)
-    return changed
+    """The columns that a change writes. What it left alone is the very same object."""
+    return {
+        FIELDS[i]: _WRITERS[i](new)
+        for i, (old, new) in enumerate(zip(astuple(before), astuple(after), strict=True))
+        if old is not new and old != new
+    }

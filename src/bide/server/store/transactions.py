@@ -6,6 +6,7 @@ Every write to a job that exists goes through `core.job.advance`, and is conditi
 from __future__ import annotations
 
 import sqlite3
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -252,7 +253,9 @@ def due(tx: Work, want: Want, limit: int) -> list[Job]:
     if len(want.kinds) > 1:
         priority = FIELDS.index("priority")
         rows.sort(key=lambda row: (-row[priority], row[-1]))
-    return [job_of(row) for row in rows[:limit]]
+    jobs = map(job_of, rows[:limit])
+    only = want.only
+    return list(jobs if only is None else takewhile(lambda job: job.kind in only, jobs))
 
 
 def claim(tx: Work, before: Job, owner: str, lease_until: float, *, reserve: bool) -> Claim:

@@ -148,7 +148,8 @@ class Writer:
             else:
                 future.set_result(result)
         if events:
-            self._heard(events)
+            # After the callbacks of those futures: who was given a job must know it before the job's next change.
+            self._loop.call_soon(self._heard, events)
 
 
 class _Raised:

@@ -18,8 +18,9 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -122,6 +123,7 @@ class Child:
     def begin(self, run: p.Run) -> Attempt:
         attempt = Attempt(run, self)
         self.attempts[run.job_id, run.fence] = attempt
+        self.pulse.check(run.job_id, run.fence)
         return attempt
 
     def end(self, attempt: Attempt, message: p.Message, error: BaseException | None = None) -> None:
@@ -144,6 +146,9 @@ class Pulse(threading.Thread):
         self._beat = beat
         self._attempts = attempts
         self._frames = p.Frames(upward=False)
+        self._asked_back = False
+        self._told: deque[tuple[str, int]] = deque(maxlen=1000)
+        self.give_back: Callable[[], bool] = lambda: True
 
     def run(self) -> None:
         next_beat = 0.0
@@ -151,6 +156,8 @@ class Pulse(threading.Thread):
             readable, _, _ = select.select([self._control], [], [], min(TICK, self._beat))
             if readable:
                 self._hear()
+            if self._asked_back and self.give_back():
+                self._asked_back = False
             now = time.monotonic()
             if now >= next_beat:
                 next_beat = now + self._beat
@@ -168,11 +175,19 @@ class Pulse(threading.Thread):
         if not data:
             _end_group()
         for message in self._frames.feed(data):
-            if isinstance(message, p.Stop):
-                attempt = self._attempts.get((message.job_id, message.fence))
-                if attempt is not None and attempt.told_at is None:
-                    attempt.told_at = time.monotonic()
-                    attempt.context.tell_to_stop()
+            if isinstance(message, p.GiveBack):
+                self._asked_back = True
+            elif isinstance(message, p.Stop):
+                # Noted first: the job itself may still be on its way, through the other socket.
+                self._told.append((message.job_id, message.fence))
+                self.check(message.job_id, message.fence)
+
+    def check(self, job_id: str, fence: int) -> None:
+        """Tells an attempt to stop, if that is wanted. Called when the wish arrives and when the attempt begins."""
+        attempt = self._attempts.get((job_id, fence))
+        if attempt is not None and attempt.told_at is None and (job_id, fence) in self._told:
+            attempt.told_at = time.monotonic()
+            attempt.context.tell_to_stop()
 
     def _send_beat(self) -> None:
         try:
@@ -194,27 +209,31 @@ class SyncChannel:
         self._frames = p.Frames(upward=False)
         self._waiting: deque[Any] = deque()
         self._sending = threading.Lock()
-        self._asking = threading.Lock()
-        self.shielded = 0
+        self._reading = threading.Lock()
+        self._main = threading.get_ident()
+        self.shielded = 0  # how deep the main thread is in here; no other thread touches it
 
-    def send(self, message: p.Message) -> None:
-        self.shielded += 1
+    @contextmanager
+    def _shield(self) -> Iterator[None]:
+        mine = threading.get_ident() == self._main
+        if mine:
+            self.shielded += 1
         try:
-            with self._sending:
-                self._socket.sendall(p.frame(message))
+            yield
         except OSError:
             _end_group()
         finally:
-            self.shielded -= 1
+            if mine:
+                self.shielded -= 1
+
+    def send(self, message: p.Message) -> None:
+        with self._shield(), self._sending:
+            self._socket.sendall(p.frame(message))
 
     def ask(self, message: p.Kept) -> p.Answer:
-        self.shielded += 1
-        try:
-            with self._asking:
-                self.send(message)
-                return self._answer(message.number)
-        finally:
-            self.shielded -= 1
+        with self._shield(), self._reading:
+            self.send(message)
+            return self._answer(message.number)
 
     def _answer(self, number: int) -> p.Answer:
         aside: list[Any] = []
@@ -230,22 +249,33 @@ class SyncChannel:
         return self.ask(message)
 
     def receive(self) -> Any:
-        self.shielded += 1
-        try:
+        with self._shield(), self._reading:
             return self._next()
-        finally:
-            self.shielded -= 1
 
     def _next(self) -> Any:
         while not self._waiting:
-            try:
-                data = self._socket.recv(1 << 18)
-            except OSError:
-                data = b""
-            if not data:
-                _end_group()
-            self._waiting.extend(self._frames.feed(data))
+            self._read()
         return self._waiting.popleft()
+
+    def _read(self) -> None:
+        data = self._socket.recv(1 << 18)
+        if not data:
+            _end_group()
+        self._waiting.extend(self._frames.feed(data))
+
+    def give_back(self) -> bool:
+        """Gives back the jobs that were not started; False when the main thread is reading right now."""
+        if not self._reading.acquire(blocking=False):
+            return False
+        try:
+            while select.select([self._socket], [], [], 0)[0]:
+                self._read()
+            jobs = [(m.job_id, m.fence) for m in self._waiting if isinstance(m, p.Run)]
+            self._waiting = deque(m for m in self._waiting if not isinstance(m, p.Run))
+        finally:
+            self._reading.release()
+        self.send(p.GaveBack(jobs))
+        return True
 
 
 class SyncChild(Child):
@@ -255,6 +285,7 @@ class SyncChild(Child):
         super().__init__(settings, registry, channel)
         self._channel = channel
         self._running = False
+        self.pulse.give_back = channel.give_back
         signal.signal(signal.SIGUSR1, self._interrupted)
 
     def serve(self) -> None:

@@ -71,6 +71,10 @@ class Stop(Message):
     fence: int
 
 
+class GiveBack(Message):
+    """Give back the jobs that have not been started."""
+
+
 class Leave(Message):
     """Finish what runs and exit."""
 
@@ -90,6 +94,12 @@ class Broken(Message):
 
 class Beat(Message):
     """Still alive."""
+
+
+class GaveBack(Message):
+    """These were not started, and will not be."""
+
+    jobs: list[tuple[str, int]]
 
 
 class FromJob(Message):
@@ -164,8 +174,22 @@ class Stopped(FromJob):
     progress: Progress | None
 
 
-Down = Run | Answer | Stop | Leave
-Up = Ready | Broken | Beat | Moved | Said | Began | Kept | Spawn | Done | Failed | Parked | Stopped
+Down = Run | Answer | Stop | GiveBack | Leave
+Up = (
+    Ready
+    | Broken
+    | Beat
+    | GaveBack
+    | Moved
+    | Said
+    | Began
+    | Kept
+    | Spawn
+    | Done
+    | Failed
+    | Parked
+    | Stopped
+)
 
 _LENGTH = struct.Struct("!I")
 _encoder = msgspec.msgpack.Encoder()

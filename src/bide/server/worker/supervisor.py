@@ -123,6 +123,11 @@ class Child:
         with contextlib.suppress(OSError):
             self._control.send(p.frame(p.Stop(job_id, fence)))
 
+    def ask_back(self) -> None:
+        """Asks for the jobs of its line that it has not started."""
+        with contextlib.suppress(OSError):
+            self._control.send(p.frame(p.GiveBack()))
+
     def _readable(self, sock: socket.socket) -> bool:
         """Whether there may be more to read."""
         try:

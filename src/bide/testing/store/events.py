@@ -49,10 +49,12 @@ class Events:
         await bench.apply(FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=bench.clock.now()))
         log = await bench.store.events()
         assert len(log) == 3
+        await asyncio.sleep(0)  # heard right after those who waited for the write
         assert msgspec.to_builtins(bench.heard) == msgspec.to_builtins(log)
 
     async def test_an_event_is_heard_only_when_it_is_true(self, bench: Bench) -> None:
         job = await bench.put()
+        await asyncio.sleep(0)
         (event,) = bench.heard
         assert (event.job_id, event.tenant) == (job.id, "-")
         assert [e.id for e in await bench.store.events()] == [event.id]

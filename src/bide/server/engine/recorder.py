@@ -1,0 +1,85 @@
+"""Writes what becomes of attempts, and goes on trying when the store cannot take it now.
+
+Nothing that a child has finished is given up because a disk was full for a minute: the lease is renewed meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from bide.core.job import Change
+from bide.server.engine.running import Running
+from bide.server.store import Store
+
+log = logging.getLogger("bide.engine")
+AGAIN = 1.0
+MOMENT = 0.002
+Then = Callable[[Any], None]
+
+
+class Recorder:
+    """The engine's pen."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._under_way: set[asyncio.Future[Any]] = set()
+        self._later: list[tuple[Sequence[Change], Then | None]] = []
+
+    def write(self, changes: Sequence[Change], then: Then | None = None) -> None:
+        """Queues changes of one job; `then` gets the outcome of the last one."""
+        self._later.append((changes, then))
+        self.flush()
+
+    def write_soon(self, changes: Sequence[Change], then: Then | None = None) -> None:
+        """The same, together with what ends in the next moment: one commit for all of it."""
+        if not self._later:
+            asyncio.get_running_loop().call_later(MOMENT, self.flush)
+        self._later.append((changes, then))
+
+    def flush(self) -> None:
+        """Queues what was put off."""
+        if self._later:
+            pages, self._later = self._later, []
+            self._submit(pages)
+
+    def _submit(self, pages: list[tuple[Sequence[Change], Then | None]]) -> None:
+        def stored(future: asyncio.Future[Any]) -> None:
+            self._under_way.discard(future)
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                log.error("%d jobs cannot be stored, trying again: %s", len(pages), error)
+                future.get_loop().call_later(AGAIN, self._submit, pages)
+                return
+            outcomes = iter(future.result())
+            for changes, then in pages:
+                for _ in changes:
+                    outcome = next(outcomes)
+                if then is not None:
+                    then(outcome)
+
+        applying = self._store.apply([c for changes, _ in pages for c in changes])
+        self._under_way.add(writing := asyncio.ensure_future(applying))
+        writing.add_done_callback(stored)
+
+    def write_log(self, running: Running) -> None:
+        if running.log:
+            self.flush()  # what is put off comes first
+            lines, running.log = running.log, []
+            # Queued here and now, so that a job's last lines are stored before its end is.
+            self.carry_out(self._store.log(running.job.id, running.job.fence, lines))
+
+    def carry_out(self, work: Awaitable[Any]) -> None:
+        """In the background, but not forgotten when the service stops."""
+        task = asyncio.ensure_future(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def finish(self) -> None:
+        self.flush()
+        while self._under_way:
+            await asyncio.wait(self._under_way)

@@ -1,0 +1,154 @@
+"""What attempts say, and what the store is told of it.
+
+1. Messages of one attempt are carried out in their order, also when storing one of them takes a while.
+2. A reserved job has begun before anything else is written about it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core import job as changes
+from bide.core import record
+from bide.core.errors import Problem
+from bide.core.job import Change
+from bide.core.record import Job
+from bide.core.retry import Outcome, Raised, Returned
+from bide.server.engine.recorder import Recorder
+from bide.server.engine.running import TAKEN, Running
+from bide.server.store import Jobs, NewJob
+from bide.server.worker import protocol as p
+
+Admit = Callable[[p.Spawn, Job], Awaitable[NewJob]]  # how a spawned job is checked
+End = Callable[[Running, "Outcome | Change | None"], None]
+
+
+class Reports:
+    """Turns the messages of running attempts into changes."""
+
+    def __init__(
+        self,
+        store: Jobs,
+        recorder: Recorder,
+        admit: Admit,
+        nudge: Callable[[str, str], None],
+        end: End,
+        progressed: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._admit = admit
+        self._nudge = nudge
+        self._end = end
+        self._progressed = progressed
+
+    def take(self, running: Running, message: p.FromJob) -> None:
+        if running.storing:
+            running.inbox.append(message)
+        else:
+            self._take(running, message)
+
+    def _take(self, running: Running, message: p.FromJob) -> None:
+        running.sign = time.monotonic()
+        fields: dict[str, Any] = {"job_id": message.job_id, "fence": message.fence}
+        match message:
+            case p.Moved():
+                running.moved(message.progress, self._store.now())
+                if message.progress is not None:
+                    self._progressed(message.job_id)
+            case p.Said():
+                running.log.append(message.line)
+            case p.Began():
+                self._recorder.write(
+                    [*running.begin(), changes.StepStarted(name=message.step, **fields)]
+                )
+            case p.Kept():
+                self._keep(running, message, fields)
+            case p.Spawn():
+                self._spawn(running, message)
+            case p.Parked():
+                running.moved(message.progress, self._store.now())
+                self._end(
+                    running,
+                    running.cause  # a child that was refused will never end: do not wait for it
+                    or changes.Parked(
+                        waiting_for=tuple(message.waiting_for),
+                        files=tuple(message.files),
+                        progress=message.progress,
+                        **fields,
+                    ),
+                )
+            case p.Done():
+                running.moved(message.progress, self._store.now())
+                self._end(running, _returned(message))
+            case p.Failed():
+                running.moved(message.progress, self._store.now())
+                raised = Raised(
+                    code=message.code,
+                    message=message.message,
+                    retryable=message.retryable,
+                    step=message.step,
+                )
+                self._end(running, running.cause or raised)
+            case p.Stopped():
+                running.moved(message.progress, self._store.now())
+                self._end(running, running.outcome_of_end())
+
+    def _keep(self, running: Running, message: p.Kept, fields: dict[str, Any]) -> None:
+        change = changes.StepKept(
+            name=message.step,
+            result=msgspec.Raw(message.result),
+            files=tuple(message.files),
+            **fields,
+        )
+
+        def kept(outcome: Any) -> None:
+            if isinstance(outcome, Job):  # a child that is spawned later may be given one of these files
+                running.job = replace(running.job, files=outcome.files)
+            running.child.send(p.Answer(message.number, isinstance(outcome, Job)))
+
+        self._recorder.write([*running.begin(), change], kept)
+
+    def _spawn(self, running: Running, message: p.Spawn) -> None:
+        """Later messages of the same attempt wait until the child is stored."""
+        running.storing = True
+
+        async def store() -> None:
+            if begun := running.begin():
+                self._recorder.write(begun)
+            running.job = replace(running.job, files=(*message.files, *running.job.files))
+            try:
+                new = await self._admit(message, running.job)
+                link = record.Child(new.job.id, new.job.kind, message.key)
+                change = changes.Spawned(
+                    job_id=message.job_id, fence=message.fence, child=link, files=tuple(message.files)
+                )
+                stored = self._store.spawn(change, new)
+                self._nudge(new.job.queue, new.job.kind)
+                if not isinstance(await stored, Job):
+                    running.stop(TAKEN, time.monotonic())
+            except Problem as problem:
+                places = "; ".join(e["detail"] for e in problem.errors or ())
+                text = f"{message.kind} cannot be spawned: {problem.detail} {places}".strip()
+                cause = Raised(code="SPAWN_REFUSED", message=text, retryable=False)
+                running.stop("spawn", time.monotonic(), cause)
+            finally:
+                running.storing = False
+                while running.inbox and not running.storing:
+                    self._take(running, running.inbox.popleft())
+
+        self._recorder.carry_out(store())
+
+
+def _returned(message: p.Done) -> Returned:
+    return Returned(
+        result=msgspec.Raw(message.result) if message.result is not None else None,
+        result_file=message.result_file,
+        errors=message.errors,
+        files=tuple(message.files),
+    )

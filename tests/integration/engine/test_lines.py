@@ -1,0 +1,121 @@
+"""Short jobs stand in line at their child; what must not break because of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from bide.core.record import Status
+from tests.integration.engine.house import House, result
+
+Open = Callable[..., Awaitable[House]]
+
+
+async def trained(opened: Open, **worker: float) -> House:
+    """A service that has learned that `quick` is quick."""
+    house = await opened("tests.apps.short", **worker)
+    for _ in range(3):
+        ids = [await house.submit("quick") for _ in range(20)]
+        for job_id in ids:
+            await house.ended(job_id)
+    depth = house.service.engine._lines.durations.depth
+    assert depth(house.registry.kinds["quick"]) > 1
+    return house
+
+
+async def paused(house: House, *inputs: tuple[str, Mapping[str, object]]) -> list[str]:
+    """Submits all of them before any can start."""
+    await house.store.pause("default", True)
+    ids = [await house.submit(kind, dict(input)) for kind, input in inputs]
+    await house.store.pause("default", False)
+    for kind in house.registry.kinds:
+        house.service.engine.nudge("default", kind)
+    return ids
+
+
+async def test_full_records_and_events_for_jobs_that_stood_in_line(opened: Open) -> None:
+    house = await trained(opened, workers=1)
+    ids = await paused(house, *[("quick", {})] * 30)
+    jobs = [await house.ended(i) for i in ids]
+    assert {result(j) for j in jobs} == {"ok"}
+    for job in jobs:
+        assert await house.statuses(job.id) == ["PENDING", "PROCESSING", "DONE"]
+        assert job.started_at is not None and job.finished_at is not None
+        assert job.created_at <= job.started_at <= job.finished_at
+        assert (job.attempt, job.losses, job.fence) == (1, 0, 1)
+    starts = [j.started_at or 0 for j in jobs]
+    assert starts == sorted(starts)  # in the order of submission, one after another
+
+
+async def test_nobody_waits_behind_a_head_that_takes_its_time(opened: Open) -> None:
+    house = await trained(opened, workers=2)
+    slow, *others = await paused(house, ("quick", {"seconds": 3.0}), *[("quick", {})] * 20)
+    ended = [await house.ended(i) for i in others]
+    assert all(j.status is Status.DONE and j.losses == 0 for j in ended)
+    assert (await house.job(slow)).status is Status.PROCESSING  # shown as what it is meanwhile
+    assert result(await house.ended(slow)) == "ok"
+
+
+async def test_only_the_head_is_lost_with_its_child(opened: Open) -> None:
+    house = await trained(opened, workers=1)
+    killer, *others = await paused(house, ("quick", {"kill": True}), *[("quick", {})] * 20)
+    ended = [await house.ended(i) for i in others]
+    assert all(j.status is Status.DONE and j.losses == 0 and j.attempt == 1 for j in ended)
+    job = await house.ended(killer)
+    assert job.error is not None and job.error.code == "POISONED"
+    assert (await house.statuses(killer)).count("ERROR") == 1
+
+
+async def test_a_long_job_is_not_overtaken_for_ever(opened: Open) -> None:
+    house = await trained(opened, workers=1)
+    inputs: list[tuple[str, Mapping[str, object]]] = [("quick", {})] * 10
+    ids = await paused(house, *inputs, ("long", {}), *inputs)
+    jobs = [await house.ended(i) for i in ids]
+    long = jobs[10]
+    assert all((j.started_at or 0) < (long.started_at or 0) for j in jobs[:10])
+    assert all((j.started_at or 0) > (long.started_at or 0) for j in jobs[11:])
+
+
+async def test_cancelling_a_job_in_line(opened: Open) -> None:
+    house = await trained(opened, workers=1)
+    ids = await paused(house, ("quick", {"seconds": 1.0}), *[("quick", {"seconds": 0.3})] * 4)
+    await house.until(ids[0], lambda j: j.held)
+    await house.cancel(ids[2])
+    assert (await house.ended(ids[2])).status is Status.CANCELLED
+    for job_id in (ids[0], ids[1], ids[3], ids[4]):
+        assert (await house.ended(job_id)).status is Status.DONE
+
+
+async def test_steps_and_logs_of_jobs_that_stood_in_line(opened: Open) -> None:
+    house = await trained(opened, workers=1)
+    ids = await paused(house, *[("quick", {"step": True})] * 10)
+    for job_id in ids:
+        job = await house.ended(job_id)
+        assert job.status is Status.DONE
+        kinds = [e.type for e in await house.events(job_id)]
+        assert sorted(kinds) == ["log", "status", "status", "status", "step", "step"]
+        assert kinds[:2] == ["status", "status"]  # PENDING, PROCESSING, and only then the rest
+
+
+async def test_a_shutdown_gives_back_those_in_line(opened: Open) -> None:
+    house = await trained(opened, workers=1, drain=0.0)
+    ids = await paused(house, ("quick", {"seconds": 5.0}), *[("quick", {"seconds": 0.01})] * 6)
+    await house.until(ids[0], lambda j: j.held)
+    await house.stop()
+    house = await opened("tests.apps.short", workers=2)
+    for job_id in ids[1:]:
+        job = await house.ended(job_id)
+        assert job.status is Status.DONE and job.losses == 0
+    await house.cancel(ids[0])
+    await house.ended(ids[0])
+
+
+async def test_a_job_that_may_run_only_once_never_stands_in_line(opened: Open) -> None:
+    house = await opened("tests.apps.short", workers=1)
+    for _ in range(3):
+        ids = await paused(house, *[("once", {})] * 10)
+        for job_id in ids:
+            await house.ended(job_id)
+    depth = house.service.engine._lines.durations.depth
+    assert depth(house.registry.kinds["once"]) == 1
+    await asyncio.sleep(0)
