@@ -97,11 +97,15 @@ class Child:
     # --- talking
 
     def send(self, message: p.Message) -> None:
+        """Goes out at the end of this round of the loop, with whatever else is sent in it."""
         if self._gone:
             return
-        waiting = bool(self._outgoing)
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
         self._outgoing += p.frame(message)
-        if not waiting and not self._write():
+
+    def _flush(self) -> None:
+        if self._outgoing and not self._gone and not self._write():
             self._loop.add_writer(self._work, self._writable)
 
     def _write(self) -> bool:
