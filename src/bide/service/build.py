@@ -28,6 +28,7 @@ from bide.server.upkeep import Upkeep
 from bide.server.worker import locate
 from bide.server.worker.locate import Location
 from bide.server.worker.protocol import Spawn
+from bide.server.worker.supervisor import Listener, Pool
 from bide.service.folder import DataFolder
 
 log = logging.getLogger("bide")
@@ -39,6 +40,7 @@ class Service:
     def __init__(self, registry: Registry, location: Location, config: Config) -> None:
         registry.check()
         self.config = config
+        self._location = location
         self.folder = DataFolder(config.data)
         self.store = SqliteStore(self.folder.database)
         self.blobs = FileBlobs(self.folder.blobs)
@@ -49,8 +51,8 @@ class Service:
             self.store,
             self.blobs,
             config.worker,
-            location,
             self.folder.path,
+            self._pool,
             admit=self._admit,
             progressed=self.notify.changed,
         )
@@ -75,6 +77,12 @@ class Service:
             self.estimates,
         )
         self.http = HttpApp(self.parts)
+
+    def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
+        beat = min(self.config.worker.lease / 6, 5.0)
+        return Pool(
+            self._location, self.folder.path, sync=sync, is_async=is_async, beat=beat, listener=listener
+        )
 
     async def start(self) -> None:
         if locate.in_child:

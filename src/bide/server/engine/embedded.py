@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import shutil
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from bide.core.clock import render_instant
 from bide.core.job import Change
 from bide.core.lease import renewal_interval
 from bide.core.record import Job, Status
-from bide.core.retry import Outcome, Raised, Stopped, settle
+from bide.core.retry import Outcome, Raised, settle
 from bide.core.wire import Event
 from bide.server.blobs import Blobs
 from bide.server.config import WorkerConfig
@@ -36,8 +35,7 @@ from bide.server.engine.slots import Slots
 from bide.server.registry import Registry
 from bide.server.store import Claim, Jobs, Store, Want
 from bide.server.worker import protocol as p
-from bide.server.worker.locate import Location
-from bide.server.worker.supervisor import Child, Pool, sweep
+from bide.server.worker.supervisor import Child, Listener, Pool
 
 log = logging.getLogger("bide.engine")
 TICK = 0.25
@@ -56,8 +54,8 @@ class EmbeddedEngine:
         store: Store,
         blobs: Blobs,
         config: WorkerConfig,
-        location: Location,
         data: Path,
+        pool: Callable[[Listener, int, int], Pool],
         *,
         admit: Admit,
         progressed: Callable[[str], None],
@@ -74,14 +72,8 @@ class EmbeddedEngine:
         self._data = data
         self._work = str(data / "work")
         self._looking = False
-        self._pool = Pool(
-            location,
-            data,
-            sync=sync,
-            is_async=int(is_async),
-            beat=min(config.lease / 6, 5.0),
-            listener=self,
-        )
+        self._pool = pool(self, sync, int(is_async))
+        self._now = self._pool.now
         self._owner = f"{os.uname().nodename}:{os.getpid()}"
         self._running: dict[str, Running] = {}
         self._fading: dict[str, Live] = {}  # of attempts that have ended, until that is stored
@@ -90,7 +82,9 @@ class EmbeddedEngine:
         self._stopping = False
         self._all_ended = asyncio.Event()
         self._recorder = Recorder(store)
-        self._reports = Reports(store, self._recorder, admit, self.nudge, self._end, progressed)
+        self._reports = Reports(
+            store, self._recorder, admit, self.nudge, self._end, progressed, self._now
+        )
         self._next_renewal = 0.0
         self._next_look = 0.0
         self._next_memory = 0.0
@@ -99,17 +93,14 @@ class EmbeddedEngine:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        left = await asyncio.to_thread(sweep, self._data)
-        if left:
-            log.warning("ended %d processes that an earlier service had left behind", left)
-        self._pool.fill()
+        await self._pool.open()
         self._ticking = self._loop.create_task(self._tick_on())
 
     async def stop(self, drain: float) -> None:
         self._stopping = self._claims.closed = True
         await self._quiet(drain)
         for running in list(self._running.values()):
-            running.stop(SHUTDOWN, time.monotonic())
+            running.stop(SHUTDOWN, self._now())
         await self._quiet(None)
         await self._pool.close(self._config.grace)
         self._ticking.cancel()
@@ -183,7 +174,7 @@ class EmbeddedEngine:
                 self.nudge(known["queue"], known["kind"])
 
     def _overheard(self, running: Running, known: dict[str, Any]) -> None:
-        now = time.monotonic()
+        now = self._now()
         if known["fence"] != running.job.fence or known["status"] not in (
             Status.PROCESSING,
             running.job.status,
@@ -205,7 +196,7 @@ class EmbeddedEngine:
         return len(self._lines.idle)
 
     def lining(self, hints: dict[tuple[str, str], int]) -> list[Want]:
-        return self._lines.wants(hints, self._registry.kinds, time.monotonic())
+        return self._lines.wants(hints, self._registry.kinds, self._now())
 
     def start_job(self, claim: Claim, is_async: bool) -> None:
         job = claim.job
@@ -233,7 +224,7 @@ class EmbeddedEngine:
 
     def _head(self, running: Running) -> None:
         """It runs now. One that was only reserved is told to the store when it ends, or when it takes a moment."""
-        running.start(time.monotonic(), self._store.now())
+        running.start(self._now(), self._store.now())
         if not running.job.running:
             self._watch_heads()
 
@@ -244,7 +235,7 @@ class EmbeddedEngine:
 
     def _look_at_heads(self) -> None:
         self._watching = False
-        now = time.monotonic()
+        now = self._now()
         for running in self._lines.heads():
             age = now - (running.started or now)
             waits = self._lines.behind(running) > 0
@@ -267,10 +258,17 @@ class EmbeddedEngine:
             for job_id, fence in message.jobs:
                 given = self._running.get(job_id)
                 if given is not None and given.job.fence == fence:
-                    self._end(given, None if given.stopping == TAKEN else Stopped())
+                    back = changes.HandedBack(job_id=job_id, fence=fence)  # it never ran: whatever its kind
+                    self._end(given, None if given.stopping == TAKEN else back)
+            return
+        if isinstance(message, p.Worn):
+            child.leave()
+            self._pool.fill()
             return
         running = self._running.get(message.job_id)
         if running is None or running.child is not child or running.job.fence != message.fence:
+            if isinstance(message, p.Kept):  # somebody waits there: a thread of a job that has ended
+                child.send(p.Answer(message.number, False))
             return
         self._reports.take(running, message)
 
@@ -341,7 +339,7 @@ class EmbeddedEngine:
         child = running.child
         if running.started is not None:
             child.jobs_done += 1
-            self._lines.durations.learn(running.kind.name, time.monotonic() - running.started)
+            self._lines.durations.learn(running.kind.name, self._now() - running.started)
         if child.is_async:
             self._slots.freed(True, running.job.queue)
         else:
@@ -367,7 +365,7 @@ class EmbeddedEngine:
     async def _tick_on(self) -> None:
         while True:
             try:
-                self.tick(time.monotonic())
+                self.tick(self._now())
             except Exception:
                 log.exception("the engine's tick failed")
             await asyncio.sleep(TICK)
@@ -418,7 +416,7 @@ class EmbeddedEngine:
 
     def _renew(self) -> None:
         # Only for children that answer: a hung or stopped one loses its lease.
-        recent = time.monotonic() - self._config.lease / 2
+        recent = self._now() - self._config.lease / 2
         held = [(r.job.id, r.job.fence) for r in self._running.values() if r.child.last_beat > recent]
         if held:
             self._recorder.carry_out(self._renewed(self._store, held))
@@ -427,7 +425,7 @@ class EmbeddedEngine:
         for job_id, fence in await store.renew(held, self._config.lease):
             running = self._running.get(job_id)
             if running is not None and running.job.fence == fence:
-                running.stop(TAKEN, time.monotonic())
+                running.stop(TAKEN, self._now())
 
 
 def _has_sync(registry: Registry) -> bool:

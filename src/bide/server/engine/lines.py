@@ -88,7 +88,9 @@ class Lines:
     def shortest(self, queue: str) -> Child | None:
         """The child whose line a reserved job of this queue joins."""
         fitting = [
-            (len(line), child.name) for child, line in self._lines.items() if line[0].job.queue == queue
+            (len(line), child.name)
+            for child, line in self._lines.items()
+            if line[0].job.queue == queue and child.state == "idle"
         ]
         if not fitting:
             return None

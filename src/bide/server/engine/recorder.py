@@ -12,7 +12,7 @@ from typing import Any
 
 from bide.core.job import Change
 from bide.server.engine.running import Running
-from bide.server.store import Store
+from bide.server.store import Store, Unwritable
 
 log = logging.getLogger("bide.engine")
 AGAIN = 1.0
@@ -27,6 +27,9 @@ class Recorder:
         self._store = store
         self._under_way: set[asyncio.Future[Any]] = set()
         self._later: list[tuple[Sequence[Change], Then | None]] = []
+        self.stuck: list[
+            tuple[Sequence[Change], Then | None]
+        ] = []  # what a full disk holds up, in its order
 
     def write(self, changes: Sequence[Change], then: Then | None = None) -> None:
         """Queues changes of one job; `then` gets the outcome of the last one."""
@@ -46,14 +49,18 @@ class Recorder:
             self._submit(pages)
 
     def _submit(self, pages: list[tuple[Sequence[Change], Then | None]]) -> None:
+        if self.stuck:  # a job's step is not kept before it was begun
+            self.stuck += pages
+            return
+
         def stored(future: asyncio.Future[Any]) -> None:
             self._under_way.discard(future)
             if future.cancelled():
                 return
             error = future.exception()
             if error is not None:
-                log.error("%d jobs cannot be stored, trying again: %s", len(pages), error)
-                future.get_loop().call_later(AGAIN, self._submit, pages)
+                log.error("%d changes cannot be stored, trying again: %s", len(pages), error)
+                self._put_off(pages, error)
                 return
             outcomes = iter(future.result())
             for changes, then in pages:
@@ -66,6 +73,19 @@ class Recorder:
         self._under_way.add(writing := asyncio.ensure_future(applying))
         writing.add_done_callback(stored)
 
+    def _put_off(self, pages: list[tuple[Sequence[Change], Then | None]], error: BaseException) -> None:
+        loop = asyncio.get_running_loop()
+        if not isinstance(error, Unwritable):  # a fault of these pages: nobody else waits for them
+            loop.call_later(AGAIN, self._submit, pages)
+            return
+        if not self.stuck:
+            loop.call_later(AGAIN, self._again)
+        self.stuck += pages
+
+    def _again(self) -> None:
+        pages, self.stuck = self.stuck, []
+        self._submit(pages)
+
     def write_log(self, running: Running) -> None:
         if running.log:
             self.flush()  # what is put off comes first
@@ -77,7 +97,13 @@ class Recorder:
         """In the background, but not forgotten when the service stops."""
         task = asyncio.ensure_future(work)
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._carried_out)
+
+    def _carried_out(self, task: asyncio.Future[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            trace = None if isinstance(error, Unwritable) else error
+            log.error("the engine: %s", error, exc_info=trace)
 
     async def finish(self) -> None:
         self.flush()

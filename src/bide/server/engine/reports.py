@@ -2,11 +2,13 @@
 
 1. Messages of one attempt are carried out in their order, also when storing one of them takes a while.
 2. A reserved job has begun before anything else is written about it.
+3. A job is parked only when the children that it waits for are stored.
 """
 
 from __future__ import annotations
 
-import time
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,11 +21,12 @@ from bide.core.errors import Problem
 from bide.core.job import Change
 from bide.core.record import Job
 from bide.core.retry import Outcome, Raised, Returned
-from bide.server.engine.recorder import Recorder
+from bide.server.engine.recorder import AGAIN, Recorder
 from bide.server.engine.running import TAKEN, Running
-from bide.server.store import Jobs, NewJob
+from bide.server.store import Jobs, Missing, NewJob, Unwritable
 from bide.server.worker import protocol as p
 
+log = logging.getLogger("bide.engine")
 Admit = Callable[[p.Spawn, Job], Awaitable[NewJob]]  # how a spawned job is checked
 End = Callable[[Running, "Outcome | Change | None"], None]
 
@@ -39,6 +42,7 @@ class Reports:
         nudge: Callable[[str, str], None],
         end: End,
         progressed: Callable[[str], None],
+        now: Callable[[], float],
     ) -> None:
         self._store = store
         self._recorder = recorder
@@ -46,6 +50,7 @@ class Reports:
         self._nudge = nudge
         self._end = end
         self._progressed = progressed
+        self._now = now
 
     def take(self, running: Running, message: p.FromJob) -> None:
         if running.storing:
@@ -54,7 +59,7 @@ class Reports:
             self._take(running, message)
 
     def _take(self, running: Running, message: p.FromJob) -> None:
-        running.sign = time.monotonic()
+        running.sign = self._now()
         fields: dict[str, Any] = {"job_id": message.job_id, "fence": message.fence}
         match message:
             case p.Moved():
@@ -73,16 +78,15 @@ class Reports:
                 self._spawn(running, message)
             case p.Parked():
                 running.moved(message.progress, self._store.now())
-                self._end(
-                    running,
-                    running.cause  # a child that was refused will never end: do not wait for it
-                    or changes.Parked(
-                        waiting_for=tuple(message.waiting_for),
-                        files=tuple(message.files),
-                        progress=message.progress,
-                        **fields,
-                    ),
+                parked = changes.Parked(
+                    waiting_for=tuple(message.waiting_for),
+                    files=tuple(message.files),
+                    progress=message.progress,
+                    **fields,
                 )
+                # A child that was refused, or could not be stored, will never end: do not wait for it.
+                taken = running.stopping == TAKEN
+                self._end(running, None if taken else running.cause or parked)
             case p.Done():
                 running.moved(message.progress, self._store.now())
                 self._end(running, _returned(message))
@@ -128,21 +132,35 @@ class Reports:
                 change = changes.Spawned(
                     job_id=message.job_id, fence=message.fence, child=link, files=tuple(message.files)
                 )
-                stored = self._store.spawn(change, new)
-                self._nudge(new.job.queue, new.job.kind)
-                if not isinstance(await stored, Job):
-                    running.stop(TAKEN, time.monotonic())
+                if not isinstance(await self._stored(running, change, new), Job):
+                    running.stop(TAKEN, self._now())
             except Problem as problem:
                 places = "; ".join(e["detail"] for e in problem.errors or ())
                 text = f"{message.kind} cannot be spawned: {problem.detail} {places}".strip()
                 cause = Raised(code="SPAWN_REFUSED", message=text, retryable=False)
-                running.stop("spawn", time.monotonic(), cause)
+                running.stop("spawn", self._now(), cause)
             finally:
                 running.storing = False
                 while running.inbox and not running.storing:
                     self._take(running, running.inbox.popleft())
 
         self._recorder.carry_out(store())
+
+    async def _stored(
+        self, running: Running, change: changes.Spawned, new: NewJob
+    ) -> Job | changes.Refused | Missing | None:
+        """Tried again while the store cannot be written; None when the attempt has to end before that."""
+        while True:
+            if not self._recorder.stuck:  # what was written before it comes first
+                stored = self._store.spawn(change, new)
+                self._nudge(new.job.queue, new.job.kind)
+                try:
+                    return await stored
+                except Unwritable as error:
+                    log.error("job %s cannot spawn, trying again: %s", running.job.id, error)
+            if running.stopping is not None or running.child.state == "gone":
+                return None
+            await asyncio.sleep(AGAIN)
 
 
 def _returned(message: p.Done) -> Returned:

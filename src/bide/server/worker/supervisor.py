@@ -144,8 +144,14 @@ class Child:
             self._loop.remove_reader(sock)
             self.check()
             return False
-        for message in self._frames[sock].feed(data):
-            self._heard(message)
+        try:
+            for message in self._frames[sock].feed(data):
+                self._heard(message)
+        except msgspec.DecodeError as error:  # a handler has written into the socket
+            log.error("child %s cannot be understood (%s): killed", self.name, error)
+            self._loop.remove_reader(sock)
+            self.kill(lost=True)
+            return False
         return True
 
     def _heard(self, message: Any) -> None:
@@ -242,6 +248,17 @@ class Pool:
         self._number = 0
         self._failures = 0
         self._not_before = 0.0
+
+    @staticmethod
+    def now() -> float:
+        """The watch by which children are timed."""
+        return time.monotonic()
+
+    async def open(self) -> None:
+        left = await asyncio.to_thread(sweep, self.data)
+        if left:
+            log.warning("ended %d processes that an earlier service had left behind", left)
+        self.fill()
 
     def fill(self) -> None:
         """Starts what is missing; call it now and then."""
