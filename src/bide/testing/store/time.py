@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bide.core.hazard import Sketch
-from bide.core.job import Cancelled, FailedForNow, Lost, Stale, Succeeded
+from bide.core.job import CancelAsked, Cancelled, FailedForNow, Lost, Stale, Succeeded
 from bide.core.record import Job, Status
 from bide.testing.store.bench import LEASE, OOPS, Bench
 
@@ -102,6 +102,14 @@ class Time:
         assert await bench.store.renew([(job.id, 1)], LEASE) == [(job.id, 1)]
         await bench.apply(Lost(job_id=job.id, fence=overdue.fence))
         assert await bench.statuses(job.id) == [Status.PENDING]
+
+    async def test_void_ends_the_lease_of_a_job_that_was_just_changed(self, bench: Bench) -> None:
+        job = await bench.run()
+        await bench.apply(CancelAsked(job_id=job.id))
+        assert await bench.store.void() == 1
+        (overdue,) = (await bench.store.overdue()).leases
+        await bench.apply(Lost(job_id=job.id, fence=overdue.fence, lease=overdue.lease_until))
+        assert await bench.statuses(job.id) == [Status.CANCELLED]
 
     async def test_learned_durations_are_kept(self, bench: Bench) -> None:
         assert await bench.store.durations() == {}
