@@ -21,8 +21,8 @@ check: $(READY) ## format, lint, mypy strict, import contracts
 format: $(READY) ## put the code into shape
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-bench: $(READY) ## the longer measurements
-	@$(BIN)/python -m bench.service
+bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers
+	@$(BIN)/python -m bench.service $(ARGS)
 
 chaos: $(READY) ## kill things at random and count what is lost
 	@$(BIN)/python -m bench.chaos
@@ -32,8 +32,12 @@ $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 
+.venv-bench/.ready: bench/constraints.txt scripts/setup-bench
+	@scripts/setup-bench .venv-bench
+	@touch $@
+
 constraints: $(READY) ## compile constraints.txt anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --all-extras pyproject.toml -o constraints.txt
 
 clean: ## remove the venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -67,16 +67,13 @@ class Shown:
         return parts.estimates.eta(self.job, self.progress, self.reported_at, parts.store.now())
 
     def body(self) -> bytes:
-        """Rendered once for each ETag: most polls find what the last one found. An eta depends on the time too."""
-        eta = self._eta()
+        """Rendered once for each ETag: most polls find what the last one found."""
         base = self.request.base
-        if eta is not None:
-            return encode(wire_job(self.job, self.progress, eta, base))
         rendered = self.request.rendered
         key = (self.job.id, self.tag, base)
         body = rendered.get(key)
         if body is None:
-            body = encode(wire_job(self.job, self.progress, None, base))
+            body = encode(self.wire())
             if len(body) <= LARGEST_KEPT:
                 if len(rendered) >= MOST_KEPT:
                     rendered.clear()

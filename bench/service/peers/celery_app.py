@@ -1,0 +1,35 @@
+"""A Celery app on Redis as in "First steps with Celery": broker, result backend, defaults otherwise."""
+
+# The peers are not installed where types are checked.
+# mypy: disable-error-code="import-not-found,untyped-decorator"
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+from celery import Celery
+
+from bench.service.peers import gates
+
+URL = os.environ["BENCH_REDIS"]
+app = Celery("bench", broker=URL, backend=URL)
+
+
+@app.task
+def noop(n: int) -> int:
+    return n
+
+
+@app.task
+def gate(folder: str) -> None:
+    gates.enter(Path(folder))
+
+
+@app.task
+def stamp(port: int) -> None:
+    now = time.time()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(repr(now).encode(), ("127.0.0.1", port))

@@ -1,0 +1,234 @@
+"""Starts and ends what is measured: bide, Redis, and the peers, each a process group of its own on loopback.
+
+Whatever was started is ended by its id when its `with` ends, also when a measurement fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+IDLE = 2.0  # seconds after which a connection is not trusted: uvicorn closes it after five
+
+
+class Unready(Exception):
+    """Something that the bench needs is not there; the message says what to do."""
+
+
+def peer_python() -> str:
+    named = os.environ.get("BIDE_BENCH_PYTHON")
+    python = Path(named) if named else ROOT / ".venv-bench" / "bin" / "python"
+    if not python.exists():
+        raise Unready(f"{python} is missing: run scripts/setup-bench, or name one in BIDE_BENCH_PYTHON")
+    return str(python)
+
+
+def require(*programs: str) -> None:
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing:
+        raise Unready(f"{' and '.join(missing)} missing: run scripts/setup-bench")
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((HOST, 0))
+        return int(sock.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, ended with its group afterwards: told first, killed after ten seconds."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+    with contextlib.suppress(ProcessLookupError):  # children that outlived it
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def await_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, port), 1):
+            return
+        time.sleep(0.02)
+    raise Unready(f"{process.args!r} did not start: {log.read_text()[-2000:]}")
+
+
+@dataclass
+class Site:
+    """Something that answers HTTP."""
+
+    port: int
+    pid: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def __post_init__(self) -> None:
+        self._connection = http.client.HTTPConnection(HOST, self.port, timeout=120)
+        self._used = time.monotonic()
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        if time.monotonic() - self._used > IDLE:
+            self._connection.close()
+        sent = None if body is None else json.dumps(body).encode()
+        self._connection.request(
+            method, path, sent, {"Content-Type": "application/json", **(headers or {})}
+        )
+        answer = self._connection.getresponse()
+        reply = Reply(answer.status, dict(answer.getheaders()), answer.read())
+        self._used = time.monotonic()
+        if reply.status >= 400:
+            raise RuntimeError(f"{method} {path}: {reply.status} {reply.body[:500]!r}")
+        return reply
+
+    def finish(self, job_id: str) -> Any:
+        """The job once it has ended."""
+        while True:
+            job = self.ask("GET", f"/jobs/{job_id}", headers={"Prefer": "wait=30"}).json()
+            if job["status"] not in ("PENDING", "PROCESSING"):
+                return job
+
+    def run(self, kind: str, **given: Any) -> Any:
+        job = self.ask("POST", "/jobs", {"kind": kind, "input": given}).json()
+        return self.finish(job["jobId"])
+
+    def memory(self) -> float:
+        """Resident, in MB."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def header(self, name: str) -> str:
+        return next(value for key, value in self.headers.items() if key.lower() == name.lower())
+
+
+@contextlib.contextmanager
+def bide(folder: Path, *, workers: int = 2) -> Iterator[Site]:
+    """`bide serve`, as anyone would start it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port, log = free_port(), folder / "serve.log"
+    command = [sys.executable, "-m", "bide", "serve", "bench.service.app:app"]
+    command += ["--port", str(port), "--data", str(folder / "data"), "--workers", str(workers)]
+    command += ["--drain", "1", "--log-level", "WARNING"]
+    with running(command, log) as process:
+        await_port(port, process, log)
+        yield Site(port, process.pid)
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path) -> Iterator[str]:
+    """A Redis that keeps nothing on disk; its address."""
+    require("redis-server")
+    port, log = free_port(), folder / "redis.log"
+    command = ["redis-server", "--bind", HOST, "--port", str(port), "--save", ""]
+    command += ["--appendonly", "no", "--dir", str(folder)]
+    with running(command, log) as process:
+        await_port(port, process, log)
+        yield f"redis://{HOST}:{port}/0"
+
+
+@contextlib.contextmanager
+def python_site(
+    python: str, module: str, folder: Path, *args: str, env: Mapping[str, str] | None = None
+) -> Iterator[Site]:
+    """A module that serves HTTP on the port that is its first argument."""
+    port, log = free_port(), folder / f"{module}.log"
+    command = [python, "-m", f"bench.service.peers.{module}", str(port), *args]
+    with running(command, log, env) as process:
+        await_port(port, process, log)
+        yield Site(port, process.pid)
+
+
+@contextlib.contextmanager
+def celery_worker(folder: Path, redis: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [peer_python(), "-m", "celery", "-A", "bench.service.peers.celery_app", "worker"]
+    command += ["--concurrency", "2", "--loglevel", "WARNING"]
+    env = {"BENCH_REDIS": redis, "C_FORCE_ROOT": "1"}
+    with running(command, folder / "celery.log", env) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def huey_consumer(folder: Path, database: Path) -> Iterator[subprocess.Popen[bytes]]:
+    consumer = Path(peer_python()).parent / "huey_consumer"
+    command = [str(consumer), "bench.service.peers.huey_app.huey", "-k", "process", "-w", "2", "-q"]
+    env = {"BENCH_HUEY": str(database), "PYTHONPATH": str(ROOT)}
+    with running(command, folder / "huey.log", env) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def driver(module: str, folder: Path, *args: str, env: Mapping[str, str]) -> Iterator[IO[str]]:
+    """A peer's own program that prints lines."""
+    command = [peer_python(), "-m", f"bench.service.peers.{module}", *args]
+    log = folder / f"{module}.log"
+    with (
+        log.open("ab") as errors,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **env},
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            yield process.stdout
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}\n{log.read_text()[-2000:]}") from error
+        finally:
+            if process.poll() is None:
+                process.kill()

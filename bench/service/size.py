@@ -1,0 +1,99 @@
+"""A store with 100,000 finished and 10,000 waiting jobs against one that is nearly empty."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import time
+from pathlib import Path
+
+from bench.service import filling, servers
+from bench.service.load import Samples, asking, wrk
+from bench.service.table import Line
+from bide.server.store import Want
+from bide.server.store.sqlite import SqliteStore
+
+FINISHED, WAITING = 100_000, 10_000
+FEW = 400  # in the store that counts as empty: enough to be asked for and claimed
+GETS, CLAIMS = 5000, 300
+SECONDS = 2
+
+
+def measure(folder: Path, rounds: int) -> list[Line]:
+    empty, full = folder / "empty", folder / "full"
+    filling.fill(empty, FEW, FEW)
+    filling.fill(full, FINISHED, WAITING)
+    samples = Samples()
+    for n in range(rounds):
+        for name, source in (("empty", empty), ("full", full)):
+            copy = folder / f"{name}-{n}"
+            shutil.copytree(source, copy)
+            figures = asyncio.run(_in_process(copy / "data" / "bide.db"))
+            for what, value in figures.items():
+                samples.add(f"{name} {what}", value)
+            shutil.rmtree(copy)
+    _over_http(folder, empty, full, rounds, samples)
+    lines = [
+        _times("SqliteStore.get", samples, "get", "µs"),
+        _times("SqliteStore.claim, with its commit", samples, "claim", "µs"),
+        _times("SqliteStore.claim, CPU time", samples, "claim cpu", "µs"),
+        # Answers a second: here the empty one's are the larger ones.
+        Line(
+            "GET /jobs/{id} : of an empty store",
+            samples.ratio("empty http", "full http"),
+            "≤",
+            1.3,
+            detail=f"{samples['full http']:.0f} : {samples['empty http']:.0f} answers/s",
+        ),
+    ]
+    growth = samples["full memory"] - samples["empty memory"]
+    detail = f"{samples['full memory']:.0f} - {samples['empty memory']:.0f} MB resident"
+    return [*lines, Line("memory by which the service is larger", growth, "≤", 100, "MB", detail)]
+
+
+def _times(what: str, samples: Samples, name: str, unit: str) -> Line:
+    full, empty = f"full {name}", f"empty {name}"
+    detail = f"{samples[full]:.1f} : {samples[empty]:.1f} {unit}"
+    return Line(f"{what} : of an empty store", samples.ratio(full, empty), "≤", 1.3, detail=detail)
+
+
+async def _in_process(database: Path) -> dict[str, float]:
+    """Microseconds a call."""
+    store = SqliteStore(database)
+    await store.open(lambda events: None)
+    try:
+        await store.pause("default", False)
+        rng = random.Random(1)
+        ids = filling.finished_ids(database, GETS, rng)
+        asked = [(rng.choice(ids),) for _ in range(GETS)]
+        for _ in range(2):  # the second time: jobs that are asked for are asked for again
+            begin = time.perf_counter()
+            for job_ids in asked:
+                await store.get(job_ids)
+        get = (time.perf_counter() - begin) / GETS
+        want = Want("default", ("noop",), 1)
+        begin, cpu = time.perf_counter(), time.process_time()
+        for _ in range(CLAIMS):
+            claims = await store.claim("bench", [want], 1, 60.0)
+            if len(claims) != 1:
+                raise RuntimeError("there was nothing to claim")
+        claim, claim_cpu = time.perf_counter() - begin, time.process_time() - cpu
+    finally:
+        await store.close()
+    return {"get": get * 1e6, "claim": claim / CLAIMS * 1e6, "claim cpu": claim_cpu / CLAIMS * 1e6}
+
+
+def _over_http(folder: Path, empty: Path, full: Path, rounds: int, samples: Samples) -> None:
+    with servers.bide(empty) as small, servers.bide(full) as large:
+        asked = []
+        for name, site, home in (("empty", small, empty), ("full", large, full)):
+            ids = filling.finished_ids(home / "data" / "bide.db", FEW, random.Random(2))
+            asked.append((name, site, asking(folder / f"{name}.lua", ids)))
+        for _ in range(rounds):
+            for name, site, script in asked:
+                samples.add(f"{name} http", wrk(site.url, SECONDS, script=script))
+        for name, site, home in (("empty", small, empty), ("full", large, full)):
+            ids = filling.finished_ids(home / "data" / "bide.db", GETS, random.Random(3))
+            wrk(site.url, SECONDS, script=asking(folder / f"{name}-all.lua", ids))
+            samples.add(f"{name} memory", site.memory())
