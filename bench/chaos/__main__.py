@@ -6,12 +6,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.chaos import http
 from bench.chaos.trial import trial
 
 
-def main() -> int:
+def crashes() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        report = trial(Path(folder), jobs=2000, child_kills=60, service_kills=12, seed=1)
+        report = trial(Path(folder), jobs=5000, child_kills=120, service_kills=20, seed=1)
     ended = ", ".join(f"{n} {status}" for status, n in sorted(report.ended.items()))
     print(f"jobs acknowledged  {report.acknowledged} in {report.seconds:.0f} s")
     print(f"ended              {ended}")
@@ -21,6 +22,13 @@ def main() -> int:
     for fault in report.faults[:20]:
         print("  " + fault)
     return 1 if report.faults else 0
+
+
+def main() -> int:
+    print("kill -9 of children and services")
+    wrong = crashes()
+    print("\nslow, half-open, leaving and talkative clients")
+    return wrong | http.main()
 
 
 sys.exit(main())

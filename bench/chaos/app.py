@@ -33,7 +33,7 @@ def work(ctx: Context, number: int) -> int:
 def family(ctx: Context, number: int) -> int:
     ctx.step("before", mark, ctx, "before")
     leaves = [ctx.spawn("leaf", number=number + i) for i in range(2)]
-    total = sum(ctx.gather(*leaves))
+    total: int = sum(ctx.gather(*leaves))
     ctx.step("after", mark, ctx, "after")
     return total
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 
@@ -17,14 +19,31 @@ class Clock(Protocol):
 class SystemClock:
     """The wall clock as it was at the start, carried on by the monotonic one.
 
-    So a step of the system's clock in either direction moves no lease and no deadline of a running service.
+    So a step of the system's clock in either direction moves no lease and no deadline of a running service. Time that
+    the machine spent asleep counts, where the system can tell.
     """
 
     def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+        self._offset = time.time() - _elapsed()
 
     def now(self) -> float:
-        return time.monotonic() + self._offset
+        return _elapsed() + self._offset
+
+
+class ShiftedClock:
+    """Another clock, so many seconds ahead."""
+
+    def __init__(self, clock: Clock, ahead: float) -> None:
+        self._clock = clock
+        self._ahead = ahead
+
+    def now(self) -> float:
+        return self._clock.now() + self._ahead
+
+
+_elapsed = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
+)
 
 
 def render_instant(at: float) -> str:

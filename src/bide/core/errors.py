@@ -5,7 +5,7 @@ BideError
 │   ├── MalformedRequest          400   ├── NotFound           404   ├── PayloadTooLarge     413
 │   ├── IdempotencyKeyRequired    400   ├── MethodNotAllowed   405   ├── UnsupportedMedia    415
 │   ├── BadCursor                 400   ├── NotAcceptable      406   ├── InvalidInput        422
-│   ├── CrossSite                 403
+│   ├── CrossSite                 403   ├── RequestTimeout     408   ├── HeadTooLarge        431
 │   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
 │   ├── NoResult                  409   ├── VersionMismatch    412   ├── IdempotencyConflict 422
 │   ├── RangeNotSatisfiable       416   ├── Internal           500   └── Unavailable         503
@@ -189,6 +189,12 @@ class NotAcceptable(Problem):
     remedy = "Accept application/json, or leave the header out."
 
 
+class RequestTimeout(Problem):
+    code, status, title, retryable = "request-timeout", 408, "Request timeout", True
+    meaning = "The request did not arrive in time: its headers or its body were begun and not finished."
+    remedy = "Send it again, without pauses; put large data into files."
+
+
 class Conflict(Problem):
     code, status, title = "conflict", 409, "Conflict with the job's status"
     meaning = "The job's status does not allow this: for example a cancel after it has ended."
@@ -249,6 +255,12 @@ class IdempotencyConflict(Problem):
     remedy = "Use a new key for new work; send the same body to get the first job again."
 
 
+class HeadTooLarge(Problem):
+    code, status, title = "head-too-large", 431, "Request header fields too large"
+    meaning = "The address and the headers are larger, or the headers more, than this service reads."
+    remedy = "Send fewer and shorter headers, or ask for less in one address."
+
+
 class Internal(Problem):
     code, status, title, retryable = "internal", 500, "Internal error", True
     meaning = "Something in the service went wrong. It is in its log under the same traceId."
@@ -257,7 +269,7 @@ class Internal(Problem):
 
 class Unavailable(Problem):
     code, status, title, retryable = "unavailable", 503, "Unavailable", True
-    meaning = "The service is starting, stopping, or cannot write to its store."
+    meaning = "The service is starting, stopping, has too much to do, or cannot write to its store."
     remedy = "Wait as long as Retry-After says, then send the request again."
 
 

@@ -29,6 +29,10 @@ class HttpConfig:
     port: int = 8642
     max_body: int = 1024 * 1024
     max_batch: int = 1000
+    max_head: int = 32 * 1024  # address and headers
+    max_connections: int = 4096  # fewer when the process may not open as many files
+    max_unanswered: int = 64 * 1024 * 1024  # bytes of all requests that are not answered
+    request_timeout: float = 30.0  # for a request to arrive, and for an answer to be taken
 
 
 @dataclass(frozen=True)

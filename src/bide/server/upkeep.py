@@ -6,10 +6,14 @@ Every promise that depends on time is kept here, at every tick and not only at t
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import random
+import resource
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +27,12 @@ from bide.server.blobs import Blobs
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.registry import Registry
-from bide.server.store import Store
+from bide.server.store import Store, Unwritable
 
 log = logging.getLogger("bide.upkeep")
 SWEEP_EVERY = 600.0
 SAVE_EVERY = 10.0
+COMPLAIN_EVERY = 60.0
 
 
 class Upkeep:
@@ -56,6 +61,7 @@ class Upkeep:
         self._next_due: float | None = None
         self._next_sweep = 0.0
         self._next_save = 0.0
+        self._next_complaint = 0.0
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -63,7 +69,10 @@ class Upkeep:
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        await self._save()
+        try:
+            await self._save()
+        except Unwritable as error:  # what was learned can be learned again; a stop must come to its end
+            log.error("durations are not kept: %s", error)
 
     def heard(self, events: Sequence[Event]) -> None:
         """A job that becomes due before the next round makes it come sooner."""
@@ -77,7 +86,9 @@ class Upkeep:
         while True:
             try:
                 await self.tick()
-            except Exception:  # a full disk today must not end tomorrow's upkeep
+            except Unwritable as error:  # a full disk today must not end tomorrow's upkeep
+                log.error("the upkeep waits: %s", error)
+            except Exception:
                 log.exception("the upkeep failed; it goes on")
             await self._pause()
 
@@ -93,16 +104,24 @@ class Upkeep:
             return
 
     async def tick(self) -> None:
+        """Every part has its turn, whatever became of the others; then the first error is raised."""
         now = self._store.now()
-        await self._wake()
-        await self._rescue()
-        await self._purge()
+        parts: list[Callable[[], Awaitable[None]]] = [self._wake, self._rescue, self._purge]
         if now >= self._next_save:
             self._next_save = now + SAVE_EVERY
-            await self._save()
+            parts.append(self._save)
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_EVERY
-            await self._sweep(now)
+            parts.append(partial(self._sweep, now))
+        failures: list[Exception] = []
+        for part in parts:
+            try:
+                await part()
+            except Exception as error:
+                failures.append(error)
+        self._count_descriptors(now)
+        if failures:
+            raise failures[0]
 
     async def _wake(self) -> None:
         pairs, self._next_due = await self._store.wake()
@@ -137,6 +156,18 @@ class Upkeep:
         if learned:
             await self._store.learn(learned)
 
+    def _count_descriptors(self, now: float) -> None:
+        """Says so before there are none left: from then on connections and children are refused."""
+        used, limit = _descriptors()
+        if used > 0.9 * limit and now >= self._next_complaint:
+            self._next_complaint = now + COMPLAIN_EVERY
+            log.error(
+                "%d of %d file descriptors are in use, most of them by connections: raise the limit "
+                "(`ulimit -n`, or LimitNOFILE= of systemd), or let a proxy hold the connections",
+                used,
+                limit,
+            )
+
     async def _sweep(self, now: float) -> None:
         """Removes files of jobs that there are not: left by a crash between the file and its record."""
         old = now - self._config.orphan_age
@@ -151,6 +182,15 @@ class Upkeep:
         for job_id in ids:
             self._blobs.remove(job_id)
             shutil.rmtree(self._work / job_id, ignore_errors=True)
+
+
+def _descriptors() -> tuple[int, int]:
+    """How many are in use, and how many there may be; (0, …) where the system does not tell."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        return len(os.listdir("/proc/self/fd")), limit  # noqa: PTH208 — names are enough
+    except OSError as error:
+        return (limit if error.errno == errno.EMFILE else 0), limit
 
 
 def _folders(root: Path, older_than: float) -> list[str]:

@@ -94,16 +94,23 @@ class Service:
         self.folder.lock()
         try:
             await self.store.open(self._heard)
-            self.estimates.load(await self.store.durations())
-            lost = await self.store.void()
-            if lost:
-                log.info("%d jobs were running when the last service ended; they run again", lost)
-            await self.upkeep.tick()
-            await self.engine.start()
-            await self.upkeep.start()
+            try:
+                await self._begin()
+            except BaseException:
+                await self.store.close()
+                raise
         except BaseException:
             self.folder.unlock()
             raise
+
+    async def _begin(self) -> None:
+        self.estimates.load(await self.store.durations())
+        lost = await self.store.void()
+        if lost:
+            log.info("%d jobs were running when the last service ended; they run again", lost)
+        await self.upkeep.tick()
+        await self.engine.start()
+        await self.upkeep.start()
 
     async def stop(self, drain: float | None = None) -> None:
         """Drains, hands back what still runs, answers those who wait, and closes."""

@@ -1,12 +1,24 @@
-"""The data folder: made when it is missing, locked to one service as long as that lives."""
+"""The data folder: made when it is missing, on a local disk, locked to one service as long as that lives."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 from pathlib import Path
 
 from bide.core.errors import SetupError
+
+# By the names that mountinfo gives them. Locks there may be those of one machine alone, or none, and SQLite's
+# write-ahead log needs memory that all who open it share.
+# fmt: off
+NETWORK = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
+    "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "fuse.ceph", "fuse.davfs", "fuse.gcsfuse",
+    "fuse.glusterfs", "fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs",
+})
+# fmt: on
 
 
 class DataFolder:
@@ -20,14 +32,12 @@ class DataFolder:
         self._lock: int | None = None
 
     def lock(self) -> None:
+        self.refuse_network()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise SetupError(
-                f"the data folder {self.path} cannot be written: {error.strerror}. "
-                "Give this user the right to, or choose another one with --data"
-            ) from error
+            raise self._unwritable(error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -37,11 +47,54 @@ class DataFolder:
                 f"another service (process {holder}) uses the data folder {self.path}: "
                 "stop it, or choose another folder with --data"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            os.close(fd)
+            raise self._unwritable(error) from error
         self._lock = fd
 
     def unlock(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _unwritable(self, error: OSError) -> SetupError:
+        advice = (
+            "Make room on its disk"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "Give this user the right to, mount its disk writable"
+        )
+        return SetupError(
+            f"the data folder {self.path} cannot be written: {error.strerror}. "
+            f"{advice}, or choose another one with --data"
+        )
+
+    def refuse_network(self) -> None:
+        """SetupError when it would not be on a local disk."""
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        except OSError:  # not Linux: there is nothing to tell it by
+            return
+        kind = filesystem(self.path, mounts)
+        if kind in NETWORK:
+            raise SetupError(
+                f"the data folder {self.path} is on a network file system ({kind}), where a database's locks are "
+                "not to be trusted: choose a folder on a local disk with --data"
+            )
+
+
+def filesystem(path: Path, mounts: str) -> str | None:
+    """The type of the file system that holds `path`, by the text of mountinfo."""
+    found, depth = None, 0
+    for line in mounts.splitlines():
+        mount, _, source = line.partition(" - ")
+        fields, kinds = mount.split(" "), source.split(" ")
+        if len(fields) < 5 or not source:
+            continue
+        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4]))
+        # Of two mounts on one point the later hides the earlier.
+        if path.is_relative_to(point) and len(point.parts) >= depth:
+            found, depth = kinds[0], len(point.parts)
+    return found

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -21,14 +22,26 @@ from bide.server.config import Config
 from bide.server.registry import Registry
 from bide.server.worker.locate import Location
 from bide.service.build import Service
+from bide.service.connection import SPARE, Limits, sweep, within
 
 log = logging.getLogger("bide")
 
+OWN_FILES = 400  # what the service opens besides connections: children, store, files that are sent
+
 
 class _Server(uvicorn.Server):
-    """Signals are ours: a drain comes first."""
+    """Signals are ours: a drain comes first. So is the patience with slow callers."""
 
     on_started: Callable[[], None]
+
+    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+        super().__init__(config)
+        self._limits = limits
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # a tick is a tenth of a second
+            sweep(self.server_state.connections, self._limits, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -70,6 +83,21 @@ def serve(
         runner.run(_serve(registry, location, config, sock, lambda: listening(url)))
 
 
+def allow_connections(most: int) -> int:
+    """How many connections this process may have, after its limit of open files was raised as far as needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return most
+    wanted = most + SPARE + OWN_FILES
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    allowed = min(most, max(soft - SPARE - OWN_FILES, soft // 4))
+    if allowed < most:
+        log.warning("only %d connections at once: raise the limit of open files (ulimit -n)", allowed)
+    return allowed
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
@@ -88,16 +116,20 @@ async def _serve(
 ) -> None:
     service = Service(registry, location, config)
     await service.start()
+    limits = Limits.of(config.http, allow_connections(config.http.max_connections))
     server = _Server(
         uvicorn.Config(
             service.http,
+            http=within(limits),
+            ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=5,
-        )
+        ),
+        limits,
     )
     ending = asyncio.Event()
 

@@ -83,6 +83,13 @@ async def test_a_body_that_says_it_is_too_large_is_not_read(service: Service) ->
     assert (reply.status, reply.json()["code"]) == (413, "payload-too-large")
 
 
+@pytest.mark.parametrize(("length", "status"), [("²", 202), ("9" * 5000, 413)])
+async def test_a_length_that_is_no_number_of_ours(service: Service, length: str, status: int) -> None:
+    """Mounted behind a server that does not look at it: it used to be an internal error."""
+    request = scope("POST", "/jobs", {**JSON, "content-length": length})
+    assert (await service.send(request, [b'{"kind": "echo"}'])).status == status
+
+
 async def test_a_body_that_becomes_too_large_is_not_read_on(service: Service) -> None:
     chunk = b" " * 1000
     reply = await service.send(scope("POST", "/jobs", JSON), [chunk] * (MAX_BODY // 1000 + 1) + [b"{}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -10,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from bide.core.errors import JobError
 from bide.core.record import FileInfo
 from bide.server.blobs import check_name
 
 _CHUNK = 1024 * 1024
+_FULL = "{name} cannot be stored: the disk with the data folder is full, or a quota is used up; make room on it"
 
 
 class FileBlobs:
@@ -26,15 +29,12 @@ class FileBlobs:
         self, job_id: str, fence: int, name: str, source: Path | bytes, content_type: str
     ) -> FileInfo:
         key = f"{job_id}/{fence}/{check_name(name)}"
-        goal = self.root / key
-        goal.parent.mkdir(parents=True, exist_ok=True)
-        part = goal.with_name(goal.name + ".part")
-        with _open(source) as incoming, part.open("wb") as outgoing:
-            size, digest = _copy(incoming, outgoing)
-            outgoing.flush()
-            os.fsync(outgoing.fileno())
-        part.replace(goal)
-        _sync_folder(goal.parent)
+        try:
+            size, digest = _store(self.root / key, source)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise JobError("DISK_FULL", _FULL.format(name=name)) from error
+            raise
         return FileInfo(name, content_type, size, digest, key)
 
     def path(self, blob: str) -> Path:
@@ -50,6 +50,23 @@ class FileBlobs:
             for entry in entries:
                 if entry.is_dir() and entry.stat().st_mtime < older_than:
                     yield entry.name
+
+
+def _store(goal: Path, source: Path | bytes) -> tuple[int, str]:
+    """Size and checksum of what is on disk under its name then, or not at all."""
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    part = goal.with_name(goal.name + ".part")
+    try:
+        with _open(source) as incoming, part.open("wb") as outgoing:
+            size, digest = _copy(incoming, outgoing)
+            outgoing.flush()
+            os.fsync(outgoing.fileno())
+        part.replace(goal)
+        _sync_folder(goal.parent)
+    except BaseException:
+        part.unlink(missing_ok=True)  # half a file is of use to nobody, and takes room
+        raise
+    return size, digest
 
 
 def _open(source: Path | bytes) -> BinaryIO:

@@ -258,7 +258,8 @@ class EmbeddedEngine:
             for job_id, fence in message.jobs:
                 given = self._running.get(job_id)
                 if given is not None and given.job.fence == fence:
-                    back = changes.HandedBack(job_id=job_id, fence=fence)  # it never ran: whatever its kind
+                    # It never ran, so that it may run again whatever its kind.
+                    back = changes.HandedBack(job_id=job_id, fence=fence)
                     self._end(given, None if given.stopping == TAKEN else back)
             return
         if isinstance(message, p.Worn):

@@ -27,6 +27,7 @@ from bide.server.http import (
 )
 from bide.server.http.exchange import Answer, Disconnected, Receive, Request, Scope, Send
 from bide.server.http.operations import Dispatch, Operation
+from bide.server.store import Unwritable
 
 log = logging.getLogger("bide.http")
 
@@ -81,6 +82,9 @@ async def _send(answer: Answer, scope: Scope, send: Send) -> None:
 
 def _unexpected(request: Request, error: Exception) -> Problem:
     method, path = request.scope["method"], request.path
+    if isinstance(error, Unwritable):
+        log.error("%s %s: %s [%s]", method, path, error, request.trace_id)
+        return Unavailable(f"the store cannot be used right now: {error}")
     if isinstance(error, sqlite3.OperationalError):
         log.error("%s %s: the store: %s [%s]", method, path, error, request.trace_id)
         return Unavailable("the store cannot be used right now")

@@ -17,9 +17,17 @@ from typing import Any, Protocol
 
 import msgspec
 
+from bide.core.errors import SetupError
 from bide.core.job import Change, Refused
 from bide.core.record import FileInfo, Job, Status
 from bide.core.wire import Event
+
+
+class Unwritable(SetupError):
+    """The store cannot be used now; nothing of what was asked for is stored. The text says why, and what to do.
+
+    It may pass: whoever has something that must not be lost keeps it and tries again.
+    """
 
 
 class InputFile(msgspec.Struct, frozen=True):

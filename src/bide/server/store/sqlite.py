@@ -3,19 +3,25 @@
 1. WAL with synchronous=FULL: what a future has resolved for survives a power cut.
 2. The service process alone opens the file; the data folder is locked to one service.
 3. A read is one indexed look-up on the loop: a thread hop would cost more than it. Lists run in a thread.
+4. Its time never goes back, over restarts neither: it begins no earlier than the newest event.
+5. A renewal that could not be written counts all the same: a full disk takes no job from a child that works.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from bide.core.clock import Clock, SystemClock
+from bide.core.clock import Clock, ShiftedClock, SystemClock
 from bide.core.job import Change, Refused, Spawned
 from bide.core.record import Job
 from bide.core.wire import Event
@@ -28,15 +34,20 @@ from bide.server.store import (
     NewJob,
     Overdue,
     QueueState,
+    Unwritable,
     Want,
     transactions,
 )
-from bide.server.store.database import connect, prepare
+from bide.server.store.database import connect, explain, prepare
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.store.transactions import Memory, Work
 from bide.server.store.writer import Writer
 
 T = TypeVar("T")
+log = logging.getLogger("bide.store")
+MOST_BEHIND = (
+    86400.0  # a clock that is further behind than this is wrong, and following the events would hide it
+)
 _encode = msgspec.json.Encoder().encode
 _PAUSED = "SELECT name FROM queues WHERE paused"
 
@@ -46,7 +57,8 @@ class SqliteStore:
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.path = path
-        self._clock = clock or SystemClock()
+        self._clock = self._wall = clock or SystemClock()
+        self._owed: dict[tuple[str, int], float] = {}  # leases whose renewal could not be written
 
     # --- beginning and end
 
@@ -54,8 +66,31 @@ class SqliteStore:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
         self._read = self._reader.execute
+        self._clock = self._carried_on()
         begin = partial(Work, Memory())
-        self._writer = Writer(partial(connect, self.path), self._clock, heard, begin)
+        told = partial(explain, path=self.path)
+        self._writer = Writer(partial(connect, self.path), self._clock, heard, begin, told)
+
+    def _carried_on(self) -> Clock:
+        """The clock, put forward when it is behind what is written: it was set back between two starts."""
+        newest = self._read("SELECT at FROM events ORDER BY id DESC LIMIT 1").fetchone()
+        behind = newest[0] - self._wall.now() if newest is not None else 0.0
+        if behind <= 0:
+            return self._wall
+        if behind > MOST_BEHIND:
+            log.error(
+                "the clock is %.1f days behind the newest record: jobs wait until their time comes by this "
+                "clock. Set the clock right and start the service again",
+                behind / 86400,
+            )
+            return self._wall
+        if behind > 1:
+            log.warning(
+                "the clock was set back: it is %.0f s behind the newest record. The service goes on from that "
+                "record's time; when the clock is wrong, set it right and start the service again",
+                behind,
+            )
+        return ShiftedClock(self._wall, behind)
 
     async def close(self) -> None:
         await self._writer.close()
@@ -63,7 +98,14 @@ class SqliteStore:
 
     async def void(self) -> int:
         def operation(tx: Work) -> int:
-            return tx.execute("UPDATE jobs SET lease_until = 0 WHERE lease_until IS NOT NULL").rowcount
+            # Through the transaction's own view of each job: the writer remembers those that are held.
+            tx.flush()
+            held = tx.execute("SELECT id FROM jobs WHERE lease_until IS NOT NULL").fetchall()
+            for (job_id,) in held:
+                job = tx.job(job_id)
+                assert job is not None
+                tx.change(job, replace(job, lease_until=0.0))
+            return len(held)
 
         return await self._write(operation)
 
@@ -107,7 +149,22 @@ class SqliteStore:
             until = tx.now + lease
             return [(j, fence) for j, fence in held if not transactions.renew(tx, j, fence, until)]
 
-        return self._write(operation)
+        until = self.now() + lease
+
+        def renewed(future: asyncio.Future[Any]) -> None:
+            now = self.now()
+            self._owed = {key: end for key, end in self._owed.items() if end > now}
+            if not future.cancelled():
+                unwritten = isinstance(future.exception(), Unwritable)
+                for key in held:
+                    if unwritten:
+                        self._owed[key] = until
+                    else:
+                        self._owed.pop(key, None)
+
+        writing = self._write(operation)
+        writing.add_done_callback(renewed)
+        return writing
 
     def log(self, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> Awaitable[None]:
         def operation(tx: Work) -> None:
@@ -209,11 +266,14 @@ class SqliteStore:
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """For what may take long: in a thread, on a connection of its own."""
-        connection = connect(self.path)
         try:
-            return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
+            with contextlib.closing(connect(self.path)) as connection:
+                return connection.execute(sql, values).fetchall()
+        except sqlite3.OperationalError as error:  # no file descriptor for it, for example
+            reason = explain(error, self.path)
+            if reason is None:
+                raise
+            raise Unwritable(reason) from error
 
     async def input(self, job_id: str) -> bytes:
         row = self._read("SELECT input FROM inputs WHERE job_id = ?", (job_id,)).fetchone()
@@ -240,7 +300,8 @@ class SqliteStore:
             f"SELECT {COLUMNS} FROM jobs WHERE deadline <= ? AND finished_at IS NULL LIMIT ?",
             (now, limit),
         ).fetchall()
-        return Overdue(tuple(map(job_of, leases)), tuple(map(job_of, deadlines)))
+        lapsed = [job for job in map(job_of, leases) if self._owed.get((job.id, job.fence), 0.0) <= now]
+        return Overdue(tuple(lapsed), tuple(map(job_of, deadlines)))
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         sql = "SELECT 1 FROM jobs WHERE id = ?"

@@ -165,6 +165,8 @@ def ready(job: Job, now: float) -> bool:
 
 def save(tx: Work, before: Job, after: Job) -> None:
     columns = difference(before, after)
+    if not columns:  # a lease that was renewed twice within one instant
+        return
     if "due" in columns:
         columns["ready"] = ready(after, tx.now)
     assignments = ", ".join(f"{name} = ?" for name in columns)

@@ -4,6 +4,7 @@
 2. A future resolves after the commit, never before.
 3. An operation that raises takes none of the others with it: the batch is rolled back and each one is tried alone.
    So an operation must be a function of its transaction only, for it may run twice.
+4. What SQLite cannot write is told as `Unwritable`, with what to do; the thread goes on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 from bide.core.clock import Clock
 from bide.core.wire import Event
+from bide.server.store import Unwritable
 
 T = TypeVar("T")
 log = logging.getLogger("bide.store")
@@ -56,8 +58,10 @@ class Writer:
         clock: Clock,
         heard: Callable[[Sequence[Event]], None],
         begin: Begin = Tx,
+        explain: Callable[[sqlite3.Error], str | None] = lambda error: None,
     ) -> None:
-        self._connect = connect
+        self._connection = connect()  # here, where a failure is told to who opens the store
+        self._explain = explain
         self._clock = clock
         self._begin = begin
         self._heard = heard
@@ -80,7 +84,7 @@ class Writer:
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        connection = self._connect()
+        connection = self._connection
         try:
             going = True
             while going:
@@ -102,7 +106,7 @@ class Writer:
             return self._transaction(connection, operations)
         except Exception as error:
             if len(operations) == 1:
-                return [_Raised(error)], []
+                return [_Raised(self._told(error))], []
         results: list[Any] = []
         events: list[Event] = []
         for operation in operations:
@@ -110,6 +114,14 @@ class Writer:
             results += done
             events += told
         return results, events
+
+    def _told(self, error: Exception) -> Exception:
+        reason = self._explain(error) if isinstance(error, sqlite3.DatabaseError) else None
+        if reason is None:
+            return error
+        unwritable = Unwritable(reason)
+        unwritable.__cause__ = error
+        return unwritable
 
     def _transaction(
         self, connection: sqlite3.Connection, operations: Sequence[Operation]

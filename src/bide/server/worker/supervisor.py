@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -61,7 +62,12 @@ class Child:
     def _start(self) -> None:
         pool = self._pool
         self._work, theirs = socket.socketpair()
-        self._control, their_control = socket.socketpair()
+        try:
+            self._control, their_control = socket.socketpair()
+        except OSError:
+            self._work.close()
+            theirs.close()
+            raise
         settings = Settings(
             pool.location,
             theirs.fileno(),
@@ -79,6 +85,10 @@ class Child:
                 start_new_session=True,
                 env={**os.environ, MARK: str(pool.data)},
             )
+        except BaseException:
+            self._work.close()
+            self._control.close()
+            raise
         finally:
             theirs.close()
             their_control.close()
@@ -263,12 +273,16 @@ class Pool:
     def fill(self) -> None:
         """Starts what is missing; call it now and then."""
         if time.monotonic() < self._not_before:
-            return
+            return None
         for is_async, goal in self._goal.items():
             alive = sum(c.is_async is is_async and c.state != "leaving" for c in self.children)
             for _ in range(goal - alive):
                 self._number += 1
-                self.children.add(Child(f"{os.getpid()}.{self._number}", is_async, self))
+                try:
+                    self.children.add(Child(f"{os.getpid()}.{self._number}", is_async, self))
+                except OSError as error:
+                    return self._put_off(_advice(error))
+        return None
 
     def waits_for(self, is_async: bool) -> bool:
         """Whether children of this sort are wanted and none is ready."""
@@ -283,14 +297,17 @@ class Pool:
     def ended(self, child: Child) -> None:
         self.children.discard(child)
         if child.state == "starting" and not child.killed:
-            self._failures += 1
-            wait = min(SLOWEST_START, 0.25 * 2**self._failures)
-            self._not_before = time.monotonic() + wait
-            self.trouble = self.trouble or child.exit_text
-            log.error("a handler child cannot start (%s); next try in %.1f s", self.trouble, wait)
+            self._put_off(self.trouble or child.exit_text)
         child.state = "gone"
         self.listener.gone(child)
         self.fill()
+
+    def _put_off(self, trouble: str) -> None:
+        self._failures += 1
+        wait = min(SLOWEST_START, 0.25 * 2**self._failures)
+        self._not_before = time.monotonic() + wait
+        self.trouble = trouble
+        log.error("a handler child cannot start (%s); next try in %.1f s", trouble, wait)
 
     async def close(self, grace: float) -> None:
         """Ends all children: asked, then killed."""
@@ -310,6 +327,14 @@ class Pool:
     def check(self) -> None:
         for child in list(self.children):
             child.check()
+
+
+def _advice(error: OSError) -> str:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{error.strerror}: raise the limit, `ulimit -n` or LimitNOFILE= of systemd"
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return f"{error.strerror}: fewer --workers, more memory, or a higher `ulimit -u`"
+    return str(error)
 
 
 def _pidfd(pid: int) -> int | None:

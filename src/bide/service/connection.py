@@ -1,0 +1,277 @@
+"""One connection of a caller, and what it may take: time, bytes, requests at once.
+
+uvicorn reads HTTP, but waits for ever for the rest of a request, keeps heads of any size, and takes any number of
+requests ahead. Here every connection
+
+1. has a deadline whenever the caller has something to finish: its first request, a head, a body, or taking the answer;
+2. may hold a bounded head, and all of them together bounded bytes of requests that are not answered;
+3. ends as soon as something arrives that is not a request: with a problem document, after the requests before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from bide.core.errors import HeadTooLarge, MalformedRequest, Problem, RequestTimeout, Unavailable
+from bide.core.wire import PROBLEM_TYPE, render_problem
+from bide.server.config import HttpConfig
+
+log = logging.getLogger("bide.http")
+
+MOST_HEADERS = 100
+MOST_PIPELINED = 16  # requests that wait for the answer to one before them
+SMALL = 16 * 1024  # what comes whole and is not larger is not counted
+LINGER = 2.0  # how long a refused caller may take to read why
+SPARE = 100  # connections beyond the most, so that it can be told to them
+
+
+class _Trailers(list[tuple[bytes, bytes]]):
+    """Header fields after a body, which nobody asks for: a trailer is no header."""
+
+    def append(self, field: tuple[bytes, bytes]) -> None:
+        pass
+
+
+_TRAILERS = _Trailers()
+
+
+@dataclass
+class Limits:
+    """What all connections share."""
+
+    connections: int
+    timeout: float
+    head: int
+    bytes: int
+    held: int = 0  # bytes of requests that are not answered
+    refused: int = 0  # connections since the last sweep
+
+    @classmethod
+    def of(cls, config: HttpConfig, connections: int) -> Limits:
+        together = max(config.max_unanswered, config.max_body + config.max_head)
+        return cls(connections, config.request_timeout, config.max_head, together)
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection within limits. `sweep` has to be called about once a second."""
+
+    limits: Limits
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._in_head = self._in_body = False
+        self._ended = False  # nothing more is read from it
+        self._until: float | None = None  # when the caller must have finished what it is at
+        self._fed = 0  # bytes since the last whole request
+        self._held = 0  # our part of limits.held
+        self._front: RequestResponseCycle | None = None  # being answered while others wait behind it
+        self._unsent = 0  # at the last sweep
+        self._stuck_since = 0.0
+
+    # --- from the transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        limits = self.limits
+        self._until = self.loop.time() + limits.timeout
+        if len(self.connections) > limits.connections:
+            limits.refused += 1
+            if len(self.connections) > limits.connections + SPARE:
+                transport.abort()
+            else:
+                self._refuse(Unavailable("too many connections are open"))
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return None
+        self._unset_keepalive_if_required()
+        limits = self.limits
+        size = len(data)
+        if limits.held > limits.bytes and (self._held or size > SMALL):
+            return self._refuse(Unavailable("too much is being sent to the service at once"))
+        self._fed += size
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return (
+                self._end()
+            )  # answered as if nothing had been said of another protocol, and then closed
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            problem = cause if isinstance(cause, Problem) else MalformedRequest("this is not HTTP/1.1")
+            return self._refuse(problem)
+        if (
+            self._in_head
+            or self._in_body
+            or size > SMALL
+            or self.pipeline
+            or self.cycle is None
+            or self.cycle.response_complete
+        ):
+            self._unfinished(size)
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._release()
+        if self._front is not None:
+            # uvicorn tells only the last request that nobody is there any more.
+            self._front.disconnected = True
+            self._front.message_event.set()
+            self._front = None
+        super().connection_lost(exc)
+
+    # --- from the parser
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise MalformedRequest("too many requests at once")
+        self._in_head = True
+        self._until = None
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        if len(self.headers) > MOST_HEADERS:
+            raise HeadTooLarge(f"more than {MOST_HEADERS} header fields")
+        # What was fed may have been body too: it is only a reason to look.
+        if self._fed > self.limits.head and self._head_size() > self.limits.head:
+            raise self._head_too_large()
+        before = self.cycle
+        super().on_headers_complete()
+        if self.pipeline and self._front is None:
+            self._front = before
+        self.headers = _TRAILERS
+        self._in_head = False
+        self._in_body = True
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._until = None
+        self._fed = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._front is not None:
+            self._front = self.pipeline[-1][0] if len(self.pipeline) > 1 else None
+        if self._held and not self.pipeline:
+            self._release()
+        super().on_response_complete()
+
+    # --- limits
+
+    def check(self, now: float) -> None:
+        """Ends it when its time is over."""
+        if self._until is not None:
+            if self.flow.read_paused:
+                self._until = now + self.limits.timeout  # it is we who do not read
+            elif now >= self._until and not self.transport.is_closing():
+                self._overdue()
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent < self._unsent or not self._unsent:
+            self._stuck_since = now
+        elif now - self._stuck_since >= self.limits.timeout:
+            self.transport.abort()
+        self._unsent = unsent
+
+    def _overdue(self) -> None:
+        if self._ended:
+            self.transport.abort()
+        elif self._in_head or self._in_body:
+            self._refuse(RequestTimeout(f"the request was not complete after {self.limits.timeout:g} s"))
+        else:
+            self.transport.close()
+
+    def _unfinished(self, size: int) -> None:
+        """More is to come, or was sent than one small request."""
+        answered = self.cycle is None or self.cycle.response_complete
+        if self._until is None and (self._in_head or self._in_body or answered):
+            self._until = self.loop.time() + self.limits.timeout
+        if self._in_head or not answered:  # the rest of a body that was answered already is thrown away
+            self._held += size
+            self.limits.held += size
+        if self._in_head:
+            if self._fed > self.limits.head:
+                self._refuse(self._head_too_large())
+        elif self.pipeline and not self._in_body:
+            self.flow.resume_reading()  # or nobody would notice that the caller has left
+
+    def _release(self) -> None:
+        self.limits.held -= self._held
+        self._held = 0
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _head_too_large(self) -> Problem:
+        return HeadTooLarge(f"the address and the headers are larger than {self.limits.head} bytes")
+
+    # --- endings
+
+    def _end(self) -> None:
+        """The last request that came whole is the last that is answered."""
+        self._ended = True
+        self.cycle.keep_alive = False
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answers `problem` in its turn, and reads no more."""
+        cycle = self.cycle
+        waiting = cycle is not None and not cycle.response_complete
+        if waiting and not self._in_body:
+            return self._end()
+        if self._in_body and (self.pipeline or cycle.response_started):
+            # Its turn will not come, or has gone by.
+            self._ended = True
+            return self.transport.close()
+        if waiting:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._ended = True
+        self._release()
+        self.transport.write(self._render(problem))
+        # Closing at once would reset the connection under what is still being sent, and take the answer with it.
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._until = self.loop.time() + LINGER
+        return None
+
+    def _render(self, problem: Problem) -> bytes:
+        place = getattr(self, "url", b"").partition(b"?")[0][:200].decode("latin-1")
+        body = render_problem(problem, quote(place, safe="/%:"), os.urandom(16).hex())
+        lines = [
+            f"HTTP/1.1 {problem.status} {problem.title}",
+            f"content-type: {PROBLEM_TYPE}",
+            f"content-length: {len(body)}",
+            "connection: close",
+            *(["retry-after: 5"] if problem.status == 503 else []),
+        ]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def within(limits: Limits) -> type[Connection]:
+    """The kind of connection that uvicorn is to make."""
+    return type("Connection", (Connection,), {"limits": limits})
+
+
+class _Checked(Protocol):
+    def check(self, now: float) -> None: ...
+
+
+def sweep(connections: set[Any], limits: Limits, now: float) -> None:
+    """Ends every connection whose time is over."""
+    found: list[_Checked] = list(connections)
+    for connection in found:
+        connection.check(now)
+    if limits.refused:
+        log.warning(
+            "%d connections refused: %d are open, and no more are allowed (max_connections)",
+            limits.refused,
+            limits.connections,
+        )
+        limits.refused = 0

@@ -1,0 +1,237 @@
+"""The SQLite store when its disk is full, at every statement in turn, and when its clock was set back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+import pytest
+
+from bide.core.job import Parked, StepKept, StepStarted, Succeeded
+from bide.core.record import Job
+from bide.core.wire import Event
+from bide.server.blobs.files import FileBlobs
+from bide.server.config import UpkeepConfig
+from bide.server.estimates import Estimates
+from bide.server.registry import Registry
+from bide.server.store import Unwritable
+from bide.server.store.sqlite import SqliteStore
+from bide.server.upkeep import Upkeep
+from bide.testing import ManualClock
+from bide.testing.store import Bench
+from bide.testing.store.bench import LEASE
+
+T = TypeVar("T")
+
+
+class Disk(sqlite3.Connection):
+    """Fails `failures` writes of transactions, after so many that went well."""
+
+    before: ClassVar[float] = float("inf")
+    failures: ClassVar[float] = 1
+    statements: ClassVar[int] = 0
+
+    def _write(self, sql: str) -> None:
+        if (self.in_transaction or sql.startswith("BEGIN")) and sql != "ROLLBACK":
+            Disk.statements += 1
+            if Disk.statements > Disk.before and Disk.failures > 0:
+                Disk.failures -= 1
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self._write(sql)
+        return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        self._write(sql)
+        return super().executemany(sql, parameters)
+
+
+@pytest.fixture(autouse=True)
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Disk))
+    yield
+    room()
+
+
+def full(after: int = 0, failures: float = float("inf")) -> None:
+    Disk.before, Disk.failures, Disk.statements = after, failures, 0
+
+
+def room() -> None:
+    Disk.before, Disk.statements = float("inf"), 0
+
+
+async def opened(folder: Path, clock: ManualClock | None = None) -> Bench:
+    clock = clock or ManualClock()
+    folder.mkdir(exist_ok=True)
+    bench = Bench(lambda: SqliteStore(folder / "bide.db", clock), clock)
+    await bench.open()
+    return bench
+
+
+async def insist(make: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await make()
+        except Unwritable as error:
+            assert "make room" in str(error)
+
+
+async def life(bench: Bench) -> tuple[list[Job], list[Event]]:
+    """A family from its submission to its end; whatever cannot be written is tried again."""
+    new = [bench.new(key="k"), bench.new()]
+    await insist(lambda: bench.store.insert(new))
+    parent = next(c.job for c in await insist(bench.claim) if c.job.id == new[0].job.id)
+    fields: dict[str, Any] = {"job_id": parent.id, "fence": parent.fence}
+    kept = StepKept(name="one", result=msgspec.Raw(b'"kept"'), **fields)
+    await insist(lambda: bench.store.apply([StepStarted(name="one", **fields), kept]))
+    await insist(lambda: bench.store.log(parent.id, parent.fence, [{"message": "hello"}]))
+    child = await insist(lambda: bench.spawn(parent))
+    await insist(lambda: bench.store.apply([Parked(waiting_for=(child.id,), **fields)]))
+    (claim,) = await insist(lambda: bench.claim("part", queue="parts"))
+    done = Succeeded(job_id=child.id, fence=claim.job.fence, result=msgspec.Raw(b"1"))
+    await insist(lambda: bench.store.apply([done]))
+    (claim,) = await insist(bench.claim)
+    assert claim.steps == {"one": msgspec.Raw(b'"kept"')}
+    held = [(parent.id, claim.job.fence)]
+    assert await insist(lambda: bench.store.renew(held, LEASE)) == []
+    done = Succeeded(job_id=parent.id, fence=claim.job.fence, result=msgspec.Raw(b"2"))
+    await insist(lambda: bench.store.apply([done]))
+    await insist(lambda: bench.store.delete(child.id))
+    jobs = [await bench.get(item.job.id) for item in new]
+    events = await bench.store.events()
+    await asyncio.sleep(0)  # heard right after those who waited for the write
+    assert [e for e in bench.heard if e.job_id != child.id] == events, "told once, in order"
+    await bench.reopen()
+    assert await bench.store.events() == events
+    assert [await bench.get(item.job.id) for item in new] == jobs
+    await bench.store.close()
+    return jobs, events
+
+
+class Plain(Bench):
+    """A bench whose children have the same ids, however often they were tried."""
+
+    async def spawn(self, parent: Job, key: str = "0", **fields: Any) -> Job:
+        return await super().spawn(parent, key, id="0" * 26, **fields)
+
+
+async def test_a_full_disk_at_every_statement_leaves_the_same_record(tmp_path: Path) -> None:
+    async def lived(name: str) -> tuple[list[Job], list[Event]]:
+        folder = tmp_path / name
+        folder.mkdir()
+        clock = ManualClock()
+        bench = Plain(lambda: SqliteStore(folder / "bide.db", clock), clock)
+        await bench.open()
+        Disk.statements = 0
+        return await life(bench)
+
+    whole = await lived("whole")
+    statements = Disk.statements
+    assert statements > 50
+    for number in range(statements):
+        full(number, failures=3)
+        assert await lived(str(number)) == whole, number
+        assert Disk.failures < 3, "it did fail"
+
+
+async def test_a_renewal_that_could_not_be_written_counts(tmp_path: Path) -> None:
+    bench = await opened(tmp_path)
+    works, hangs = await bench.run(), await bench.run()
+    bench.clock.advance(LEASE - 1)
+    full()
+    with pytest.raises(Unwritable):
+        await bench.store.renew([(works.id, works.fence)], LEASE)
+    bench.clock.advance(2)
+    assert [job.id for job in (await bench.store.overdue()).leases] == [hangs.id]
+    bench.clock.advance(LEASE)
+    room()
+    assert len((await bench.store.overdue()).leases) == 2, "it was not renewed again"
+    assert await bench.store.renew([(works.id, works.fence)], LEASE) == []
+    assert [job.id for job in (await bench.store.overdue()).leases] == [hangs.id]
+    await bench.store.close()
+
+
+async def test_a_renewal_that_changes_nothing(tmp_path: Path) -> None:
+    bench = await opened(tmp_path)
+    job = await bench.run()
+    for _ in range(2):
+        assert await bench.store.renew([(job.id, job.fence)], LEASE) == []
+    assert await bench.get(job.id) == job
+    await bench.store.close()
+
+
+async def test_files_are_swept_when_nothing_can_be_written(tmp_path: Path) -> None:
+    bench = await opened(tmp_path, ManualClock())
+    orphan = tmp_path / "work" / "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    orphan.mkdir(parents=True)
+    os.utime(orphan, (0, 0))
+    upkeep = Upkeep(
+        bench.store,
+        FileBlobs(tmp_path / "blobs"),
+        Registry(),
+        Estimates(),
+        UpkeepConfig(),
+        lambda queue, kind: None,
+        work=tmp_path / "work",
+    )
+    full()
+    with pytest.raises(Unwritable, match="make room"):
+        await upkeep.tick()
+    assert not orphan.exists(), "which is what makes room"
+    room()
+    await upkeep.tick()
+    await bench.store.close()
+
+
+async def test_time_goes_on_after_the_clock_was_set_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = 1_900_000_000.0
+    first = await opened(tmp_path, ManualClock(start))
+    job = await first.run()
+    await first.store.close()
+    clock = ManualClock(start - 3600)
+    with caplog.at_level(logging.WARNING, "bide.store"):
+        later = await opened(tmp_path, clock)
+    assert "3600 s behind" in caplog.text and "set it right" in caplog.text
+    assert later.store.now() == start
+    clock.advance(LEASE + 1)
+    assert [j.id for j in (await later.store.overdue()).leases] == [job.id]
+    await later.succeed(job)
+    times = [event.at for event in await later.store.events()]
+    assert times == [start, start, start + LEASE + 1]
+    await later.store.close()
+
+
+async def test_a_clock_that_is_far_behind_is_told_and_not_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await opened(tmp_path, ManualClock(1_900_000_000.0))
+    await first.put()
+    await first.store.close()
+    later = await opened(tmp_path, ManualClock(1_000_000_000.0))
+    assert later.store.now() == 1_000_000_000.0
+    assert "days behind" in caplog.text and "Set the clock right" in caplog.text
+    await later.store.close()
+
+
+async def test_a_clock_that_is_ahead_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await opened(tmp_path, ManualClock(1_900_000_000.0))
+    await first.put()
+    await first.store.close()
+    later = await opened(tmp_path, ManualClock(1_900_000_001.0))
+    assert later.store.now() == 1_900_000_001.0 and caplog.text == ""
+    await later.store.close()
