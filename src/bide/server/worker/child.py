@@ -2,26 +2,24 @@
 
 1. A result is sent as soon as it is there, so that a crash afterwards cannot lose it.
 2. The pulse, a thread of its own, beats, takes wishes to stop, and ends the whole process group when the service is gone.
-3. While bide itself reads or writes a socket, a wish to stop does not interrupt: a frame is never cut in two.
+3. Nothing that a handler raises, returns or leaves behind reaches the next job, or hides how its own ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
-import select
 import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from select import select
+from time import monotonic, sleep  # by name: a handler may replace what is in the module
 from types import FrameType
 from typing import Any
 
@@ -31,13 +29,17 @@ from bide.core.errors import InvalidInput, JobError
 from bide.core.wire import INLINE_RESULT
 from bide.server.blobs.files import FileBlobs
 from bide.server.registry import File, FileRef, Kind, Registry
-from bide.server.worker import locate
+from bide.server.worker import channels, locate
 from bide.server.worker import protocol as p
-from bide.server.worker.context import Context, Park, Stop, code_of, given_file, to_json
+from bide.server.worker.channels import AsyncChannel, SyncChannel
+from bide.server.worker.context import Context, Park, Stop, code_of, given_file, text_of, to_json
 from bide.server.worker.locate import Location
+from bide.server.worker.surroundings import Surroundings
 
 TICK = 0.25
 NAG = 0.3  # seconds between being told and being interrupted
+LINGER = 2.0  # seconds that threads which handlers have left may go on for when the child leaves
+TRACE = 4000  # characters of a traceback, from its end
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -73,38 +75,45 @@ class Attempt:
         return ((self.context,) if self.kind.takes_context else ()), values
 
     def returned(self, value: Any) -> p.Message:
-        ctx = self.context
+        ctx, run = self.context, self.run
         value, errors = ctx.finish(value)
         result: bytes | None = to_json(value, "the result")
+        if errors:
+            errors = msgspec.json.decode(to_json(errors, "what is missing from the result"))
         file = None
         if result is not None and len(result) > INLINE_RESULT:
-            file = self._blobs.put(ctx.job_id, ctx.fence, ".result.json", result, "application/json")
+            file = self._blobs.put(run.job_id, run.fence, ".result.json", result, "application/json")
             result = None
-        return p.Done(ctx.job_id, ctx.fence, result, file, errors, ctx.take_files(), ctx.shown())
+        return p.Done(run.job_id, run.fence, result, file, errors, ctx.take_files(), ctx.shown())
 
     def raised(self, error: BaseException) -> p.Message:
         """What an exception of the handler comes to."""
+        try:
+            return self._raised(error)
+        except BaseException:  # it cannot even be looked at: a property of the user's that fails
+            name = text_of(type(error).__name__)
+            return self._failed("ERROR", f"{name}, an exception that cannot be described", True)
+
+    def _raised(self, error: BaseException) -> p.Message:
         ctx = self.context
-        where = ctx.job_id, ctx.fence
+        where = self.run.job_id, self.run.fence
         if isinstance(error, Park):
             return p.Parked(*where, error.waiting_for, ctx.take_files(), ctx.shown())
         if isinstance(error, Stop | asyncio.CancelledError) and ctx.cancelled:
             return p.Stopped(*where, ctx.shown())
         if isinstance(error, JobError):
-            step = error.step or ctx.failed_step
-            return p.Failed(*where, error.code, error.message, error.retryable, step, ctx.shown())
+            step = None if error.step is None else text_of(error.step)
+            return self._failed(error.code, error.message, bool(error.retryable), step)
         if isinstance(error, InvalidInput):
             places = "; ".join(f"{e['pointer']}: {e['detail']}" for e in error.errors or ())
-            text = f"{error.detail}: {places}"
-            return p.Failed(*where, "INVALID_INPUT", text, False, ctx.failed_step, ctx.shown())
-        return p.Failed(*where, code_of(error), _text(error), True, ctx.failed_step, ctx.shown())
+            return self._failed("INVALID_INPUT", f"{error.detail}: {places}", False)
+        return self._failed(code_of(error), error, True)
 
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error) or type(error).__name__
-    except Exception:  # a __str__ of the user's that fails must not hide the failure
-        return type(error).__name__
+    def _failed(self, code: Any, what: Any, retryable: bool, step: str | None = None) -> p.Failed:
+        ctx, run = self.context, self.run
+        text = text_of(what) or type(what).__name__
+        step = step or ctx.failed_step
+        return p.Failed(run.job_id, run.fence, text_of(code, 100), text, retryable, step, ctx.shown())
 
 
 class Child:
@@ -115,10 +124,14 @@ class Child:
     ) -> None:
         self.registry = registry
         self.channel = channel
-        self.blobs = FileBlobs(Path(settings.blobs))
-        self.work = Path(settings.work)
+        self.blobs = FileBlobs(Path(settings.blobs).absolute())  # wherever a handler goes
+        self.work = Path(settings.work).absolute()
         self.attempts: dict[tuple[str, int], Attempt] = {}
-        self.pulse = Pulse(socket.socket(fileno=settings.control_fd), settings.beat, self.attempts)
+        control = socket.socket(fileno=settings.control_fd)
+        channels.keep_from_copies(channel.socket, control)
+        self.pulse = Pulse(control, channel.socket, settings.beat, self.attempts)
+        self.surroundings: Surroundings | None = None
+        self.worn = False
 
     def begin(self, run: p.Run) -> Attempt:
         attempt = Attempt(run, self)
@@ -128,18 +141,58 @@ class Child:
 
     def end(self, attempt: Attempt, message: p.Message, error: BaseException | None = None) -> None:
         del self.attempts[attempt.run.job_id, attempt.run.fence]
+        attempt.context.close()
         if error is not None and isinstance(message, p.Failed) and not isinstance(error, JobError):
-            text = "".join(traceback.format_exception(error))[-4000:]
-            line = {"level": "error", "message": text}
+            line = {"level": "error", "message": _trace(error)}
             self.channel.send(p.Said(attempt.run.job_id, attempt.run.fence, line))
         self.channel.send(message)
+
+    def tidy(self) -> None:
+        """Puts back what a handler has changed around it. Asks to be replaced, before its job ends, if that fails."""
+        if self.surroundings is not None and not self.surroundings.restore() and not self.worn:
+            self.worn = True
+            self.channel.send(p.Worn())
+
+    def refuse(self, run: p.Run) -> None:
+        self.channel.send(p.GaveBack([(run.job_id, run.fence)]))
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        lines = "".join(traceback.format_exception(error))
+    except BaseException:  # too deep, or a part of it fails
+        lines = f"{type(error).__name__}: its traceback cannot be written"
+    return text_of(lines[-TRACE:])
+
+
+def _leave_copy(error: BaseException | None = None) -> None:
+    """A copy that a handler has forked ends where its handler ends: the job, and its result, are the child's."""
+    if error is not None and not isinstance(error, SystemExit):
+        with suppress(BaseException):
+            traceback.print_exception(error)
+    with suppress(BaseException):
+        sys.stdout.flush()
+    os._exit(0 if error is None else 1)
+
+
+def _let_go() -> None:
+    """Threads that handlers have started, and what they have registered for the end, get a moment but no more."""
+    with suppress(Exception):
+        sys.stdout.flush()
+    timer = threading.Timer(LINGER, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
 
 
 class Pulse(threading.Thread):
     """Beats; hears wishes to stop; notices that the service is gone."""
 
     def __init__(
-        self, control: socket.socket, beat: float, attempts: dict[tuple[str, int], Attempt]
+        self,
+        control: socket.socket,
+        work: socket.socket,
+        beat: float,
+        attempts: dict[tuple[str, int], Attempt],
     ) -> None:
         super().__init__(name="bide-pulse", daemon=True)
         self._control = control
@@ -148,32 +201,41 @@ class Pulse(threading.Thread):
         self._frames = p.Frames(upward=False)
         self._asked_back = False
         self._told: deque[tuple[str, int]] = deque(maxlen=1000)
+        self._next_beat = 0.0
+        self._sockets = {s.fileno(): os.fstat(s.fileno()).st_ino for s in (control, work)}
         self.give_back: Callable[[], bool] = lambda: True
 
     def run(self) -> None:
-        next_beat = 0.0
         while True:
-            readable, _, _ = select.select([self._control], [], [], min(TICK, self._beat))
-            if readable:
-                self._hear()
-            if self._asked_back and self.give_back():
-                self._asked_back = False
-            now = time.monotonic()
-            if now >= next_beat:
-                next_beat = now + self._beat
-                self._send_beat()
-            for attempt in list(self._attempts.values()):
+            try:
+                self._turn()
+            except (OSError, ValueError):  # a handler has closed our sockets
+                channels.end_group()
+            except Exception:  # memory or threads are short: the next turn may do better
+                sleep(TICK)
+
+    def _turn(self) -> None:
+        readable, _, _ = select([self._control], [], [], min(TICK, self._beat))
+        if any(os.fstat(fd).st_ino != known for fd, known in self._sockets.items()):
+            channels.end_group()  # closed, and something else has got their numbers
+        if readable:
+            self._hear()
+        if self._asked_back and self.give_back():
+            self._asked_back = False
+        now = monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + self._beat
+            self._control.sendall(p.frame(p.Beat()))
+        for attempt in list(self._attempts.values()):
+            with suppress(Exception):  # no numbers: the handler hears of it at a call of its own
                 attempt.context.flush()
-                if attempt.told_at is not None and now - attempt.told_at > NAG:
-                    attempt.interrupt()
+            if attempt.told_at is not None and now - attempt.told_at > NAG:
+                attempt.interrupt()
 
     def _hear(self) -> None:
-        try:
-            data = self._control.recv(65536)
-        except OSError:
-            data = b""
+        data = self._control.recv(65536)
         if not data:
-            _end_group()
+            channels.end_group()
         for message in self._frames.feed(data):
             if isinstance(message, p.GiveBack):
                 self._asked_back = True
@@ -186,96 +248,8 @@ class Pulse(threading.Thread):
         """Tells an attempt to stop, if that is wanted. Called when the wish arrives and when the attempt begins."""
         attempt = self._attempts.get((job_id, fence))
         if attempt is not None and attempt.told_at is None and (job_id, fence) in self._told:
-            attempt.told_at = time.monotonic()
+            attempt.told_at = monotonic()
             attempt.context.tell_to_stop()
-
-    def _send_beat(self) -> None:
-        try:
-            self._control.sendall(p.frame(p.Beat()))
-        except OSError:
-            _end_group()
-
-
-def _end_group() -> None:
-    """The service is gone: nobody can take a result any more. Ends what handlers have started, too."""
-    os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-class SyncChannel:
-    """The main thread reads jobs itself; an answer is read by whoever asks, while a handler runs."""
-
-    def __init__(self, fd: int) -> None:
-        self._socket = socket.socket(fileno=fd)
-        self._frames = p.Frames(upward=False)
-        self._waiting: deque[Any] = deque()
-        self._sending = threading.Lock()
-        self._reading = threading.Lock()
-        self._main = threading.get_ident()
-        self.shielded = 0  # how deep the main thread is in here; no other thread touches it
-
-    @contextmanager
-    def _shield(self) -> Iterator[None]:
-        mine = threading.get_ident() == self._main
-        if mine:
-            self.shielded += 1
-        try:
-            yield
-        except OSError:
-            _end_group()
-        finally:
-            if mine:
-                self.shielded -= 1
-
-    def send(self, message: p.Message) -> None:
-        with self._shield(), self._sending:
-            self._socket.sendall(p.frame(message))
-
-    def ask(self, message: p.Kept) -> p.Answer:
-        with self._shield(), self._reading:
-            self.send(message)
-            return self._answer(message.number)
-
-    def _answer(self, number: int) -> p.Answer:
-        aside: list[Any] = []
-        while True:
-            received = self._next()
-            if isinstance(received, p.Answer) and received.number == number:
-                self._waiting.extendleft(reversed(aside))
-                return received
-            if not isinstance(received, p.Answer):
-                aside.append(received)
-
-    async def ask_async(self, message: p.Kept) -> p.Answer:
-        return self.ask(message)
-
-    def receive(self) -> Any:
-        with self._shield(), self._reading:
-            return self._next()
-
-    def _next(self) -> Any:
-        while not self._waiting:
-            self._read()
-        return self._waiting.popleft()
-
-    def _read(self) -> None:
-        data = self._socket.recv(1 << 18)
-        if not data:
-            _end_group()
-        self._waiting.extend(self._frames.feed(data))
-
-    def give_back(self) -> bool:
-        """Gives back the jobs that were not started; False when the main thread is reading right now."""
-        if not self._reading.acquire(blocking=False):
-            return False
-        try:
-            while select.select([self._socket], [], [], 0)[0]:
-                self._read()
-            jobs = [(m.job_id, m.fence) for m in self._waiting if isinstance(m, p.Run)]
-            self._waiting = deque(m for m in self._waiting if not isinstance(m, p.Run))
-        finally:
-            self._reading.release()
-        self.send(p.GaveBack(jobs))
-        return True
 
 
 class SyncChild(Child):
@@ -284,18 +258,23 @@ class SyncChild(Child):
     def __init__(self, settings: Settings, registry: Registry, channel: SyncChannel) -> None:
         super().__init__(settings, registry, channel)
         self._channel = channel
-        self._running = False
+        self._current: Attempt | None = None
         self.pulse.give_back = channel.give_back
         signal.signal(signal.SIGUSR1, self._interrupted)
 
     def serve(self) -> None:
+        self.surroundings = Surroundings()
         self.pulse.start()
         self.channel.send(p.Ready())
         while True:
             message = self._channel.receive()
             if isinstance(message, p.Run):
-                self._run(message)
+                if self.worn:
+                    self.refuse(message)
+                else:
+                    self._run(message)
             elif isinstance(message, p.Leave):
+                _let_go()
                 return
 
     def _run(self, run: p.Run) -> None:
@@ -305,69 +284,31 @@ class SyncChild(Child):
         error: BaseException | None = None
         try:
             args, values = attempt.arguments()
-            self._running = True
-            try:
-                value = attempt.kind.fn(*args, **values)
-            finally:
-                self._running = False
+            self._current = attempt
+            value = attempt.kind.fn(*args, **values)
+            self._current = None
+            self._handler_ended()
             message = attempt.returned(value)
         except BaseException as raised:
-            self._running = False
+            self._current = None
+            self._handler_ended(raised)
             error = raised
             message = attempt.raised(raised)
         self.end(attempt, message, error)
 
+    def _handler_ended(self, error: BaseException | None = None) -> None:
+        if channels.forked:
+            _leave_copy(error)
+        self.tidy()
+
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Told and not stopped by itself: raise where the handler is, a sleep or a wait included."""
-        if self._running and not self._channel.shielded:
+        """Told and not stopped by itself: raise where the handler is, a sleep or a wait included.
+
+        It may arrive when the job that was told has ended and the next one runs: that one has not been told.
+        """
+        current = self._current
+        if current is not None and current.told_at is not None and not self._channel.shielded:
             raise Stop
-
-
-class AsyncChannel:
-    """A thread reads; the loop is woken for jobs, and whoever asked for answers."""
-
-    def __init__(self, fd: int) -> None:
-        self._socket = socket.socket(fileno=fd)
-        self._frames = p.Frames(upward=False)
-        self._sending = threading.Lock()
-        self._asked: dict[int, Future[p.Answer]] = {}
-        self._numbers = itertools.count(1)
-        self.received: Callable[[Any], object] = lambda message: None
-
-    def send(self, message: p.Message) -> None:
-        try:
-            with self._sending:
-                self._socket.sendall(p.frame(message))
-        except OSError:
-            _end_group()
-
-    def _ask(self, message: p.Kept) -> Future[p.Answer]:
-        future: Future[p.Answer] = Future()
-        message.number = next(self._numbers)  # one numbering for all jobs of this child
-        self._asked[message.number] = future
-        self.send(message)
-        return future
-
-    def ask(self, message: p.Kept) -> p.Answer:
-        return self._ask(message).result()
-
-    async def ask_async(self, message: p.Kept) -> p.Answer:
-        return await asyncio.wrap_future(self._ask(message))
-
-    def read(self) -> None:
-        """The reading thread."""
-        while True:
-            try:
-                data = self._socket.recv(1 << 18)
-            except OSError:
-                data = b""
-            if not data:
-                _end_group()
-            for message in self._frames.feed(data):
-                if isinstance(message, p.Answer):
-                    self._asked.pop(message.number).set_result(message)
-                else:
-                    self.received(message)
 
 
 class AsyncChild(Child):
@@ -379,14 +320,25 @@ class AsyncChild(Child):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self) -> None:
-        asyncio.run(self._serve())
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            serving = loop.create_task(self._serve())
+            while not serving.done():
+                # A task that a handler has started, and that exits, takes nobody with it.
+                with suppress(SystemExit, KeyboardInterrupt):
+                    loop.run_until_complete(serving)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         leaving = asyncio.Event()
+        self.surroundings = Surroundings()
+        # A copy that a handler forks must not go on with the jobs of its neighbours.
+        os.register_at_fork(after_in_child=lambda: loop.call_soon(os._exit, 1))
 
         def received(message: Any) -> None:
-            if isinstance(message, p.Run):
+            if isinstance(message, p.Run) and self.worn:
+                self.refuse(message)
+            elif isinstance(message, p.Run):
                 task = loop.create_task(self._run(message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -400,6 +352,7 @@ class AsyncChild(Child):
         await leaving.wait()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        _let_go()
 
     async def _run(self, run: p.Run) -> None:
         loop = asyncio.get_running_loop()
@@ -410,11 +363,20 @@ class AsyncChild(Child):
         error: BaseException | None = None
         try:
             args, values = attempt.arguments()
-            message = attempt.returned(await attempt.kind.fn(*args, **values))
+            value = await attempt.kind.fn(*args, **values)
+            self._handler_ended()
+            message = attempt.returned(value)
         except BaseException as raised:
+            self._handler_ended(raised)
             error = raised
             message = attempt.raised(raised)
         self.end(attempt, message, error)
+
+    def _handler_ended(self, error: BaseException | None = None) -> None:
+        if channels.forked:
+            _leave_copy(error)
+        if len(self.attempts) == 1:  # a neighbour may need what one of them has changed
+            self.tidy()
 
 
 def main() -> None:
@@ -430,7 +392,7 @@ def main() -> None:
             hook()
     except BaseException as error:
         traceback.print_exc()
-        channel.send(p.Broken(f"{type(error).__name__}: {_text(error)}"))
+        channel.send(p.Broken(f"{type(error).__name__}: {text_of(error)}"))
         sys.exit(1)
     if isinstance(channel, AsyncChannel):
         AsyncChild(settings, registry, channel).serve()

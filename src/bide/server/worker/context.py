@@ -11,9 +11,12 @@ from __future__ import annotations
 import inspect
 import mimetypes
 import os
-import time
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from math import isfinite
 from pathlib import Path
+from time import monotonic, time  # by name: a handler may replace what is in the module
 from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
@@ -29,6 +32,9 @@ T = TypeVar("T")
 STEP_LIMIT = 1024 * 1024
 SEND_EVERY = 0.1  # seconds between two progress messages
 LOG_LINES = 1000  # an attempt
+TEXT_LIMIT = 4000  # characters of a message
+# Signs of numbers that JSON, or who reads it, cannot hold: not finite, or of more digits than are read anywhere.
+_ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9]{4300}")
 
 
 class Stop(BaseException):
@@ -98,15 +104,13 @@ class Context:
     def __init__(
         self, run: p.Run, channel: Channel, registry: Registry, blobs: Blobs, work: Path
     ) -> None:
-        self.job_id = run.job_id
-        self.attempt = run.attempt
-        self.fence = run.fence
         self._run = run
         self._channel = channel
         self._registry = registry
         self._blobs = blobs
         self._work = work
         self._stop = False
+        self._ended = False
         self._weights = registry.kind(run.kind).steps
         self._begun: list[str] = []
         self._finished: set[str] = set()
@@ -115,12 +119,25 @@ class Context:
         self._children = {state.key: state for state in run.children}
         self._spawned: dict[str, int] = {}
         self._missing: list[dict[str, Any]] = []
-        self._number = 0
         self._lines = 0
         # done, total, unit, message of the latest progress; None when it was sent
         self._latest: tuple[float | None, float | None, str | None, str | None] | None = None
         self._shown: Progress | None = run.progress
         self._next_send = 0.0
+
+    @property
+    def job_id(self) -> str:
+        return self._run.job_id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first; grows with each retry."""
+        return self._run.attempt
+
+    @property
+    def fence(self) -> int:
+        """Grows with each claim: what is written with an older one is refused."""
+        return self._run.fence
 
     # --- progress
 
@@ -135,8 +152,8 @@ class Context:
         """How far it is: `ctx.progress(3, 10, unit="pages", message="Reading")`. Cheap: call it as often as you like."""
         self._latest = (done, total, unit, message)
         if self._stop:
-            raise Stop
-        now = time.monotonic()
+            self._check()
+        now = monotonic()
         if now >= self._next_send:
             self._next_send = now + SEND_EVERY
             self.flush()
@@ -144,7 +161,7 @@ class Context:
     def heartbeat(self) -> None:
         """A sign of life for `stall`, when there is no progress to tell."""
         self._check()
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._next_send:
             self._next_send = now + SEND_EVERY
             self._channel.send(p.Moved(self.job_id, self.fence, None))
@@ -162,7 +179,8 @@ class Context:
         latest = self._latest
         if latest is not None:
             self._latest = None
-            self._shown = self._measure(*latest)
+            with suppress(Exception):  # what is no number must not hide how the job ended
+                self._shown = self._measure(*latest)
         return self._shown
 
     def _measure(
@@ -170,6 +188,9 @@ class Context:
     ) -> Progress:
         step = self._active[-1] if self._active else self._next_step()
         part = None
+        done, total = _number(done), _number(total)
+        unit = None if unit is None else text_of(unit, 100)
+        message = None if message is None else text_of(message)
         if done is not None and total is not None and total > 0:
             part = min(max(done / total, 0.0), 1.0)
         percent = None if part is None else round(self._percent(step, part), 2)
@@ -199,6 +220,8 @@ class Context:
     def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Runs `fn` and keeps its result (JSON, up to 1 MiB), so that a later attempt does not repeat it."""
         self._check()
+        if not isinstance(name, str) or name != text_of(name, 200):
+            raise ValueError(f"{name!r:.50} is not the name of a step: at most 200 characters of text")
         if name in self._begun:
             raise JobError("STEP_REPEATED", f"step {name!r} was used twice in this job", retryable=False)
         self._begun.append(name)
@@ -237,8 +260,8 @@ class Context:
                 f"the result of step {name!r} has {len(result)} bytes; at most {STEP_LIMIT} are kept",
                 retryable=False,
             )
-        self._number += 1
-        return p.Kept(self.job_id, self.fence, self._number, name, result, self.take_files())
+        self._check()  # a thread may come to the end of its step after the handler has returned
+        return p.Kept(self.job_id, self.fence, 0, name, result, self.take_files())
 
     def _leave(self, name: str, answer: p.Answer) -> None:
         if not answer.stored:
@@ -274,7 +297,9 @@ class Context:
         check_name(name)
         if name.startswith("."):
             raise ValueError(f"{name!r}: the name of an output does not begin with a dot")
-        kind = content_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        kind = str(content_type or mimetypes.guess_type(name)[0] or "application/octet-stream")
+        if not (kind.isascii() and kind.isprintable()) or len(kind) > 200:
+            raise ValueError(f"{kind[:50]!r} is not a content type")
         data = source if isinstance(source, bytes) else Path(source)
         info = self._blobs.put(self.job_id, self.fence, name, data, kind)
         self._files.append(info)
@@ -301,7 +326,7 @@ class Context:
             )
         raw = to_json(input, f"the input of {kind!r}")
         self._registry.kind(kind).read_input(raw)
-        child_id = job_id(time.time(), os.urandom(10))
+        child_id = job_id(time(), os.urandom(10))
         self._children[key] = p.ChildState(child_id, key, kind, None)
         self._channel.send(p.Spawn(self.job_id, self.fence, child_id, key, kind, raw, self.take_files()))
         return Child(self._children[key])
@@ -346,7 +371,7 @@ class Context:
         self._check()
         self._lines += 1
         if self._lines <= LOG_LINES:
-            line = {"message": str(message)[:4000], **fields}
+            line = {"message": text_of(message), **fields}
             raw = to_json(line, "the line of the log")
             self._channel.send(p.Said(self.job_id, self.fence, msgspec.json.decode(raw)))
 
@@ -361,24 +386,51 @@ class Context:
     def tell_to_stop(self) -> None:
         self._stop = True
 
+    def close(self) -> None:
+        """The handler has returned. Threads that it has left see `cancelled`; whatever they call raises."""
+        self._ended = self._stop = True
+
     def _check(self) -> None:
+        if self._ended:
+            raise RuntimeError(
+                f"job {self.job_id}: its handler has returned, its ctx is of no use any more"
+            )
         if self._stop:
             raise Stop
 
 
+def _number(value: Any) -> int | float | None:
+    """As it can be sent; TypeError for what is no number, None for what is not finite."""
+    if value is None or (type(value) is int and -(2**63) <= value < 2**63):
+        return value
+    number = float(value)
+    return number if isfinite(number) else None
+
+
 def _error(error: Any) -> dict[str, Any]:
     if isinstance(error, JobError):
-        return {"code": error.code, "message": error.message, "failedStep": error.step}
+        return {"code": error.code, "message": text_of(error.message), "failedStep": error.step}
     if isinstance(error, BaseException):
-        return {"code": code_of(error), "message": str(error) or type(error).__name__}
+        return {"code": code_of(error), "message": text_of(error) or type(error).__name__}
     if isinstance(error, dict):
         return {"code": "ERROR", "message": "", **error}
-    return {"code": "ERROR", "message": str(error)}
+    return {"code": "ERROR", "message": text_of(error)}
+
+
+def text_of(value: Any, most: int = TEXT_LIMIT) -> str:
+    """Text of a stranger as it can be sent and stored: of bounded length, without halves of characters."""
+    try:
+        text = str(value)
+    except BaseException:  # a __str__ of the user's that fails must not hide the failure
+        text = type(value).__name__
+    if len(text) > most:
+        text = f"{text[: most - 1]}…"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def code_of(error: BaseException) -> str:
     """A code for an exception that has none: ValueError becomes VALUE_ERROR."""
-    name = type(error).__name__
+    name = text_of(type(error).__name__, 100)
     return "".join(
         ("_" if i and c.isupper() and not name[i - 1].isupper() else "") + c.upper()
         for i, c in enumerate(name)
@@ -390,11 +442,19 @@ def to_json(value: Any, what: str) -> bytes:
     from pydantic_core import PydanticSerializationError, to_json
 
     try:
-        return to_json(value, fallback=_plain)
+        written = to_json(value, fallback=_plain)
+        if _ODD_NUMBER.search(written):  # perhaps in a text
+            msgspec.json.decode(written)
+    except msgspec.DecodeError as error:
+        text = (
+            f"{what} has a number that JSON cannot hold: NaN, an infinity, or one of thousands of digits"
+        )
+        raise JobError("NOT_JSON", text, retryable=False) from error
     except (PydanticSerializationError, ValueError, TypeError, RecursionError, UnicodeError) as error:
         raise JobError(
-            "NOT_JSON", f"{what} cannot be written as JSON: {error}", retryable=False
+            "NOT_JSON", f"{what} cannot be written as JSON: {text_of(error)}", retryable=False
         ) from error
+    return written
 
 
 def _plain(value: Any) -> Any:

@@ -96,6 +96,10 @@ class Beat(Message):
     """Still alive."""
 
 
+class Worn(Message):
+    """A handler has left something behind that cannot be put right: the child is to be replaced. It starts no job more."""
+
+
 class GaveBack(Message):
     """These were not started, and will not be."""
 
@@ -179,6 +183,7 @@ Up = (
     Ready
     | Broken
     | Beat
+    | Worn
     | GaveBack
     | Moved
     | Said
@@ -192,6 +197,7 @@ Up = (
 )
 
 _LENGTH = struct.Struct("!I")
+LONGEST = 256 * 1024 * 1024  # a longer one is not a message: a handler has written into the socket
 _encoder = msgspec.msgpack.Encoder()
 _down = msgspec.msgpack.Decoder(Down)
 _up = msgspec.msgpack.Decoder(Up)
@@ -216,6 +222,8 @@ class Frames:
         try:
             while len(buffer) - start >= 4:
                 (length,) = _LENGTH.unpack_from(buffer, start)
+                if length > LONGEST:
+                    raise msgspec.DecodeError(f"a message of {length} bytes")
                 if len(buffer) - start - 4 < length:
                     break
                 body = bytes(buffer[start + 4 : start + 4 + length])
