@@ -262,6 +262,7 @@ def read_cursor(text: str) -> str:
 
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _JOB_ID = re.compile(f"[{_ALPHABET}]{{26}}")
 
 
@@ -272,11 +273,7 @@ def is_job_id(text: str) -> bool:
 def job_id(now: float, randomness: bytes) -> str:
     """26 characters that sort by time (48 bits of milliseconds) and cannot be guessed (80 random bits)."""
     number = (int(now * 1000) << 80) | int.from_bytes(randomness[:10], "big")
-    chars = []
-    for _ in range(26):
-        chars.append(_ALPHABET[number & 31])
-        number >>= 5
-    return "".join(reversed(chars))
+    return "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")

@@ -6,9 +6,9 @@ are polls and need one or two of them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cached_property
+from random import getrandbits
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -89,7 +89,7 @@ class Request:
     @cached_property
     def trace_id(self) -> str:
         parent = self.header(b"traceparent")
-        return (parent and read_traceparent(parent)) or os.urandom(16).hex()
+        return (parent and read_traceparent(parent)) or f"{getrandbits(128):032x}"
 
     @cached_property
     def query(self) -> dict[str, list[str]]:
