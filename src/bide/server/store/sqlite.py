@@ -137,8 +137,8 @@ class SqliteStore:
                 room = min(want.limit, limit - len(claims))
                 if room > 0 and want.queue not in paused:
                     claims += [
-                        transactions.claim(tx, job, owner, tx.now + lease, reserve=i >= want.begin)
-                        for i, job in enumerate(transactions.due(tx, want, room))
+                        transactions.claim(tx, due, owner, tx.now + lease, reserve=i >= want.begin)
+                        for i, due in enumerate(transactions.due(tx, want, room))
                     ]
             return claims
 

@@ -40,8 +40,9 @@ _read_files = msgspec.json.Decoder(tuple[InputFile, ...])
 _INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
 BY_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
 _CANDIDATES = (
-    f"SELECT {COLUMNS}, seq FROM jobs WHERE ready = 1 AND queue = ? AND kind = ? "
-    "ORDER BY priority DESC, seq LIMIT ?"
+    f"SELECT {', '.join('j.' + name for name in FIELDS)}, i.input, i.files, j.seq "
+    "FROM jobs j JOIN inputs i ON i.job_id = j.id "
+    "WHERE j.ready = 1 AND j.queue = ? AND j.kind = ? ORDER BY j.priority DESC, j.seq LIMIT ?"
 )
 _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
 
@@ -244,8 +245,11 @@ def spawn(tx: Work, change: Spawned, new: NewJob) -> Job | Refused | Missing:
     return new.job
 
 
-def due(tx: Work, want: Want, limit: int) -> list[Job]:
-    """The first `limit` of all the wanted kinds: by priority, then in the order of submission."""
+Due = tuple[Job, bytes, tuple[InputFile, ...]]
+
+
+def due(tx: Work, want: Want, limit: int) -> list[Due]:
+    """The first `limit` of all the wanted kinds, with their inputs: by priority, then in the order of submission."""
     tx.flush()
     rows = [
         row
@@ -255,12 +259,18 @@ def due(tx: Work, want: Want, limit: int) -> list[Job]:
     if len(want.kinds) > 1:
         priority = FIELDS.index("priority")
         rows.sort(key=lambda row: (-row[priority], row[-1]))
-    jobs = map(job_of, rows[:limit])
+    found = map(_due, rows[:limit])
     only = want.only
-    return list(jobs if only is None else takewhile(lambda job: job.kind in only, jobs))
+    return list(found if only is None else takewhile(lambda due: due[0].kind in only, found))
 
 
-def claim(tx: Work, before: Job, owner: str, lease_until: float, *, reserve: bool) -> Claim:
+def _due(row: tuple[Any, ...]) -> Due:
+    input_, files = row[len(FIELDS) : len(FIELDS) + 2]
+    return job_of(row), input_.encode(), _read_files.decode(files) if files else ()
+
+
+def claim(tx: Work, due: Due, owner: str, lease_until: float, *, reserve: bool) -> Claim:
+    before, input_, files = due
     change = (Reserved if reserve and not before.parked else Claimed)(
         job_id=before.id, owner=owner, lease_until=lease_until
     )
@@ -268,14 +278,11 @@ def claim(tx: Work, before: Job, owner: str, lease_until: float, *, reserve: boo
     tx.change(before, after)
     if isinstance(change, Claimed):
         tx.tell(after, "status")
-    input_, files = tx.execute(
-        "SELECT input, files FROM inputs WHERE job_id = ?", (after.id,)
-    ).fetchone()
     kept = "SELECT name, result FROM steps WHERE job_id = ?"
     return Claim(
         after,
-        input_.encode(),
-        _read_files.decode(files) if files else (),
+        input_,
+        files,
         {name: msgspec.Raw(text) for name, text in tx.execute(kept, (after.id,))} if after.steps else {},
         {
             c.job_id: child
