@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from bench.chaos.victim import Victim
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from bide.core.job import Succeeded
@@ -17,6 +23,7 @@ from bide.server.registry import Registry
 from tests.integration.http.service import Service
 
 EXAMPLES = 60
+REAL_EXAMPLES = 15
 
 
 def _kinds() -> Registry:
@@ -110,14 +117,47 @@ _CONFIG = SchemathesisConfig.from_dict(
 schema = schemathesis.openapi.from_asgi("/openapi.json", _Served(), config=_CONFIG)
 
 
+def _bounded(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
 @schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@_bounded(EXAMPLES)
 def test_no_answer_outside_the_document(case: schemathesis.Case[Any]) -> None:
     case.call_and_validate()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The real thing: `bide serve` with children that run what is accepted."""
+    service = Victim(tmp_path_factory.mktemp("served"), "tests.apps.echo:app")
+    service.start()
+    try:
+        yield schemathesis.openapi.from_url(service.url + "/openapi.json", config=_CONFIG)
+    finally:
+        service.stop()
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_no_answer_outside_the_document_of_a_running_service(served: Any, mode: GenerationMode) -> None:
+    tried = 0
+    for found in served.get_all_operations():
+        operation = found.ok()
+
+        @_bounded(REAL_EXAMPLES)
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def run(case: schemathesis.Case[Any]) -> None:
+            nonlocal tried
+            tried += 1
+            case.call_and_validate()
+
+        with contextlib.suppress(Unsatisfiable):  # nothing about some operations can be wrong
+            run()
+    assert tried >= 50
