@@ -8,13 +8,5 @@ from __future__ import annotations
 LEASE = 30.0
 
 
-def until(now: float, lease: float = LEASE) -> float:
-    return now + lease
-
-
 def renewal_interval(lease: float = LEASE) -> float:
     return lease / 3
-
-
-def expired(lease_until: float | None, now: float) -> bool:
-    return lease_until is not None and lease_until <= now

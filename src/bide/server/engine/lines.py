@@ -71,9 +71,6 @@ class Lines:
     def busy(self, child: Child) -> bool:
         return child in self._lines
 
-    def is_head(self, running: Running) -> bool:
-        return self._lines[running.child][0] is running
-
     def heads(self) -> list[Running]:
         return [line[0] for line in self._lines.values()]
 

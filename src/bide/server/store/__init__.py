@@ -117,11 +117,6 @@ class Overdue(msgspec.Struct, frozen=True):
     deadlines: tuple[Job, ...] = ()
 
 
-class Purged(msgspec.Struct, frozen=True):
-    jobs: int = 0
-    more: bool = False
-
-
 class Jobs(Protocol):
     """The truth about jobs."""
 
