@@ -110,7 +110,18 @@ _CONFIG = SchemathesisConfig.from_dict(
         "seed": 1,
         **_refusals(_STATE),
         "operations": [
-            {"include-operation-id": name, **_refusals(_UNSAYABLE)} for name in ("submitJob", "listJobs")
+            *(
+                {"include-operation-id": name, **_refusals(_UNSAYABLE)}
+                for name in ("submitJob", "listJobs")
+            ),
+            # A job that went to a queue of a drawn name waits for a worker that nobody started.
+            {
+                "include-operation-id": "getReadiness",
+                "checks": {
+                    "positive_data_acceptance": {"expected-statuses": ["200", "503"]},
+                    "not_a_server_error": {"expected-statuses": ["2xx", "4xx", "503"]},
+                },
+            },
         ],
     }
 )
@@ -136,9 +147,10 @@ def test_no_answer_outside_the_document(case: schemathesis.Case[Any]) -> None:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The real thing: `bide serve` with children that run what is accepted."""
+    """The real thing: `bide serve` with children that run what is accepted, and one job that none of them serves."""
     service = Victim(tmp_path_factory.mktemp("served"), "tests.apps.echo:app")
     service.start()
+    service.ask("POST", "/jobs", {"kind": "echo", "queue": "unserved"})
     try:
         yield schemathesis.openapi.from_url(service.url + "/openapi.json", config=_CONFIG)
     finally:
