@@ -15,7 +15,7 @@ import logging
 import os
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -23,6 +23,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from bide.core.errors import HeadTooLarge, MalformedRequest, Problem, RequestTimeout, Unavailable
 from bide.core.wire import PROBLEM_TYPE, render_problem
 from bide.server.config import HttpConfig
+from bide.server.http.exchange import REPLY
+from bide.service.cycle import Cycle, Outbox, begin
 
 log = logging.getLogger("bide.http")
 
@@ -51,6 +53,7 @@ class Limits:
     timeout: float
     head: int
     bytes: int
+    outbox: Outbox | None = None
     held: int = 0  # bytes of requests that are not answered
     refused: int = 0  # connections since the last sweep
 
@@ -67,8 +70,12 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._outbox = self.limits.outbox = self.limits.outbox or Outbox(self.loop)
         self._in_head = self._in_body = False
         self._ended = False  # nothing more is read from it
+        self._next: Cycle | None = (
+            None  # to be run when all that has arrived was read, so that its body is there
+        )
         self._until: float | None = None  # when the caller must have finished what it is at
         self._fed = 0  # bytes since the last whole request
         self._held = 0  # our part of limits.held
@@ -92,7 +99,6 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return None
-        self._unset_keepalive_if_required()
         limits = self.limits
         size = len(data)
         if limits.held > limits.bytes and (self._held or size > SMALL):
@@ -101,22 +107,26 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return (
-                self._end()
-            )  # answered as if nothing had been said of another protocol, and then closed
+            # Answered as if nothing had been said of another protocol, and then closed.
+            self._end()
         except httptools.HttpParserError as error:
             cause = error.__context__
-            problem = cause if isinstance(cause, Problem) else MalformedRequest("this is not HTTP/1.1")
-            return self._refuse(problem)
-        if (
-            self._in_head
-            or self._in_body
-            or size > SMALL
-            or self.pipeline
-            or self.cycle is None
-            or self.cycle.response_complete
-        ):
-            self._unfinished(size)
+            self._refuse(
+                cause if isinstance(cause, Problem) else MalformedRequest("this is not HTTP/1.1")
+            )
+        else:
+            if (
+                self._in_head
+                or self._in_body
+                or size > SMALL
+                or self.pipeline
+                or self.cycle is None
+                or self.cycle.response_complete
+            ):
+                self._unfinished(size)
+        if self._next is not None:
+            cycle, self._next = self._next, None
+            self._run(cycle)
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -144,12 +154,44 @@ class Connection(HttpToolsProtocol):
         if self._fed > self.limits.head and self._head_size() > self.limits.head:
             raise self._head_too_large()
         before = self.cycle
-        super().on_headers_complete()
-        if self.pipeline and self._front is None:
-            self._front = before
+        cycle = self._begin_cycle()
+        if before is None or before.response_complete:
+            self._next = cycle
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+            if self._front is None:
+                self._front = before
         self.headers = _TRAILERS
         self._in_head = False
         self._in_body = True
+
+    def _begin_cycle(self) -> Cycle:
+        parser, scope = self.parser, self.scope
+        version = parser.get_http_version()
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        target = httptools.parse_url(self.url)
+        path = target.path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = target.path
+        scope["query_string"] = target.query or b""
+        cycle = self.cycle = Cycle(
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            False,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            self.expect_100_continue,
+            version != "1.0" and parser.should_keep_alive(),
+            self.on_response_complete,
+        )
+        cycle.outbox = self._outbox
+        scope[REPLY] = cycle.reply  # type: ignore[literal-required]
+        return cycle
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -162,7 +204,19 @@ class Connection(HttpToolsProtocol):
             self._front = self.pipeline[-1][0] if len(self.pipeline) > 1 else None
         if self._held and not self.pipeline:
             self._release()
-        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._run(self.pipeline.pop()[0])
+        elif self._until is None:
+            self._until = self.loop.time() + self.timeout_keep_alive
+
+    def _run(self, cycle: RequestResponseCycle) -> None:
+        task = begin(self.loop, cycle.run_asgi(self.app))
+        if task is not None:
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
 
     # --- limits
 
@@ -234,6 +288,7 @@ class Connection(HttpToolsProtocol):
             cycle.message_event.set()
         self._ended = True
         self._release()
+        self._outbox.flush()
         self.transport.write(self._render(problem))
         # Closing at once would reset the connection under what is still being sent, and take the answer with it.
         self.transport.write_eof()

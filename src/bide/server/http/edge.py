@@ -25,7 +25,7 @@ from bide.server.http import (
     results,
     submit,
 )
-from bide.server.http.exchange import Answer, Disconnected, Receive, Request, Scope, Send
+from bide.server.http.exchange import REPLY, Answer, Disconnected, Receive, Request, Scope, Send
 from bide.server.http.operations import Dispatch, Operation
 from bide.server.store import Unwritable
 
@@ -75,8 +75,11 @@ class HttpApp:
 
 
 async def _send(answer: Answer, scope: Scope, send: Send) -> None:
-    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     body = b"" if scope["method"] == "HEAD" else answer.body
+    reply = scope.get(REPLY)
+    if reply is not None and reply(answer.status, answer.headers, body):
+        return
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -24,6 +24,8 @@ Headers = list[tuple[bytes, bytes]]
 Stream = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_PARAMETERS = 200
+# In a scope of our own server: takes status, headers and body in one go; False when it cannot.
+REPLY = "bide.reply"
 _JSON = (b"content-type", b"application/json")
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 

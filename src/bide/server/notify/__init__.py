@@ -60,11 +60,12 @@ class Notify:
 class Watch:
     """`with notify.watch(id) as watch:` read the job, then `await watch.wait(seconds)` for the next change."""
 
-    __slots__ = ("_event", "_notify", "job_id")
+    __slots__ = ("_bell", "_changed", "_notify", "job_id")
 
     def __init__(self, notify: Notify, job_id: str) -> None:
         self._notify = notify
-        self._event = asyncio.Event()
+        self._bell = asyncio.Event()  # rung by a change, or when the time is over
+        self._changed = False
         self.job_id = job_id
 
     def __enter__(self) -> Watch:
@@ -77,16 +78,18 @@ class Watch:
         self._notify._remove(self)
 
     def wake(self) -> None:
-        self._event.set()
+        self._changed = True
+        self._bell.set()
 
     async def wait(self, timeout: float) -> bool:
         """True when something changed, False when the time is over or the service stops."""
         if self._notify.closed:
             return False
+        timer = asyncio.get_running_loop().call_later(timeout, self._bell.set)
         try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        self._event.clear()
-        return not self._notify.closed
+            await self._bell.wait()
+        finally:
+            timer.cancel()
+        self._bell.clear()
+        changed, self._changed = self._changed, False
+        return changed and not self._notify.closed

@@ -2,7 +2,8 @@
 
 1. WAL with synchronous=FULL: what a future has resolved for survives a power cut.
 2. The service process alone opens the file; the data folder is locked to one service.
-3. A read is one indexed look-up on the loop: a thread hop would cost more than it. Lists run in a thread.
+3. A read is one indexed look-up on the loop: a thread hop would cost more than it. What was read is kept until it
+   changes. Lists run in a thread.
 4. Its time never goes back, over restarts neither: it begins no earlier than the newest event.
 5. A renewal that could not be written counts all the same: a full disk takes no job from a child that works.
 """
@@ -67,7 +68,9 @@ class SqliteStore:
         self._reader = connect(self.path)
         self._read = self._reader.execute
         self._clock = self._carried_on()
-        begin = partial(Work, Memory())
+        memory = Memory()
+        self._recent = memory.recent
+        begin = partial(Work, memory)
         told = partial(explain, path=self.path)
         self._writer = Writer(partial(connect, self.path), self._clock, heard, begin, told)
 
@@ -235,11 +238,17 @@ class SqliteStore:
     # --- reads
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
-        found: list[Job | Missing] = []
-        for job_id in ids:
-            row = self._read(transactions.BY_ID, (job_id,)).fetchone()
-            found.append(job_of(row) if row is not None else self._missing(job_id))
-        return found
+        recent = self._recent
+        return [recent.get(job_id) or self._get(job_id) for job_id in ids]
+
+    def _get(self, job_id: str) -> Job | Missing:
+        turn = self._recent.turn
+        row = self._read(transactions.BY_ID, (job_id,)).fetchone()
+        if row is None:
+            return self._missing(job_id)
+        job = job_of(row)
+        self._recent.keep(job, turn)
+        return job
 
     def _missing(self, job_id: str) -> Missing:
         row = self._read("SELECT 1 FROM tombstones WHERE id = ?", (job_id,)).fetchone()

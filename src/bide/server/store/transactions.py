@@ -32,6 +32,7 @@ from bide.core.job import (
 from bide.core.record import Job, Status
 from bide.core.wire import Event, facts
 from bide.server.store import Claim, InputFile, Inserted, KeyConflict, Missing, NewJob, Want
+from bide.server.store.recent import Recent
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.writer import Tx
 
@@ -48,13 +49,14 @@ _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?
 
 
 class Memory:
-    """What the writer remembers between transactions: jobs that workers hold, and the last event's number.
+    """What is remembered between transactions: jobs that workers hold, the last event's number, what polls have read.
 
     The writer alone changes jobs, so that what it remembers is what is stored.
     """
 
     def __init__(self) -> None:
         self.held: dict[str, Job] = {}
+        self.recent = Recent()
         self.last_event: int | None = None
 
 
@@ -123,6 +125,7 @@ class Work(Tx):
                 held[job_id] = job
             else:
                 held.pop(job_id, None)
+        self._memory.recent.changed(self._jobs)
 
 
 def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:

@@ -1,0 +1,75 @@
+"""Requests that begin without a task."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bide.service.cycle import begin
+
+
+async def test_what_waits_for_nothing_needs_no_task() -> None:
+    done = []
+
+    async def work() -> None:
+        done.append(1)
+
+    assert begin(asyncio.get_running_loop(), work()) is None
+    assert done == [1]
+
+
+async def test_the_rest_runs_in_a_task_with_values_exceptions_and_timeouts() -> None:
+    seen: list[object] = []
+    loop = asyncio.get_running_loop()
+    first: asyncio.Future[str] = loop.create_future()
+    second: asyncio.Future[str] = loop.create_future()
+
+    async def work() -> None:
+        seen.append(await first)
+        try:
+            await second
+        except ValueError as error:
+            seen.append(str(error))
+        async with asyncio.timeout(10):  # needs a task
+            await asyncio.sleep(0)
+        seen.append(asyncio.current_task())
+
+    task = begin(loop, work())
+    assert task is not None and not seen
+    first.set_result("value")
+    await asyncio.sleep(0)
+    second.set_exception(ValueError("odd"))
+    await task
+    assert seen == ["value", "odd", task]
+
+
+async def test_a_wait_that_is_over_before_the_task_begins_is_noticed() -> None:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    async def work() -> None:
+        await future
+
+    task = begin(loop, work())
+    future.set_result(None)
+    assert task is not None
+    await asyncio.wait_for(task, 1)
+
+
+async def test_cancelling_the_task_cancels_the_work_and_lets_it_clean_up() -> None:
+    cleaned = []
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cleaned.append(1)
+
+    task = begin(asyncio.get_running_loop(), work())
+    assert task is not None
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cleaned == [1]

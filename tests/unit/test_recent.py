@@ -1,0 +1,43 @@
+"""What polls have read is kept only as long as it is what is stored."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core.record import Job
+from bide.server.store import recent
+from bide.server.store.recent import Recent
+
+
+def _job(job_id: str) -> Job:
+    return Job(id=job_id, kind="k", queue="q", created_at=0.0, updated_at=0.0)
+
+
+def test_a_job_is_kept_until_it_changes() -> None:
+    kept = Recent()
+    job = _job("a")
+    kept.keep(job, kept.turn)
+    assert kept.get("a") is job
+    kept.changed(["b"])
+    assert kept.get("a") is job
+    kept.changed(["a"])
+    assert kept.get("a") is None
+
+
+def test_what_was_read_before_a_commit_is_not_kept_after_it() -> None:
+    kept = Recent()
+    turn = kept.turn  # read begins
+    kept.changed(["a"])  # and is overtaken
+    kept.keep(_job("a"), turn)
+    assert kept.get("a") is None
+
+
+def test_it_holds_a_bounded_number_of_small_jobs() -> None:
+    kept = Recent()
+    for n in range(recent.MOST + 10):
+        kept.keep(_job(str(n)), kept.turn)
+    assert kept.get("9") is None and kept.get("10") is not None
+    large = replace(_job("large"), result=msgspec.Raw(b"1" * (recent.LARGEST_RESULT + 1)))
+    kept.keep(large, kept.turn)
+    assert kept.get("large") is None
