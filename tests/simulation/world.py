@@ -102,11 +102,12 @@ class SimWriter(Writer):
         heard: Callable[[Sequence[Event]], None],
         loop: SimLoop,
         rng: random.Random,
+        memory: Memory,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._heard = heard
-        self._begin = partial(Work, Memory())
+        self._begin = partial(Work, memory)
         self._loop = loop
         self._closed = False
         self._rng = rng
@@ -161,7 +162,9 @@ class World:
         store = self.store = SqliteStore(NOWHERE, self.clock)
         store._reader = self.database
         store._read = self.database.execute
-        store._writer = SimWriter(self.database, self.clock, self._heard, self.loop, self.rng)
+        store._writer = SimWriter(
+            self.database, self.clock, self._heard, self.loop, self.rng, store._memory
+        )
         blobs = FileBlobs(NOWHERE)
         self.pool = SimPool(self.loop, app, blobs, 2, self.rng)
         self.estimates = Estimates()

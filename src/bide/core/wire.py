@@ -123,6 +123,7 @@ def _instant(at: float | None) -> str | None:
 def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "") -> WireJob:
     """The status resource; `progress` is the live one when there is one, `base` where the API is mounted."""
     here = f"{base}/jobs/{job.id}"
+    created_at = render_instant(job.created_at)
     return WireJob(
         job_id=job.id,
         kind=job.kind,
@@ -134,20 +135,22 @@ def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "
         priority=job.priority,
         queue=job.queue,
         labels=job.labels,
-        created_at=render_instant(job.created_at),
+        created_at=created_at,
         run_at=_instant(job.run_at),
         started_at=_instant(job.started_at),
         next_attempt_at=_instant(job.next_attempt_at),
         finished_at=_instant(job.finished_at),
-        updated_at=render_instant(job.updated_at),
+        updated_at=created_at if job.updated_at == job.created_at else render_instant(job.updated_at),
         expires_at=_instant(job.expires_at),
         deadline=_instant(job.deadline),
         steps=job.steps,
-        children=tuple(WireChild(c.job_id, c.kind, c.status) for c in job.children),
+        children=tuple([WireChild(c.job_id, c.kind, c.status) for c in job.children]),
         result=job.result,
         files=tuple(
-            WireFile(f.name, f.content_type, f.size, f.sha256, f"{here}/files/{quote(f.name)}")
-            for f in job.files
+            [
+                WireFile(f.name, f.content_type, f.size, f.sha256, f"{here}/files/{quote(f.name)}")
+                for f in job.files
+            ]
         ),
         error=job.error,
         links={

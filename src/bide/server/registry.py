@@ -181,11 +181,18 @@ class Kind:
 
     def read_input(self, raw: bytes, resolve: Resolve | None = None) -> dict[str, Any]:
         """The handler's keyword arguments; InvalidInput names every place that does not fit."""
-        from pydantic import ValidationError
+        values = self.check_input(raw, resolve)
+        return {name.removeprefix("p_"): getattr(values, name) for name in type(values).model_fields}
 
+    def check_input(self, raw: bytes, resolve: Resolve | None = None) -> BaseModel:
+        """InvalidInput when it does not fit."""
         try:
-            values = self.model.model_validate_json(raw, context=resolve)
-        except ValidationError as error:
+            return self.model.model_validate_json(raw, context=resolve)
+        except ValueError as error:
+            from pydantic import ValidationError
+
+            if not isinstance(error, ValidationError):
+                raise
             document = _document(raw)
             raise InvalidInput(
                 f"the input does not fit kind {self.name}",
@@ -194,7 +201,6 @@ class Kind:
                     for e in error.errors(include_url=False, include_input=False)
                 ],
             ) from None
-        return {name.removeprefix("p_"): getattr(values, name) for name in type(values).model_fields}
 
 
 def _name(annotation: Any) -> str:

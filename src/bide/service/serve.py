@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import resource
 import signal
@@ -142,6 +143,9 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, signalled)
     server.on_started = listening
+    # What is there now stays: looking through it again and again would be a tax on every request.
+    gc.collect()
+    gc.freeze()
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     gone = asyncio.create_task(ending.wait())
     await asyncio.wait({serving, gone}, return_when=asyncio.FIRST_COMPLETED)

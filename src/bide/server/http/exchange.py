@@ -72,6 +72,8 @@ class Request:
         self.scope = scope
         self.receive = receive
         self.args: list[str] = []
+        self._headers: dict[bytes, bytes] | None = None
+        self._trace_id: str | None = None
         path: str = scope["path"]
         root: str = scope.get("root_path", "")
         if root:
@@ -85,13 +87,20 @@ class Request:
 
     def header(self, name: bytes) -> str | None:
         """A header's value, with repeated lines joined; None when there is none."""
-        values = [value for key, value in self.scope["headers"] if key == name]
-        return b", ".join(values).decode("latin-1") if values else None
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = {}
+            for key, value in self.scope["headers"]:
+                headers[key] = headers[key] + b", " + value if key in headers else value
+        found = headers.get(name)
+        return None if found is None else found.decode("latin-1")
 
-    @cached_property
+    @property
     def trace_id(self) -> str:
-        parent = self.header(b"traceparent")
-        return (parent and read_traceparent(parent)) or f"{getrandbits(128):032x}"
+        if self._trace_id is None:
+            parent = self.header(b"traceparent")
+            self._trace_id = (parent and read_traceparent(parent)) or f"{getrandbits(128):032x}"
+        return self._trace_id
 
     @cached_property
     def query(self) -> dict[str, list[str]]:

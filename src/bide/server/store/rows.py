@@ -40,7 +40,7 @@ def _reader(name: str) -> Callable[[Any], Any] | None:
     return None
 
 
-def _writer(name: str) -> Callable[[Any], Any]:
+def _writer(name: str) -> Callable[[Any], Any] | None:
     if name == "result":
         return lambda raw: None if raw is None else bytes(raw).decode()
     if name == "waiting_for":
@@ -49,11 +49,11 @@ def _writer(name: str) -> Callable[[Any], Any]:
         return lambda value: _encode(value).decode() if value else None
     if name == "status":
         return lambda status: status.value
-    return lambda value: value
+    return None
 
 
 _READERS = [(i, reader) for i, name in enumerate(FIELDS) if (reader := _reader(name))]
-_WRITERS = [_writer(name) for name in FIELDS]
+_WRITERS = {i: writer for i, name in enumerate(FIELDS) if (writer := _writer(name))}
 
 
 def job_of(row: tuple[Any, ...]) -> Job:
@@ -65,13 +65,16 @@ def job_of(row: tuple[Any, ...]) -> Job:
 
 
 def values_of(job: Job) -> list[Any]:
-    return [write(getattr(job, name)) for name, write in zip(FIELDS, _WRITERS, strict=True)]
+    values = list(astuple(job))
+    for i, writer in _WRITERS.items():
+        values[i] = writer(values[i])
+    return values
 
 
 def difference(before: Job, after: Job) -> dict[str, Any]:
     """The columns that a change writes. What it left alone is the very same object."""
     return {
-        FIELDS[i]: _WRITERS[i](new)
+        FIELDS[i]: _WRITERS[i](new) if i in _WRITERS else new
         for i, (old, new) in enumerate(zip(astuple(before), astuple(after), strict=True))
         if old is not new and old != new
     }

@@ -59,6 +59,8 @@ class SqliteStore:
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.path = path
         self._clock = self._wall = clock or SystemClock()
+        self._memory = Memory()
+        self._recent = self._memory.recent
         self._owed: dict[tuple[str, int], float] = {}  # leases whose renewal could not be written
 
     # --- beginning and end
@@ -68,9 +70,7 @@ class SqliteStore:
         self._reader = connect(self.path)
         self._read = self._reader.execute
         self._clock = self._carried_on()
-        memory = Memory()
-        self._recent = memory.recent
-        begin = partial(Work, memory)
+        begin = partial(Work, self._memory)
         told = partial(explain, path=self.path)
         self._writer = Writer(partial(connect, self.path), self._clock, heard, begin, told)
 

@@ -1,5 +1,8 @@
 """One thread that writes: everything that is queued goes into one transaction, so that one fsync covers all of it.
 
+What one round of the loop submits is handed over at its end: the thread would otherwise fight with the loop for the
+interpreter, one statement at a time, and commit the first operation alone.
+
 1. Operations run in the order in which they were submitted.
 2. A future resolves after the commit, never before.
 3. An operation that raises takes none of the others with it: the batch is rolled back and each one is tried alone.
@@ -65,7 +68,8 @@ class Writer:
         self._clock = clock
         self._begin = begin
         self._heard = heard
-        self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Queued] | None] = SimpleQueue()
+        self._round: list[_Queued] = []  # submitted since the last handing over
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="bide-writer", daemon=True)
@@ -75,11 +79,19 @@ class Writer:
         if self._closed:  # its future would never resolve
             raise RuntimeError("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put((operation, future))
+        if not self._round:
+            self._loop.call_soon(self._hand_over)
+        self._round.append((operation, future))
         return future
+
+    def _hand_over(self) -> None:
+        if self._round:
+            self._queue.put(self._round)
+            self._round = []
 
     async def close(self) -> None:
         self._closed = True
+        self._hand_over()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -143,12 +155,12 @@ class Writer:
         first = self._queue.get()
         if first is None:
             return [], False
-        batch = [first]
+        batch = first
         while len(batch) < MOST_AT_ONCE and not self._queue.empty():
-            item = self._queue.get()
-            if item is None:
+            more = self._queue.get()
+            if more is None:
                 return batch, False
-            batch.append(item)
+            batch += more
         return batch, True
 
     def _deliver(self, answers: list[tuple[asyncio.Future[Any], Any]], events: list[Event]) -> None:
