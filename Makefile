@@ -24,8 +24,9 @@ format: $(READY) ## put the code into shape
 bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers
 	@$(BIN)/python -m bench.service $(ARGS)
 
-chaos: $(READY) ## kill things at random and count what is lost
-	@$(BIN)/python -m bench.chaos
+chaos: $(READY) ## kill things at random and count what is lost, beside peers
+	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2
+	@$(BIN)/python -m bench.chaos $(ARGS)
 
 setup: $(READY) ## only the set-up
 $(READY): pyproject.toml constraints.txt scripts/setup

@@ -1,24 +1,22 @@
-"""One trial: submit, kill, wait, and judge by the record alone."""
+"""One trial of bide: submit, kill, wait, and judge by the record and the marks alone."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import random
-import signal
-import sqlite3
 import threading
 import time
 import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.chaos import marks, recovery
+from bench.chaos.judge import TERMINAL, Fault, Wanted, judge
+from bench.chaos.strike import Striker
 from bench.chaos.victim import Victim
 
-TERMINAL = ("DONE", "PARTIAL_SUCCESS", "ERROR", "CANCELLED")
+BACKLOG = 100  # jobs that wait at most, so that answers come until the end
 
 
 @dataclass
@@ -27,69 +25,83 @@ class Report:
     ended: Counter[str] = field(default_factory=Counter)
     child_kills: int = 0
     service_kills: int = 0
+    moments: Counter[str] = field(default_factory=Counter)
     repeated_steps: int = 0  # run again because they were not kept yet: allowed
+    repetitions: int = 0  # of handlers, because of a kill
+    after_children: list[float] = field(default_factory=list)  # seconds
+    after_services: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    faults: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
 
 
 def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed: int) -> Report:
     """Runs `jobs` jobs while children and the service are killed; says what was wrong afterwards."""
-    rng = random.Random(seed)
-    marks = folder / "marks"
-    victim = Victim(folder, "bench.chaos.app:app", env={"BIDE_CHAOS_MARKS": str(marks)})
-    report = Report()
+    place = folder / "marks"
+    victim = Victim(folder, "bench.chaos.app:app", env={marks.PLACE: str(place)})
+    database = victim.data / "bide.db"
+    submission = Submission(victim, jobs)
+    striker = Striker(
+        victim,
+        marks.Tail(place),
+        random.Random(seed),
+        submission.answered,
+        database=database,
+        spare_children=True,
+    )
     begin = time.monotonic()
     victim.start()
     try:
-        acknowledged: list[str] = []
-        kinds: dict[str, tuple[str, int]] = {}
-        submitter = threading.Thread(target=_submit, args=(victim, jobs, acknowledged, kinds))
-        submitter.start()
-        _strike(victim, rng, report, child_kills, service_kills)
-        submitter.join()
-        _wait(victim, acknowledged)
-        report.acknowledged = len(acknowledged)
+        submission.start()
+        striker.strike(child_kills, service_kills)
+        submission.join()
+        _wait(victim, [wanted.job_id for wanted in submission.acknowledged])
     finally:
         victim.stop()
-    report.seconds = time.monotonic() - begin
-    _judge(victim.data / "bide.db", marks, acknowledged, kinds, report)
-    return report
+    seconds = time.monotonic() - begin
+    left = marks.read(place)
+    verdict = judge(database, left, submission.acknowledged)
+    return Report(
+        acknowledged=len(submission.acknowledged),
+        ended=verdict.ended,
+        child_kills=striker.count("child"),
+        service_kills=striker.count("service"),
+        moments=striker.moments,
+        repeated_steps=verdict.repeated_steps,
+        repetitions=recovery.repetitions(left),
+        after_children=recovery.of_jobs(left, [k for k in striker.kills if k.what == "child"]),
+        after_services=recovery.of_services(left, striker.kills),
+        seconds=seconds,
+        faults=verdict.faults,
+    )
 
 
-def _submit(
-    victim: Victim, jobs: int, acknowledged: list[str], kinds: dict[str, tuple[str, int]]
-) -> None:
-    for start in range(0, jobs, 20):
-        wanted = [
-            {"kind": "family" if n % 5 == 0 else "work", "input": {"number": n}}
-            for n in range(start, min(jobs, start + 20))
-        ]
-        headers = {"Idempotency-Key": str(uuid.uuid4())}
-        answer = victim.insist("POST", "/jobs/batch", {"jobs": wanted}, headers)
-        for item, job in zip(wanted, answer["jobs"], strict=True):
-            acknowledged.append(job["jobId"])
-            kinds[job["jobId"]] = (str(item["kind"]), int(item["input"]["number"]))  # type: ignore[index]
+class Submission(threading.Thread):
+    """Keeps the queue filled until all were acknowledged."""
 
+    def __init__(self, victim: Victim, jobs: int) -> None:
+        super().__init__(daemon=True)  # a trial that fails does not wait for it
+        self._victim = victim
+        self._jobs = jobs
+        self.answered = threading.Event()
+        self.acknowledged: list[Wanted] = []
 
-def _strike(
-    victim: Victim, rng: random.Random, report: Report, child_kills: int, service_kills: int
-) -> None:
-    blows = ["child"] * child_kills + ["service"] * service_kills
-    rng.shuffle(blows)
-    for blow in blows:
-        time.sleep(rng.uniform(0.05, 0.4))
-        if blow == "service":
-            victim.kill()
-            victim.start()
-            report.service_kills += 1
-        else:
-            busy = [
-                w["pid"] for w in victim.insist("GET", "/workers")["workers"] if w["state"] == "busy"
-            ]
-            if busy:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(rng.choice(busy), signal.SIGKILL)
-                    report.child_kills += 1
+    def run(self) -> None:
+        for start in range(0, self._jobs, 10):
+            while start and self._backlog() > BACKLOG:
+                time.sleep(0.02)
+            numbers = range(start, min(self._jobs, start + 10))
+            self._submit([("family" if n % 5 == 0 else "work", n) for n in numbers])
+
+    def _backlog(self) -> int:
+        return sum(int(q["backlog"]) for q in self._victim.insist("GET", "/queues")["queues"])
+
+    def _submit(self, wanted: list[tuple[str, int]]) -> None:
+        body = {"jobs": [{"kind": kind, "input": {"number": n}} for kind, n in wanted]}
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        answer = self._victim.insist("POST", "/jobs/batch", body, key)
+        self.answered.set()
+        for (kind, n), job in zip(wanted, answer["jobs"], strict=True):
+            self.acknowledged.append(Wanted(job["jobId"], n if kind == "work" else 2 * n + 1))
 
 
 def _wait(victim: Victim, acknowledged: list[str]) -> None:
@@ -107,76 +119,3 @@ def _wait(victim: Victim, acknowledged: list[str]) -> None:
 def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
     for i in range(0, len(items), size):
         yield items[i : i + size]
-
-
-def _judge(
-    database: Path,
-    marks: Path,
-    acknowledged: list[str],
-    kinds: dict[str, tuple[str, int]],
-    report: Report,
-) -> None:
-    connection = sqlite3.connect(database)
-    rows = {
-        row[0]: row
-        for row in connection.execute(
-            "SELECT id, status, fence, result, parent, children, error FROM jobs"
-        )
-    }
-    events = connection.execute("SELECT job_id, type, job FROM events ORDER BY id").fetchall()
-    connection.close()
-    report.ended = Counter(rows[j][1] for j in acknowledged if j in rows)
-    if len(set(acknowledged)) != len(acknowledged):
-        report.faults.append("an idempotency key made two jobs")
-    for job_id in acknowledged:
-        if job_id not in rows:
-            report.faults.append(f"{job_id} was acknowledged and is lost")
-        elif rows[job_id][1] not in TERMINAL:
-            report.faults.append(f"{job_id} never ended: {rows[job_id][1]}")
-        elif rows[job_id][1] == "DONE":
-            kind, number = kinds[job_id]
-            right = number if kind == "work" else 2 * number + 1
-            if json.loads(rows[job_id][3]) != right:
-                report.faults.append(f"{job_id} has the wrong result")
-    _judge_events(rows, events, report)
-    _judge_marks(events, marks, report)
-
-
-def _judge_events(
-    rows: dict[str, tuple[object, ...]], events: list[tuple[str, str, str]], report: Report
-) -> None:
-    ends: Counter[tuple[str, int]] = Counter()
-    for job_id, type_, text in events:
-        known = json.loads(text)
-        if type_ == "status" and known["status"] in TERMINAL:
-            ends[job_id, known["run"]] += 1
-            if known["fence"] != rows[job_id][2]:
-                report.faults.append(f"{job_id} was ended by a stale attempt")
-    for job_id, row in rows.items():
-        if ends[job_id, 1] != 1:
-            report.faults.append(f"{job_id} has {ends[job_id, 1]} terminal events")
-        if row[4] is not None and row[4] not in rows:
-            report.faults.append(f"{job_id} has no parent")
-        for child in json.loads(str(row[5])) if row[5] else ():
-            if child["job_id"] not in rows or rows[child["job_id"]][1] != child["status"]:
-                report.faults.append(f"{job_id} and its child {child['job_id']} disagree")
-
-
-def _judge_marks(events: list[tuple[str, str, str]], marks: Path, report: Report) -> None:
-    kept: dict[tuple[str, str], int] = {}
-    for job_id, type_, text in events:
-        if type_ == "step":
-            known = json.loads(text)
-            if known["step"]["status"] == "DONE":
-                place = (job_id, known["step"]["name"])
-                if place in kept:
-                    report.faults.append(f"{job_id} kept step {place[1]} twice")
-                kept[place] = known["fence"]
-    runs: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for line in marks.read_text().splitlines():
-        job_id, step, fence = line.split()
-        runs[job_id, step].append(int(fence))
-    for place, fences in runs.items():
-        report.repeated_steps += len(fences) - 1
-        if place in kept and max(fences) > kept[place]:
-            report.faults.append(f"{place[0]} repeated step {place[1]} after it was kept")

@@ -14,6 +14,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from bench.chaos import processes
+
 
 class Victim:
     def __init__(
@@ -50,10 +52,16 @@ class Victim:
                 return
         raise RuntimeError(f"the service did not start: {self._process.wait()}")
 
-    def kill(self) -> None:
-        """Without a warning, as a crash would."""
+    @property
+    def pids(self) -> set[int]:
+        return set() if self._process is None else {self._process.pid}
+
+    def kill(self, *, alone: bool = True) -> None:
+        """Without a warning, as a crash would; with all its children, or alone, so that they must notice."""
         assert self._process is not None and self._process.stderr is not None
+        children = set() if alone else processes.descendants(self._process.pid)
         self._process.kill()
+        processes.kill(children)
         self._process.wait()
         self._process.stderr.close()
 

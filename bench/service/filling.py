@@ -29,7 +29,7 @@ def fill(folder: Path, finished: int, waiting: int) -> None:
 
 def _repeat(database: sqlite3.Connection, pattern: str, count: int) -> None:
     now = time.time()
-    ids = [(job_id(now - n / 100, os.urandom(10)),) for n in range(count)]
+    ids = [(job_id(now - n / 100, os.urandom(16)),) for n in range(count)]
     database.execute("CREATE TEMP TABLE made (made_id TEXT)")
     database.executemany("INSERT INTO made VALUES (?)", ids)
     for table, column in (("jobs", "id"), ("inputs", "job_id"), ("events", "job_id")):

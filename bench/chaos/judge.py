@@ -1,0 +1,147 @@
+"""What is wrong with a record after a bad day, promise by promise."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.chaos.marks import BEGIN, END, UNWOUND, Mark
+
+TERMINAL = ("DONE", "PARTIAL_SUCCESS", "ERROR", "CANCELLED")
+
+PROMISES = {
+    "ends": "acknowledged jobs that are lost or never end",
+    "result": "wrong results",
+    "failed": "failures that nobody asked for",
+    "stale": "endings by a stale attempt",
+    "once": "runs without exactly one terminal event",
+    "steps": "kept steps that were repeated",
+    "family": "parents and children that disagree",
+}
+
+
+class Fault(NamedTuple):
+    promise: str
+    text: str
+
+
+class Wanted(NamedTuple):
+    """A job that was acknowledged, and what it must come to."""
+
+    job_id: str
+    result: int
+
+
+@dataclass
+class Verdict:
+    ended: Counter[str] = field(default_factory=Counter)
+    repeated_steps: int = 0  # run again because they were not kept yet: allowed
+    faults: list[Fault] = field(default_factory=list)
+
+
+class Row(NamedTuple):
+    id: str
+    status: str
+    fence: int
+    result: str | None
+    parent: str | None
+    children: str | None
+    error: str | None
+    losses: int
+
+
+def judge(database: Path, marks: Sequence[Mark], wanted: Sequence[Wanted]) -> Verdict:
+    with closing(sqlite3.connect(database)) as connection:
+        found = connection.execute(f"SELECT {', '.join(Row._fields)} FROM jobs")
+        rows = {row[0]: Row(*row) for row in found}
+        events = [
+            (job_id, type_, json.loads(text))
+            for job_id, type_, text in connection.execute(
+                "SELECT job_id, type, job FROM events ORDER BY id"
+            )
+        ]
+    verdict = Verdict(Counter(rows[w.job_id].status for w in wanted if w.job_id in rows))
+    verdict.faults += _ends(rows, wanted)
+    verdict.faults += _once(rows, events)
+    verdict.faults += _families(rows)
+    repeated, faults = _steps(events, marks)
+    verdict.repeated_steps = repeated
+    verdict.faults += faults
+    return verdict
+
+
+def _ends(rows: dict[str, Row], wanted: Sequence[Wanted]) -> list[Fault]:
+    faults = []
+    if len({w.job_id for w in wanted}) != len(wanted):
+        faults.append(Fault("ends", "an idempotency key made two jobs"))
+    for job_id, result in wanted:
+        row = rows.get(job_id)
+        if row is None:
+            faults.append(Fault("ends", f"{job_id} was acknowledged and is lost"))
+        elif row.status not in TERMINAL:
+            faults.append(Fault("ends", f"{job_id} never ended: {row.status}"))
+        elif row.status != "DONE" and not _given_up(row, rows):
+            faults.append(Fault("failed", f"{job_id} is {row.status}: {row.error}"))
+        elif row.status == "DONE" and (row.result is None or json.loads(row.result) != result):
+            faults.append(Fault("result", f"{job_id} has {row.result} instead of {result}"))
+    return faults
+
+
+def _given_up(row: Row, rows: dict[str, Row]) -> bool:
+    """After its third lost worker, or because that befell a child of it: as documented."""
+    children = [rows[child["job_id"]] for child in json.loads(row.children)] if row.children else []
+    if any(_given_up(child, rows) for child in children):
+        return True
+    return row.error is not None and json.loads(row.error)["code"] == "POISONED" and row.losses == 2
+
+
+def _once(rows: dict[str, Row], events: list[tuple[str, str, Any]]) -> list[Fault]:
+    faults = []
+    ends: Counter[str] = Counter()
+    for job_id, type_, known in events:
+        if type_ == "status" and known["status"] in TERMINAL:
+            ends[job_id] += 1  # nothing is run again by hand here: a job has one run
+            if known["fence"] != rows[job_id].fence:
+                faults.append(Fault("stale", f"{job_id} was ended by a stale attempt"))
+    for job_id in rows:
+        if ends[job_id] != 1:
+            faults.append(Fault("once", f"{job_id} has {ends[job_id]} terminal events"))
+    return faults
+
+
+def _families(rows: dict[str, Row]) -> list[Fault]:
+    faults = []
+    for row in rows.values():
+        if row.parent is not None and row.parent not in rows:
+            faults.append(Fault("family", f"{row.id} has no parent"))
+        for child in json.loads(row.children) if row.children else ():
+            known = rows.get(child["job_id"])
+            if known is None or known.status != child["status"]:
+                faults.append(Fault("family", f"{row.id} and its child {child['job_id']} disagree"))
+    return faults
+
+
+def _steps(events: list[tuple[str, str, Any]], marks: Sequence[Mark]) -> tuple[int, list[Fault]]:
+    """How many were run again before they were kept, and those that were run again afterwards."""
+    faults = []
+    kept: dict[tuple[str, str], int] = {}
+    for job_id, type_, known in events:
+        if type_ == "step" and known["step"]["status"] == "DONE":
+            place = (job_id, known["step"]["name"])
+            if place in kept:
+                faults.append(Fault("steps", f"{job_id} kept step {place[1]} twice"))
+            kept[place] = known["fence"]
+    runs: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for mark in marks:
+        if mark.step not in (BEGIN, END, UNWOUND):
+            runs[mark.job, mark.step].append(mark.fence)
+    for place, fences in runs.items():
+        if place in kept and max(fences) > kept[place]:
+            faults.append(Fault("steps", f"{place[0]} repeated step {place[1]} after it was kept"))
+    return sum(len(fences) - 1 for fences in runs.values()), faults

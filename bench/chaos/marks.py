@@ -1,0 +1,106 @@
+"""What jobs leave behind wherever they go, so that a repetition, a loss and a recovery can be seen from outside.
+
+1. A mark is one line, written with one call: complete or absent, whatever is killed.
+2. Its time is CLOCK_MONOTONIC, which all processes of the machine share.
+3. An attempt begins with BEGIN; one that was not killed leaves with END, or with UNWOUND when something was raised.
+
+Peers import this module too: it needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+BEGIN, END, UNWOUND = "begin", "end", "unwound"
+STEPS = ("first", "second", "third")
+PLACE = "BIDE_CHAOS_MARKS"  # the environment variable that names the file
+
+
+class Mark(NamedTuple):
+    job: str
+    step: str
+    fence: int
+    pid: int
+    at: float
+
+    @classmethod
+    def read(cls, line: str) -> Mark:
+        job, step, fence, pid, at = line.split()
+        return cls(job, step, int(fence), int(pid), float(at))
+
+
+def leave(job: str, step: str, fence: int = 0) -> None:
+    line = f"{job} {step} {fence} {os.getpid()} {time.monotonic():.6f}\n"
+    fd = os.open(os.environ[PLACE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def attempt(job: str, fence: int = 0) -> Iterator[None]:
+    leave(job, BEGIN, fence)
+    try:
+        yield
+    except BaseException:
+        leave(job, UNWOUND, fence)
+        raise
+    leave(job, END, fence)
+
+
+def pause() -> None:
+    """The work of a step."""
+    time.sleep(random.uniform(0.001, 0.02))
+
+
+def work(number: int) -> int:
+    """The job of every contender that has no steps."""
+    with attempt(str(number)):
+        for step in STEPS:
+            leave(str(number), step)
+            pause()
+    return number
+
+
+def read(path: Path) -> list[Mark]:
+    return [Mark.read(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Tail:
+    """Follows the marks while they are written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self.open: dict[int, str] = {}  # pid → the job that it has begun and not left
+        self.last: Mark | None = None
+        self.finished: set[str] = set()
+
+    def grow(self) -> list[Mark]:
+        """What is new."""
+        try:
+            if self._path.stat().st_size == self._offset:
+                return []
+        except FileNotFoundError:
+            return []
+        with self._path.open() as file:
+            file.seek(self._offset)
+            text = file.read()
+        self._offset += len(text)  # ASCII; and each line was written at once
+        found = [Mark.read(line) for line in text.splitlines()]
+        for mark in found:
+            if mark.step in (END, UNWOUND):
+                self.open.pop(mark.pid, None)
+            else:
+                self.open[mark.pid] = mark.job
+            if mark.step == END:
+                self.finished.add(mark.job)
+            self.last = mark
+        return found

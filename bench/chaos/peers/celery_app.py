@@ -1,0 +1,37 @@
+"""Celery on Redis so that a task survives its worker: late acknowledgement, rejection when a child is lost, prefetch 1.
+
+The visibility timeout is an hour by default; here it is ten seconds, many times the length of a task, and looked at
+every second.
+"""
+
+# The peers are not installed where types are checked.
+# mypy: disable-error-code="import-not-found,untyped-decorator"
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+from bench.chaos import marks
+
+URL = os.environ["BENCH_REDIS"]
+app = Celery("chaos", broker=URL, backend=URL)
+app.conf.task_acks_late = True
+app.conf.task_reject_on_worker_lost = True
+app.conf.worker_prefetch_multiplier = 1
+app.conf.broker_transport_options = {
+    "visibility_timeout": 10,
+    "unacked_restore_interval": 1,
+    "unacked_restore_throttle": 1,
+    "unacked_mutex_expire": 10,
+}
+
+
+@app.task(name="work")
+def work(number: int) -> int:
+    return marks.work(number)
+
+
+def submit(number: int) -> None:
+    work.delay(number)
