@@ -113,7 +113,7 @@ class SimWriter(Writer):
         self._rng = rng
         self._queued: list[Any] = []
 
-    def submit(self, operation: Callable[[Any], Any]) -> asyncio.Future[Any]:
+    def submit(self, operation: Callable[[Any], Any], *, first: bool = False) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         if self._closed:  # the power is gone: nobody will ever answer
             return future

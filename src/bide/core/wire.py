@@ -266,6 +266,7 @@ def read_cursor(text: str) -> str:
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_FIVE_BITS = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
 _JOB_ID = re.compile(f"[{_ALPHABET}]{{26}}")
 
 
@@ -274,9 +275,13 @@ def is_job_id(text: str) -> bool:
 
 
 def job_id(now: float, randomness: bytes) -> str:
-    """26 characters that sort by time (48 bits of milliseconds) and cannot be guessed (80 random bits)."""
-    number = (int(now * 1000) << 80) | int.from_bytes(randomness[:10], "big")
-    return "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
+    """26 characters that sort by time (48 bits of milliseconds) and cannot be guessed (80 random bits).
+
+    Five bits of each of 16 random bytes are used.
+    """
+    ms = int(now * 1000)
+    time = "".join([_PAIRS[ms >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
+    return time + randomness[:16].translate(_FIVE_BITS).decode()
 
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")

@@ -158,7 +158,7 @@ class Intake:
         now = self._store.now()
         run_at, deadline = self._times(submission, now)
         job = Job(
-            id=job_id(now, self._random.take(10)),
+            id=job_id(now, self._random.take(16)),
             kind=kind.name,
             queue=_queue(submission, kind),
             created_at=now,

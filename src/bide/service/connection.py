@@ -73,9 +73,8 @@ class Connection(HttpToolsProtocol):
         self._outbox = self.limits.outbox = self.limits.outbox or Outbox(self.loop)
         self._in_head = self._in_body = False
         self._ended = False  # nothing more is read from it
-        self._next: Cycle | None = (
-            None  # to be run when all that has arrived was read, so that its body is there
-        )
+        self._next: Cycle | None = None  # to be run when it is whole, or all that arrived was read
+        self._short = False  # its body is worth waiting for
         self._until: float | None = None  # when the caller must have finished what it is at
         self._fed = 0  # bytes since the last whole request
         self._held = 0  # our part of limits.held
@@ -124,7 +123,7 @@ class Connection(HttpToolsProtocol):
                 or self.cycle.response_complete
             ):
                 self._unfinished(size)
-        if self._next is not None:
+        if self._next is not None and not (self._in_body and self._short and not self._ended):
             cycle, self._next = self._next, None
             self._run(cycle)
         return None
@@ -190,6 +189,8 @@ class Connection(HttpToolsProtocol):
             self.on_response_complete,
         )
         cycle.outbox = self._outbox
+        cycle.hang_up = self._hang_up
+        self._short = not self.expect_100_continue and _announced(self.headers) <= SMALL
         scope[REPLY] = cycle.reply  # type: ignore[literal-required]
         return cycle
 
@@ -290,6 +291,12 @@ class Connection(HttpToolsProtocol):
         self._release()
         self._outbox.flush()
         self.transport.write(self._render(problem))
+        return self._hang_up()
+
+    def _hang_up(self) -> None:
+        """After the last answer."""
+        if not self._ended:
+            return self.transport.close()
         # Closing at once would reset the connection under what is still being sent, and take the answer with it.
         self.transport.write_eof()
         self.flow.resume_reading()
@@ -307,6 +314,16 @@ class Connection(HttpToolsProtocol):
             *(["retry-after: 5"] if problem.status == 503 else []),
         ]
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def _announced(headers: list[tuple[bytes, bytes]]) -> int:
+    """How many bytes of body are to come, as far as it is told."""
+    for name, value in headers:
+        if name == b"content-length":
+            return int(value) if len(value) < 10 and value.isdigit() else SMALL + 1
+        if name == b"transfer-encoding":
+            return SMALL + 1
+    return 0
 
 
 def within(limits: Limits) -> type[Connection]:

@@ -12,7 +12,7 @@ Code that runs here before its first wait is in no task: it may not use `asyncio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -42,6 +42,7 @@ class Cycle(RequestResponseCycle):
     """uvicorn's, with a shorter way for an answer that is all there."""
 
     outbox: Outbox
+    hang_up: Callable[[], None]
 
     async def send(self, message: Any) -> None:
         self.outbox.flush()  # what was answered before comes before
@@ -62,7 +63,7 @@ class Cycle(RequestResponseCycle):
         self.message_event.set()
         if not self.keep_alive:
             self.outbox.flush()
-            self.transport.close()
+            self.hang_up()
         self.on_response()
         return True
 

@@ -76,7 +76,7 @@ class Inline:
     def offer(self, path: Path) -> File:
         """A file of the test's own, for a `File` parameter."""
         content_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        owner = job_id(time.time(), os.urandom(10))
+        owner = job_id(time.time(), os.urandom(16))
         info = self._blobs.put(owner, 1, path.name, path, content_type)
         self._files[owner, info.name] = info
         return self._resolve(FileRef(owner, info.name))
@@ -84,7 +84,7 @@ class Inline:
     def run(self, kind_name: str, raw: bytes, me: str | None = None) -> InlineJob:
         kind = self._registry.kind(kind_name)
         recorder = _Recorder()
-        me = me or job_id(time.time(), os.urandom(10))
+        me = me or job_id(time.time(), os.urandom(16))
         children: list[p.ChildState] = []
         fence = 0
         while True:

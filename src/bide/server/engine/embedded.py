@@ -340,7 +340,10 @@ class EmbeddedEngine:
         child = running.child
         if running.started is not None:
             child.jobs_done += 1
-            self._lines.durations.learn(running.kind.name, self._now() - running.started)
+            took = running.took
+            self._lines.durations.learn(
+                running.kind.name, self._now() - running.started if took is None else took
+            )
         if child.is_async:
             self._slots.freed(True, running.job.queue)
         else:

@@ -15,7 +15,7 @@ from bide.server.store import Want
 from bide.server.worker.supervisor import Child
 
 WORTH = 0.005  # seconds of work that a line may hold
-DEEPEST = 16
+DEEPEST = 48
 WHILE = 0.02  # seconds after which a head is not short any more
 SHORT = 0.0025  # a kind is worth a line when two of its jobs fit
 

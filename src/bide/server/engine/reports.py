@@ -88,6 +88,7 @@ class Reports:
                 taken = running.stopping == TAKEN
                 self._end(running, None if taken else running.cause or parked)
             case p.Done():
+                running.took = message.took
                 running.moved(message.progress, self._store.now())
                 self._end(running, _returned(message))
             case p.Failed():

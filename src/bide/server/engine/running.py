@@ -28,6 +28,7 @@ class Running:
         self.kind = kind
         self.child = child
         self.started: float | None = None  # None: it stands in its child's line
+        self.took: float | None = None  # as its child has measured it
         self.sign = 0.0  # the last sign of life
         self.live = Live(0, job.progress or Progress())
         self.log: list[dict[str, Any]] = []

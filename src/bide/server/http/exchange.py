@@ -158,6 +158,8 @@ class Request:
             if empty:
                 raise MalformedRequest("the body is empty; a JSON object is needed")
             raise UnsupportedMedia("Content-Type is missing; application/json is needed")
+        if declared == "application/json":
+            return
         name, *parameters = (part.strip().lower() for part in declared.split(";"))
         if name != "application/json":
             raise UnsupportedMedia(f"Content-Type is {declared[:100]!r}; application/json is needed")

@@ -115,8 +115,8 @@ class SqliteStore:
     def now(self) -> float:
         return self._clock.now()
 
-    def _write(self, operation: Callable[[Work], T]) -> asyncio.Future[T]:
-        return self._writer.submit(operation)
+    def _write(self, operation: Callable[[Work], T], *, first: bool = False) -> asyncio.Future[T]:
+        return self._writer.submit(operation, first=first)
 
     # --- writes
 
@@ -145,7 +145,8 @@ class SqliteStore:
                     ]
             return claims
 
-        return self._write(operation)
+        # A child gets its job before the caller gets an answer: the one takes longer from here.
+        return self._write(operation, first=True)
 
     def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
         def operation(tx: Work) -> list[tuple[str, int]]:

@@ -64,6 +64,7 @@ class Attempt:
         self.told_at: float | None = None
         self.interrupt: Callable[[], object] = lambda: None
         self._blobs = child.blobs
+        self._began = monotonic()
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         given = {(g.job, g.file.name): g for g in self.run.files}
@@ -84,7 +85,8 @@ class Attempt:
         if result is not None and len(result) > INLINE_RESULT:
             file = self._blobs.put(run.job_id, run.fence, ".result.json", result, "application/json")
             result = None
-        return p.Done(run.job_id, run.fence, result, file, errors, ctx.take_files(), ctx.shown())
+        took = monotonic() - self._began
+        return p.Done(run.job_id, run.fence, result, file, errors, ctx.take_files(), ctx.shown(), took)
 
     def raised(self, error: BaseException) -> p.Message:
         """What an exception of the handler comes to."""

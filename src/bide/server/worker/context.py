@@ -326,7 +326,7 @@ class Context:
             )
         raw = to_json(input, f"the input of {kind!r}")
         self._registry.kind(kind).read_input(raw)
-        child_id = job_id(time(), os.urandom(10))
+        child_id = job_id(time(), os.urandom(16))
         self._children[key] = p.ChildState(child_id, key, kind, None)
         self._channel.send(p.Spawn(self.job_id, self.fence, child_id, key, kind, raw, self.take_files()))
         return Child(self._children[key])

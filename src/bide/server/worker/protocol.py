@@ -156,6 +156,7 @@ class Done(FromJob):
     errors: list[dict[str, Any]] | None
     files: list[FileInfo]
     progress: Progress | None
+    took: float | None = None  # seconds by the child's own watch: ours would count the messages' way too
 
 
 class Failed(FromJob):
