@@ -142,7 +142,8 @@ class Serving(Victim):
         assert self._process is not None
         return self._process.pid
 
-    def kill(self) -> None:
+    def kill(self, *, alone: bool = True) -> None:
+        assert alone
         self.end(signal.SIGKILL)
 
     def stop(self) -> None:
