@@ -132,6 +132,10 @@ class Site:
         job = self.ask("POST", "/jobs", {"kind": kind, "input": given}).json()
         return self.finish(job["jobId"])
 
+    def cpu(self) -> float:
+        """Seconds that the thread which answers has run."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
     def memory(self) -> float:
         """Resident, in MB."""
         status = Path(f"/proc/{self.pid}/status").read_text()

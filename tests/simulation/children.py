@@ -51,7 +51,7 @@ class SimChild:
 
     # --- from the engine
 
-    def send(self, message: p.Message) -> None:
+    def send(self, message: p.Message, *, at_once: bool = False) -> None:
         self._loop.call_later(self._pool.delay(0.001), self._receive, message)
 
     def _receive(self, message: Any) -> None:

@@ -214,7 +214,7 @@ class EmbeddedEngine:
         else:
             self._slots.taken(is_async, job.queue)
             self._head(running)
-        child.send(run_message(claim, self._blobs))
+        child.send(run_message(claim, self._blobs), at_once=not waits)
 
     def _child_for(self, job: Job, is_async: bool) -> Child | None:
         if is_async:

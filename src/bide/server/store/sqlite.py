@@ -50,7 +50,6 @@ MOST_BEHIND = (
     86400.0  # a clock that is further behind than this is wrong, and following the events would hide it
 )
 _encode = msgspec.json.Encoder().encode
-_PAUSED = "SELECT name FROM queues WHERE paused"
 
 
 class SqliteStore:
@@ -135,7 +134,7 @@ class SqliteStore:
     ) -> Awaitable[list[Claim]]:
         def operation(tx: Work) -> list[Claim]:
             claims: list[Claim] = []
-            paused = {name for (name,) in tx.execute(_PAUSED)}
+            paused = tx.paused()
             for want in wants:
                 room = min(want.limit, limit - len(claims))
                 if room > 0 and want.queue not in paused:
@@ -217,14 +216,7 @@ class SqliteStore:
         return self._write(lambda tx: transactions.delete(tx, job_id, version))
 
     def pause(self, queue: str, paused: bool) -> Awaitable[None]:
-        def operation(tx: Work) -> None:
-            tx.execute(
-                "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, ?) "
-                "ON CONFLICT DO UPDATE SET paused = excluded.paused",
-                (queue, paused),
-            )
-
-        return self._write(operation)
+        return self._write(lambda tx: transactions.pause(tx, queue, paused))
 
     def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]:
         def operation(tx: Work) -> None:
@@ -332,7 +324,7 @@ class SqliteStore:
             "SELECT queue, count(*) FROM jobs WHERE lease_until IS NOT NULL GROUP BY queue"
         ):
             counts.setdefault(name, {}).update(running=running)
-        for (name,) in self._read(_PAUSED):
+        for (name,) in self._read(transactions.PAUSED):
             counts.setdefault(name, {}).update(paused=True)
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 

@@ -39,6 +39,7 @@ from bide.server.store.writer import Tx
 _encode = msgspec.json.Encoder().encode
 _read_files = msgspec.json.Decoder(tuple[InputFile, ...])
 _INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
+PAUSED = "SELECT name FROM queues WHERE paused"
 BY_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
 _CANDIDATES = (
     f"SELECT {', '.join('j.' + name for name in FIELDS)}, i.input, i.files, j.seq "
@@ -57,13 +58,14 @@ class Memory:
     def __init__(self) -> None:
         self.held: dict[str, Job] = {}
         self.recent = Recent()
+        self.paused: frozenset[str] | None = None  # None: to be read
         self.last_event: int | None = None
 
 
 class Work(Tx):
     """A transaction that reads each job once, writes it once, and writes all its events in one go."""
 
-    __slots__ = ("_jobs", "_memory", "_number", "_stored")
+    __slots__ = ("_jobs", "_memory", "_number", "_stored", "pauses")
 
     def __init__(self, memory: Memory, connection: sqlite3.Connection, now: float) -> None:
         super().__init__(connection, now)
@@ -74,6 +76,7 @@ class Work(Tx):
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
             memory.last_event = row[0] if row is not None else 0
         self._number = memory.last_event
+        self.pauses = False  # a queue was paused or resumed
 
     def job(self, job_id: str) -> Job | None:
         if job_id in self._jobs:
@@ -83,6 +86,15 @@ class Work(Tx):
             row = self.execute(BY_ID, (job_id,)).fetchone()
             job = None if row is None else job_of(row)
         return job
+
+    def paused(self) -> frozenset[str]:
+        """The queues that nothing is to be claimed from."""
+        known = None if self.pauses else self._memory.paused
+        if known is None:
+            known = frozenset(name for (name,) in self.execute(PAUSED))
+            if not self.pauses:
+                self._memory.paused = known
+        return known
 
     def change(self, before: Job, after: Job) -> None:
         self._stored.setdefault(after.id, before)
@@ -119,6 +131,8 @@ class Work(Tx):
 
     def committed(self) -> None:
         self._memory.last_event = self._number
+        if self.pauses:
+            self._memory.paused = None
         held = self._memory.held
         for job_id, job in self._jobs.items():
             if job is not None and job.held:
@@ -126,6 +140,15 @@ class Work(Tx):
             else:
                 held.pop(job_id, None)
         self._memory.recent.changed(self._jobs)
+
+
+def pause(tx: Work, queue: str, paused: bool) -> None:
+    tx.pauses = True
+    tx.execute(
+        "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, ?) "
+        "ON CONFLICT DO UPDATE SET paused = excluded.paused",
+        (queue, paused),
+    )
 
 
 def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:

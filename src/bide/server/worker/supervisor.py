@@ -106,13 +106,15 @@ class Child:
 
     # --- talking
 
-    def send(self, message: p.Message) -> None:
-        """Goes out at the end of this round of the loop, with whatever else is sent in it."""
+    def send(self, message: p.Message, *, at_once: bool = False) -> None:
+        """Goes out at the end of this round of the loop, with whatever else is sent in it, or at once."""
         if self._gone:
             return
-        if not self._outgoing:
+        if not self._outgoing and not at_once:
             self._loop.call_soon(self._flush)
         self._outgoing += p.frame(message)
+        if at_once:
+            self._flush()
 
     def _flush(self) -> None:
         if self._outgoing and not self._gone and not self._write():
