@@ -110,7 +110,7 @@ class SyncChannel:
         return self._waiting.popleft()
 
     def _read(self) -> None:
-        data = self.socket.recv(1 << 18)
+        data = self.socket.recv(1 << 16)
         if not data:
             end_group()
         self._waiting.extend(self._frames.feed(data))
@@ -166,7 +166,7 @@ class AsyncChannel:
         """The reading thread."""
         while True:
             try:
-                data = self.socket.recv(1 << 18)
+                data = self.socket.recv(1 << 16)
             except OSError:
                 data = b""
             if not data:

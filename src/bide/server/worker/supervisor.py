@@ -147,7 +147,7 @@ class Child:
     def _readable(self, sock: socket.socket) -> bool:
         """Whether there may be more to read."""
         try:
-            data = sock.recv(1 << 18)
+            data = sock.recv(1 << 16)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
