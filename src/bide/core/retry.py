@@ -1,4 +1,4 @@
-"""What becomes of a job when an attempt has ended. Pure: state, outcome, time and randomness in, a Change out."""
+"""What becomes of a job when an attempt has ended, and when to try again. Pure: time and randomness are passed in."""
 
 from __future__ import annotations
 
@@ -58,6 +58,75 @@ def backoff(failures: int, base: float, cap: float, rng: random.Random) -> float
     """Exponential with full jitter: anywhere between 0 and base·2^failures, at most the cap."""
     ceiling = min(cap, base * 2.0 ** min(failures, 60))
     return rng.uniform(0, ceiling)
+
+
+class Breaker:
+    """Keeps requests from a host that fails: closed, open after so many failures in a row, then one probe at a time.
+
+    A probe that succeeds closes it; one that fails opens it again for longer, with full jitter above half of the
+    pause, so that it never becomes nothing. A probe that is never heard of again gives way to the next after
+    `patience`. Answers to what was sent before it opened neither close it nor prolong it.
+    """
+
+    __slots__ = (
+        "_base",
+        "_cap",
+        "_failures",
+        "_opened",
+        "_patience",
+        "_probing",
+        "_rng",
+        "_threshold",
+        "_until",
+    )
+
+    def __init__(
+        self,
+        *,
+        rng: random.Random,
+        threshold: int = 5,
+        base: float = 1.0,
+        cap: float = 60.0,
+        patience: float = 60.0,
+    ) -> None:
+        self._rng = rng
+        self._threshold = threshold
+        self._base = base
+        self._cap = cap
+        self._patience = patience
+        self._failures = 0  # in a row
+        self._opened = 0  # times in a row
+        self._until = 0.0
+        self._probing = False
+
+    @property
+    def closed(self) -> bool:
+        return not self._opened
+
+    def ready(self, now: float) -> float:
+        """The moment from which a request may be sent; not after `now`: at once."""
+        return self._until if self._opened else now
+
+    def spend(self, now: float) -> None:
+        """One is sent: when it is open, that is the probe, and nothing follows until it is heard of."""
+        if self._opened and now >= self._until:
+            self._probing = True
+            self._until = now + self._patience
+
+    def succeeded(self, now: float) -> None:
+        """The host has answered, whatever it said."""
+        if not self._opened or self._probing:
+            self._failures = self._opened = 0
+            self._probing = False
+
+    def failed(self, now: float) -> None:
+        """No answer, or one that only a host in trouble gives."""
+        self._failures += 1
+        if self._probing or (not self._opened and self._failures >= self._threshold):
+            ceiling = min(self._cap, self._base * 2.0 ** min(self._opened, 60))
+            self._until = now + self._rng.uniform(ceiling / 2, ceiling)
+            self._opened += 1
+            self._probing = False
 
 
 def settle(

@@ -1,0 +1,96 @@
+"""One thread that owns the ledger's connection: everything queued goes into one transaction, off the loop.
+
+What SQLite cannot do is told in the words of `explain`. An operation that fails takes none of the others with it:
+then each is tried alone, so it may run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Operation = Callable[[sqlite3.Connection], Any]
+_Queued = tuple[Operation, "asyncio.Future[Any]"]
+log = logging.getLogger("bide.ledger")
+
+
+class Writer:
+    def __init__(
+        self, connection: sqlite3.Connection, explain: Callable[[sqlite3.Error], Exception]
+    ) -> None:
+        self._connection = connection
+        self._explain = explain
+        self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="bide-ledger", daemon=True)
+        self._thread.start()
+
+    def submit(self, operation: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        if self._closed:
+            raise RuntimeError("the ledger is closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put((operation, future))
+        return future
+
+    async def close(self) -> None:
+        self._closed = True
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        try:
+            going = True
+            while going:
+                batch = [self._queue.get()]
+                while not self._queue.empty():
+                    batch.append(self._queue.get())
+                going = None not in batch
+                wanted = [item for item in batch if item is not None]
+                if wanted:
+                    done = self._write([operation for operation, _ in wanted])
+                    answers = [(future, what) for (_, future), what in zip(wanted, done, strict=True)]
+                    self._loop.call_soon_threadsafe(_deliver, answers)
+        except RuntimeError:  # the loop was closed without us: nobody is left to tell
+            log.debug("the loop ended before the ledger", exc_info=True)
+        finally:
+            self._connection.close()
+
+    def _write(self, operations: list[Operation]) -> list[Any]:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            results = [operation(connection) for operation in operations]
+            connection.execute("COMMIT")
+            return results
+        except Exception as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if len(operations) == 1:
+                told = self._explain(error) if isinstance(error, sqlite3.Error) else error
+                told.__cause__ = error if told is not error else None
+                return [_Raised(told)]
+        return [what for operation in operations for what in self._write([operation])]
+
+
+class _Raised:
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _deliver(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, what in answers:
+        if future.done():  # its caller has left
+            continue
+        if isinstance(what, _Raised):
+            future.set_exception(what.error)
+        else:
+            future.set_result(what)

@@ -1,0 +1,296 @@
+"""What an API lets one credential spend: when the next request may be sent, learned from every answer.
+
+In this order of trust: Retry-After of a refusal, the advertised limits (limits.py reads them, meter.py spends them), a
+documented limit, and a search for the hidden one where nothing tells (seeker.py). All that apply are obeyed.
+
+1. `ready` changes nothing; the moment it gives stands until the next `spend` or `heard`.
+2. A refusal is news for every job of the credential: all pause, and one goes first when the pause is over. The very
+   first request goes alone too, for its answer may tell a limit.
+3. No header, however absurd, stops it for longer than an hour at a time.
+4. In any stretch of time no more is sent than a documented limit allows: `burst + requests/per` × its length with
+   a burst, `requests` in any `per` without.
+
+A request that got no answer at all is told as `heard(now, 0, {}, wall)`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bide.core.limits import read_cost, read_limits, read_pause, telling
+from bide.core.meter import LONGEST_PAUSE, SLACK, Meter
+from bide.core.seeker import Seeker
+
+TRANSIT = 10.0  # after this a request was counted by the API, or never will be
+MOST_FLYING = 512  # remembered of those on their way
+PROBE_HOLD = 2.0  # how long the first after a pause goes alone
+MOST_METERS = 8
+FIRST_PAUSE, LONGEST_BACKOFF = 1.0, 60.0
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A documented limit. Without a burst it is spent evenly. Infinite `requests`: the API is known to have none."""
+
+    requests: float
+    per: float = 1.0
+    burst: float | None = None
+
+    @property
+    def gap(self) -> float:
+        """Seconds between two requests that can go on for ever."""
+        if self.burst is None and self.requests < math.inf:
+            # A little more than even: what is jolted on the way must not put one too many into a window.
+            return (self.per + min(SLACK, self.per / 50)) / self.requests
+        return self.per / self.requests
+
+    @property
+    def depth(self) -> float:
+        """What may go at once; less than the burst, for the same reason."""
+        return 1.0 if self.burst is None else max(1.0, self.burst - min(SLACK, self.per / 50) / self.gap)
+
+
+_LIMIT = re.compile(
+    r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)?(?::(\d+(?:\.\d+)?))?", re.ASCII
+)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def read_limit(text: str) -> Limit:
+    """`60/1m`, `60/1m:10`, `5/s`, `100/60`; ValueError says what is wrong."""
+    match = _LIMIT.fullmatch(text.strip())
+    if match is None or not (match[2] or match[3]):
+        raise ValueError(f"{text!r} is not a limit: write 60/1m, or 60/1m:10 with a burst")
+    requests, per = float(match[1]), float(match[2] or 1) * _SECONDS[match[3] or "s"]
+    burst = float(match[4]) if match[4] else None
+    if not (0 < requests < math.inf and 0 < per < math.inf) or (burst is not None and burst < 1):
+        raise ValueError(
+            f"{text!r} is not a limit: all of its numbers must be above 0, a burst 1 or more"
+        )
+    return Limit(requests, per, burst)
+
+
+class State(msgspec.Struct, array_like=True):
+    """All that a budget remembers, in a form that processes can share."""
+
+    meters: dict[str, Meter] = {}
+    seeker: Seeker = msgspec.field(default_factory=Seeker)
+    sent: list[float] = []  # when those on their way were sent
+    alone: bool = False  # the one on its way was sent when no other was
+    pace: float = 0.0  # of the documented limit
+    pause: float = 0.0
+    probe: float = 0.0
+    strikes: int = 0  # refusals since the last success
+    refused: float = 0.0  # when the first of them was
+    took: float = 0.0  # from the first refusal to the next success, the last time
+    met: bool = False  # an answer was heard: the first request goes alone
+    unit: float = 1.0  # what a request costs, where requests differ
+    next: float = 0.0  # for a request of cost 1
+
+
+class Budget:
+    """The budget of one credential."""
+
+    __slots__ = ("_depth", "_gap", "_limit", "_rng", "_seeking", "state")
+
+    def __init__(self, limit: Limit | None = None, *, rng: random.Random) -> None:
+        self._limit = limit
+        self._gap = limit.gap if limit else 0.0
+        self._depth = limit.depth - 1.0 if limit else 0.0
+        self._rng = rng
+        self._seeking = limit is None
+        self.state = State()
+
+    def ready(self, now: float, cost: float = 1.0) -> float:
+        """The moment from which a request may be sent; not after `now`: at once."""
+        s = self.state
+        if cost == 1.0:
+            return s.next
+        at = s.next
+        if self._gap:
+            at = max(at, s.pace - (self._depth + 1.0 - min(cost, self._depth + 1.0)) * self._gap)
+        for meter in s.meters.values():
+            needed = cost * s.unit
+            if meter.counted and meter.timed and not meter.flows and meter.level < needed <= meter.quota:
+                at = max(at, min(meter.until, meter.at + LONGEST_PAUSE))
+            elif meter.flows and needed <= meter.quota:
+                at = max(at, meter.at + (needed - meter.level) * meter.window / meter.quota)
+        return at
+
+    def spend(self, now: float, cost: float = 1.0) -> None:
+        """One is sent."""
+        s = self.state
+        sent = s.sent
+        next = s.pause
+        if self._gap:
+            s.pace = max(s.pace, now) + cost * self._gap
+            next = max(next, s.pace - self._depth * self._gap)
+        if s.meters:
+            flying = self._flying(now)
+            for meter in s.meters.values():
+                meter.spend(now, cost * s.unit, flying * s.unit)
+                next = max(next, meter.next)
+        seeker = s.seeker
+        if seeker.found or (self._seeking and not s.meters):
+            seeker.spend(now, cost)
+            next = max(next, seeker.next)
+        if (s.strikes and now >= s.pause) or not (s.met or self._limit):
+            s.probe = now + PROBE_HOLD
+        s.next = max(next, s.probe)
+        s.alone = not sent
+        sent.append(now)
+        if len(sent) > MOST_FLYING:
+            del sent[0]
+
+    def take(self, now: float, cost: float = 1.0) -> float:
+        """Spends when the moment has come; what `ready` says, so nothing was spent when that is after `now`."""
+        at = self.ready(now, cost)
+        if at <= now:
+            self.spend(now, cost)
+        return at
+
+    def unspend(self, count: int) -> None:
+        """So many of the last ones were not sent after all. What meters hold stays spent: they may have begun anew."""
+        s = self.state
+        del s.sent[max(0, len(s.sent) - count) :]
+        s.pace -= count * self._gap
+        s.seeker.pace -= count / s.seeker.rate
+        self._plan()
+
+    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
+        """One answer. A throttling answer in another guise (Canvas's 403) is told as 429."""
+        s = self.state
+        sent = s.sent
+        if sent:
+            del sent[0]
+        if not status:
+            flying = self._flying(now) * s.unit
+            for meter in s.meters.values():
+                meter.lose(now, s.unit, flying)
+            self._plan()
+            return
+        if not s.met:
+            s.met, s.probe = True, 0.0
+            self._plan()
+        told = telling(headers)
+        if status == 429 or (status == 503 and told and read_pause(told, wall) is not None):
+            self._refused(now, told or {}, wall)
+        elif told is None and not s.strikes:
+            seeker = s.seeker
+            if not (self._seeking or seeker.found):
+                return
+            seeker.accept(now)
+            if not seeker.found:  # only the rate may have moved, and what was planned stands
+                return
+        else:
+            self._accepted(now, told, wall)
+        self._plan()
+
+    def _accepted(self, now: float, told: dict[str, str] | None, wall: float) -> None:
+        s = self.state
+        if told:
+            self._learn(now, told, wall)
+        if now >= s.pause:
+            if s.strikes:
+                s.took = now - s.refused
+            s.strikes, s.probe = 0, 0.0
+            if s.seeker.found or self._seeking:
+                s.seeker.accept(now)
+
+    def _learn(self, now: float, told: dict[str, str], wall: float) -> None:
+        s = self.state
+        limits = read_limits(told, wall)
+        if not limits:
+            return
+        cost = read_cost(told)
+        if cost is not None:
+            # Dear requests are believed at once, cheap ones little by little.
+            s.unit = max(cost, s.unit + 0.1 * (cost - s.unit)) if s.meters else cost
+        flying = self._flying(now) * s.unit
+        alone = s.alone and not s.sent
+        for seen in limits:
+            meter = s.meters.get(seen.name)
+            if meter is None:
+                if len(s.meters) >= MOST_METERS:
+                    continue
+                meter = s.meters[seen.name] = Meter(pace=now)
+            meter.hear(seen, now, flying, alone)
+
+    def _refused(self, now: float, told: dict[str, str], wall: float) -> None:
+        s = self.state
+        if told:
+            self._learn(now, told, wall)
+        explained = any(m.counted and m.level < s.unit for m in s.meters.values())
+        for meter in s.meters.values():
+            if meter.counted and meter.timed:
+                meter.emptied(now)
+        if not explained:
+            s.seeker.refuse(now)
+        asked = read_pause(told, wall)
+        fresh = now >= s.pause  # not one of those that were on their way when the first was refused
+        if fresh:
+            s.strikes += 1
+            s.refused = now if s.strikes == 1 else s.refused
+        wait = min(asked * self._rng.uniform(1.0, 1.05), LONGEST_PAUSE) if asked else 0.0
+        if fresh and (not asked or s.strikes > 1):  # no advice, or it was followed in vain
+            # What it took the last time is a good first guess.
+            ceiling = min(LONGEST_BACKOFF, max(FIRST_PAUSE, s.took / 2) * 2.0 ** min(s.strikes - 1, 10))
+            wait = max(wait, self._rng.uniform(0.5, 1.0) * ceiling)
+        s.pause = max(s.pause, now + wait)
+        s.probe = 0.0
+
+    def _plan(self) -> None:
+        s = self.state
+        next = max(s.pause, s.probe)
+        if self._gap:
+            next = max(next, s.pace - self._depth * self._gap)
+        for meter in s.meters.values():
+            next = max(next, meter.next)
+        if s.seeker.found or (self._seeking and not s.meters):
+            next = max(next, s.seeker.next)
+        s.next = next
+
+    def _flying(self, now: float) -> int:
+        """How many are on their way, and perhaps not counted yet."""
+        sent = self.state.sent
+        while sent and sent[0] < now - TRANSIT:
+            del sent[0]
+        return len(sent)
+
+    def rate(self, now: float) -> float | None:
+        """Requests a second that can be sustained; None when nothing limits them."""
+        s = self.state
+        rates = [1.0 / self._gap] if self._gap else []
+        rates += [r for m in s.meters.values() if (r := m.rate(now, s.unit)) is not None]
+        if s.seeker.found:
+            rates.append(s.seeker.rate)
+        return min(rates, default=None)
+
+    def dump(self, now: float) -> dict[str, Any]:
+        """What was learned, with the moment that its times are relative to."""
+        state = msgspec.to_builtins(self.state)
+        return {"at": now, "state": state}
+
+    @classmethod
+    def load(
+        cls, data: Mapping[str, Any], limit: Limit | None, *, now: float, ago: float, rng: random.Random
+    ) -> Budget:
+        """A budget as it was dumped `ago` seconds ago, perhaps by another process with another monotonic clock."""
+        budget = cls(limit, rng=rng)
+        state = msgspec.convert(data["state"], State)
+        by = now - max(0.0, ago) - float(data["at"])
+        state.sent = []
+        state.pace += by
+        state.pause = min(state.pause + by, now + LONGEST_PAUSE)
+        state.probe, state.refused = 0.0, state.refused + by
+        state.seeker.shift(by)
+        for meter in state.meters.values():
+            meter.shift(by)
+        budget.state = state
+        budget._plan()
+        return budget

@@ -1,0 +1,251 @@
+"""What an answer's headers say about the rate limit: every dialect in, one form out.
+
+1. Nothing here raises, whatever a stranger sends: what cannot be read was not said.
+2. A negative or endless number was not said either: -1 means "unlimited" to some and "exceeded" to others.
+3. Instants are read against the answer's own Date where it has one, so that a wrong clock on either side does no harm.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+WEEK = 7 * 86400.0
+LONGEST_TEXT = 1000  # of a header; no honest one is longer
+
+
+class Seen(NamedTuple):
+    """One limit as an answer tells it; None is what it does not tell."""
+
+    name: str
+    quota: float | None = None
+    window: float | None = None
+    remaining: float | None = None
+    reset: float | None = None  # seconds from the moment of the answer
+    coarse: bool = False  # told in whole seconds: it may be up to one more
+    vague: bool = False  # a bare number of which nobody says whether it is seconds or milliseconds
+
+
+# (limit, remaining, reset), in the order of trust
+_FAMILIES = (
+    ("ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"),
+    ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"),
+    ("x-rate-limit-limit", "x-rate-limit-remaining", "x-rate-limit-reset"),
+    ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+    (
+        "anthropic-ratelimit-requests-limit",
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+    ),
+)
+_PAUSES = ("retry-after-ms", "x-ms-retry-after-ms", "retry-after")
+TELLING = frozenset(
+    ("ratelimit", "ratelimit-policy", "x-request-cost", *_PAUSES, *(n for f in _FAMILIES for n in f))
+)
+
+
+def telling(headers: Mapping[str, str]) -> dict[str, str] | None:
+    """Only the headers that are about limits, in lower case; None when there is none, which is found out fast."""
+    found = None
+    for name in headers:
+        if (lower := name.lower()) in TELLING:
+            found = found or {}
+            found[lower] = headers[name][:LONGEST_TEXT]
+    if found is not None:
+        date = headers.get("Date") or headers.get("date")
+        if date:
+            found["date"] = date[:LONGEST_TEXT]
+    return found
+
+
+def read_pause(told: Mapping[str, str], wall: float) -> float | None:
+    """Seconds until the next request is welcome, from any form of Retry-After."""
+    for name in _PAUSES:
+        text = told.get(name)
+        if text is None:
+            continue
+        number = read_number(text)
+        if number is not None:
+            return number / 1000 if name.endswith("-ms") else number
+        instant = _instant(text)
+        if instant is not None:
+            return max(0.0, instant - _server_time(told, wall))
+    return None
+
+
+def read_cost(told: Mapping[str, str]) -> float | None:
+    """What the answered request was charged, where requests differ."""
+    cost = read_number(told.get("x-request-cost", ""))
+    return cost or None
+
+
+def read_limits(told: Mapping[str, str], wall: float) -> list[Seen]:
+    """Every limit that is told; structured fields outrank the older families."""
+    fields = _read_fields(told)
+    if fields:
+        return fields
+    for family in _FAMILIES:
+        seen = _read_family(family, told, wall)
+        if seen is not None:
+            return [seen]
+    return []
+
+
+def _read_fields(told: Mapping[str, str]) -> list[Seen]:
+    state, policy = told.get("ratelimit"), told.get("ratelimit-policy")
+    if state is None and policy is None:
+        return []
+    policies = _read_policies(policy or "")
+    found = []
+    for name, params in _items(state or ""):
+        quota, window = policies.get(name) or (
+            next(iter(policies.values())) if len(policies) == 1 else (None, None)
+        )
+        remaining, reset = read_number(params.get("r", "")), read_number(params.get("t", ""))
+        if remaining is not None:
+            whole = "." not in params.get("t", "")
+            found.append(Seen(name, quota, window, remaining, reset, whole and reset is not None))
+    if not found and state:
+        found = _read_dictionary(state, policies)
+    if not found and state is None and policies:
+        # Only the policy is told: its shortest window is what a steady pace has to fit in.
+        name, (quota, window) = min(policies.items(), key=lambda p: p[1][1] or WEEK)
+        found = [Seen(name, quota, window)] if window and "ratelimit-remaining" not in told else []
+    return found
+
+
+def _read_dictionary(
+    state: str, policies: Mapping[str, tuple[float | None, float | None]]
+) -> list[Seen]:
+    """An earlier draft's `limit=100, remaining=50, reset=30`."""
+    parts = {key.lower(): read_number(value) for key, value in _PAIR.findall(state)}
+    remaining, quota, reset = parts.get("remaining"), parts.get("limit"), parts.get("reset")
+    if remaining is None:
+        return []
+    window = next((w for q, w in policies.values() if q == quota), None)
+    return [Seen("default", quota, window, remaining, reset, reset is not None)]
+
+
+@lru_cache(maxsize=64)
+def _read_policies(text: str) -> dict[str, tuple[float | None, float | None]]:
+    """By name: quota and window. What counts bytes or open requests is another matter."""
+    found: dict[str, tuple[float | None, float | None]] = {}
+    for name, params in _items(text):
+        if params.get("qu", "requests") != "requests":
+            continue
+        quota = read_number(params.get("q", name))
+        window = read_number(params.get("w", ""))
+        if quota:
+            found[name if "q" in params else "default"] = (quota, window or None)
+    return found
+
+
+def _read_family(family: tuple[str, str, str], told: Mapping[str, str], wall: float) -> Seen | None:
+    limit, remaining, reset = (told.get(name) for name in family)
+    left = read_number(remaining or "")
+    if left is None:
+        return None
+    quota = window = None
+    for name, params in _items(limit or ""):
+        number = read_number(name)
+        quota = number if quota is None else quota
+        if number == quota:
+            window = window or read_number(params.get("w") or params.get("window") or "")
+    if window is None:
+        window = next((w for q, w in _read_policies(told.get("ratelimit-policy", "")).values()), None)
+    until, whole, vague = read_reset(reset or "", _server_time(told, wall) if reset else wall)
+    vague = vague and family is not _FAMILIES[0]
+    return Seen(family[1], quota or None, window or None, left, until, whole, vague)
+
+
+def read_reset(text: str, wall: float) -> tuple[float | None, bool, bool]:
+    """(seconds from now, told in whole seconds, may be milliseconds) from a delta, an epoch, a date or `6m0s`."""
+    text = text.strip()
+    number = read_number(text)
+    if number is None:
+        instant = _instant(text)
+        if instant is not None:
+            return max(0.0, instant - wall), "." not in text, False
+        return _duration(text), False, False
+    whole = "." not in text
+    if number > 1e11:
+        return max(0.0, number / 1000 - wall), False, False
+    if number > 1e9:
+        return max(0.0, number - wall), whole, False
+    if number > WEEK:
+        return number / 1000, False, False
+    return number, whole, True
+
+
+def read_number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 <= number < 1e15 else None
+
+
+def _duration(text: str) -> float | None:
+    if not text or not _DURATION.fullmatch(text):
+        return None
+    total = sum(float(n) * _UNITS[unit] for n, unit in _PIECE.findall(text))
+    return total if math.isfinite(total) else None
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PIECE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
+_DURATION = re.compile(rf"(?:{_PIECE.pattern.replace('(ms', '(?:ms').replace('([', '(?:[')})+")
+_PAIR = re.compile(r"([A-Za-z]{1,20})\s{0,3}=\s{0,3}([0-9.]{1,20})")
+
+
+def _server_time(told: Mapping[str, str], wall: float) -> float:
+    return _instant(told.get("date", "")) or wall
+
+
+@lru_cache(maxsize=64)
+def _instant(text: str) -> float | None:
+    """Seconds since the epoch of an HTTP date or an RFC 3339 instant."""
+    text = text.strip()
+    if len(text) < 10:
+        return None
+    try:
+        at = (
+            datetime.fromisoformat(text)
+            if text[:4].isdigit()
+            else email.utils.parsedate_to_datetime(text)
+        )
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError, OSError):
+        return None
+
+
+def _items(text: str) -> list[tuple[str, dict[str, str]]]:
+    """A list of structured-field items with their parameters, as far as they can be made out."""
+    found = []
+    for item in _split(text, ","):
+        name, *rest = _split(item, ";")
+        pairs = (part.partition("=") for part in rest)
+        params = {key.strip().lower(): value.strip().strip('"') for key, _, value in pairs}
+        if name.strip():
+            found.append((name.strip().strip('"'), params))
+    return found
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """At each mark outside of quotes."""
+    if '"' not in text:
+        return text.split(mark)
+    parts, start, quoted = [], 0, False
+    for i, char in enumerate(text):
+        if char == '"' and text[i - 1 : i] != "\\":
+            quoted = not quoted
+        elif char == mark and not quoted:
+            parts.append(text[start:i])
+            start = i + 1
+    parts.append(text[start:])
+    return parts

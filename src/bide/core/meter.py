@@ -1,0 +1,230 @@
+"""One advertised limit: how much of it is left, when it begins anew, and so how fast it may be spent.
+
+1. The level is never above what is truly left, as far as answers tell: requests on their way count as spent, and
+   an answer only raises it when a window has begun anew or when nothing else was on its way.
+2. `until` is never before the true reset: whole seconds are read as one more, and of several readings the earliest
+   counts. So a new window is spent only after it has begun.
+3. What is left is spent evenly until then; only a tenth of it may go at once.
+4. Nobody is told to wait longer than an hour, whatever the headers say.
+
+A fixed window and a token bucket look alike in headers. It is taken for a window, which is right on the average for
+both; when what is left is seen to grow within a window, and the policy tells the rate, it is a bucket and flows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from bide.core.limits import WEEK, Seen
+
+LONGEST_PAUSE = 3600.0
+SHARE = 0.1  # of what is left may go at once
+SHY = 0.02  # of a level below half, per second, where no header tells any time
+NEVER = 1e18  # finite, for JSON has no infinity
+CLOSE = 0.02  # added to an exact reset: two clocks never run quite alike
+ANSWERED = 5.0  # within this the first request of a new window is answered, or lost
+SLACK = 1.0  # jitter on the way to the counter that an even pace allows for, in seconds
+
+
+class Meter(msgspec.Struct, array_like=True):
+    quota: float = 1.0
+    window: float = 0.0  # 0: unknown
+    level: float = 0.0
+    until: float = 0.0
+    at: float = 0.0  # when the level was right
+    pace: float = 0.0  # where the even spending stands
+    next: float = 0.0  # the moment from which one more may be sent
+    lowest: float = NEVER  # reported in this window
+    rolled: float = -NEVER  # when a new window was last seen
+    flows: bool = False  # a bucket that fills at quota / window
+    timed: bool = False  # some header tells a time
+    told: bool = False  # the policy tells the window
+    guessed: bool = False  # this window has begun by our clock; no answer has told of it yet
+    top: float = 0.0  # the most that was ever left, before the request that told so
+    risen: int = 0  # times that more was left than a window can have
+    needed: int = 2  # so many make it a bucket
+    flying: float = 0.0  # on their way when it was last looked at
+    margin: float = 0.0  # kept back in a bucket, for others who share the credential
+    counted: bool = False  # what remains is told, not only the policy
+    stragglers: int = 0  # answers of the window before that may still come
+    reading: float = -1.0  # the last bare number, to find out its unit
+    milliseconds: bool = False
+
+    def hear(self, seen: Seen, now: float, flying: float, alone: bool) -> None:
+        """One answer; `flying` is what was sent and perhaps not yet counted, `alone` when nothing overlapped it."""
+        if seen.remaining is None:
+            self._hear_policy(seen)
+            return
+        self.counted, self.flying = True, flying
+        reset = self._reset(seen, now)
+        self.timed = self.timed or reset is not None or seen.window is not None
+        self.told = self.told or seen.window is not None
+        self.quota = max(seen.quota or max(self.quota, seen.remaining), 1.0)
+        self.window = seen.window or max(self.window, reset or 0.0)
+        self.top = min(max(self.top, seen.remaining + 1.0), max(self.quota, 1.0))
+        # Never quite empty: requests that are jolted on the way arrive closer together than they were sent.
+        jolted = SLACK * self.quota / self.window if self.window else 0.0
+        self.margin = max(min(1.0 + jolted, self.top / 2), 0.995 * self.margin)
+        left = seen.remaining - flying
+        if not self.timed:
+            self.level, self.at = left, now
+        elif self.flows:
+            known = seen.remaining if alone else min(self.filled(now), left)
+            self.level, self.at = known, now
+            empty = seen.remaining < 1 and reset is not None
+            self.until = now + min(reset or 0.0, LONGEST_PAUSE) if empty else 0.0
+        else:
+            self._hear_window(seen.remaining, now, flying, reset, alone)
+        self.plan(now)
+
+    def _hear_policy(self, seen: Seen) -> None:
+        if not self.counted and seen.quota and seen.window:
+            self.quota, self.window = seen.quota, seen.window
+
+    def _reset(self, seen: Seen, now: float) -> float | None:
+        """Seconds until the window begins anew, never too few."""
+        reset = seen.reset
+        if reset is None:
+            return None
+        if seen.vague:
+            passed, fallen = now - self.at, self.reading - reset
+            if self.reading >= 0 and passed > 0.1 and fallen > 0:
+                self.milliseconds = fallen / passed > 50
+            self.reading = reset
+            if self.milliseconds:
+                return reset / 1000
+        return min(reset, WEEK) + (SLACK if seen.coarse else CLOSE)
+
+    def _hear_window(
+        self, remaining: float, now: float, flying: float, reset: float | None, alone: bool
+    ) -> None:
+        ends = now + (self.window if reset is None else reset)
+        if (
+            self.told
+        ):  # the answered request was counted in this window, so it ends within a window's length
+            ends = min(ends, now + self.window)
+        apart = max(0.5 * self.window, 2.0)
+        grown = alone and remaining > self.lowest + 0.5
+        anew = now >= self.until or ends > self.until + apart or (reset is None and grown)
+        if reset is not None and not anew and ends < self.until - apart:
+            self.stragglers -= 1
+            if self.stragglers >= 0:
+                return  # of the window before: it says nothing about this one
+            anew = True  # too many of them: it was the longer one that was wrong
+            self.window = self.window if self.told else reset
+        if anew or self.guessed:
+            early = now - self.rolled < 0.5 * self.window - 1.0
+            self.risen = self.risen + 1 if grown and early else 0
+            left = remaining - flying
+            if early and self.told and not alone:
+                # Hardly a new window: answers overtake each other, and no bucket fills faster than this.
+                filled = max(self.level, 0.0) + self.quota / self.window * (now - self.at)
+                left = min(left, filled)
+            self.level, self.until, self.rolled = left, ends, now
+            self.lowest, self.stragglers, self.guessed = remaining, math.ceil(flying), False
+        else:
+            self.risen += (
+                grown and self.window >= 8.0
+            )  # within a window what is left cannot grow; a bucket's does
+            later = remaining > self.lowest or remaining < 1
+            self.lowest = min(self.lowest, remaining)
+            # When all have been answered, the least that was told is the truth.
+            self.level = min(self.level, remaining - flying) if flying else self.lowest
+            if reset is not None:
+                # More than before: perhaps of the next window already. None: a bucket's reset moves with each request.
+                self.until = max(self.until, ends) if later else min(self.until, ends)
+        self.at = now
+        if self.told and self.risen >= self.needed:
+            self.flows, self.level, self.until = True, remaining - flying, 0.0
+
+    def filled(self, now: float) -> float:
+        """The level of a bucket by now."""
+        return min(self.top, self.level + self.quota / self.window * max(0.0, now - self.at))
+
+    def spend(self, now: float, cost: float, flying: float) -> None:
+        if not self.counted:
+            self.pace = max(self.pace, now) + cost * (self.window + SLACK) / self.quota
+            self.next = min(self.pace, now + LONGEST_PAUSE)
+            return
+        if self.flows:
+            self.level, self.at = self.filled(now), now
+        elif self.timed and now >= self.until and (self.level < cost or not flying):
+            # There must be a new window, though no answer has told of it yet. One goes first, and its answer tells
+            # what there is: the reset of a bucket may mean a single token.
+            self.level, self.until, self.at = 0.0, now + min(self.window or ANSWERED, ANSWERED), now
+            self.pace, self.guessed = now, True
+        self.level = max(0.0, self.level - cost)
+        self.flying = flying + cost
+        if not self.flows:
+            gap = self._gap(now) if self.timed else 1 / self._shy_rate(cost)
+            self.pace = max(self.pace, now) + gap
+        self.plan(now, cost)
+
+    def plan(self, now: float, cost: float = 1.0) -> None:
+        """Sets the moment from which one more may be sent."""
+        if self.flows:
+            missing = cost + self.margin - self.level
+            wait = missing * self.window / self.quota
+            self.next = max(self.at + wait, self.until)
+        elif not self.timed:
+            self.next = 0.0 if self.level >= self.quota / 2 else self.pace
+        elif self.level < cost:
+            self.next = self._anew(now)
+        else:
+            gap = self._gap(now)
+            burst = max(1.0, SHARE * self.level)
+            self.pace = min(self.pace, now + burst * gap)
+            self.next = min(self.pace - (burst - 1.0) * gap, self._anew(now))
+        self.next = min(self.next, now + LONGEST_PAUSE)
+
+    def _anew(self, now: float) -> float:
+        """When one may be sent because there must be a new window; what is on its way would tell so itself."""
+        return max(self.until, now + ANSWERED) if self.flying else self.until
+
+    def _gap(self, now: float) -> float:
+        """Between two requests, so that the last goes shortly before the reset, which is known a little too late."""
+        even = (self.until - min(2.0, 0.05 * self.window) - now) / max(self.level, 1.0)
+        return max(even, 0.25 * self.window / self.quota)
+
+    def _shy_rate(self, cost: float) -> float:
+        return max(SHY * self.level / cost, 1 / 60) if self.level < self.quota / 2 else math.inf
+
+    def emptied(self, now: float) -> None:
+        """A request was refused: there is nothing left, whatever was thought."""
+        if self.flows:
+            self.margin = min(max(1.0, 2 * self.margin), self.top / 2)
+            if self.filled(now) >= 2.0:  # it should have been granted: perhaps it is a window after all
+                self.flows, self.risen, self.needed = False, 0, min(2 * self.needed, 1000)
+                self.until = now + self.window
+        self.level, self.at = 0.0, now
+        self.plan(now)
+
+    def lose(self, now: float, cost: float, flying: float) -> None:
+        """A request got no answer; it may have been counted."""
+        self.lowest -= cost
+        self.flying = flying
+        if self.counted:
+            self.plan(now)
+
+    def rate(self, now: float, unit: float) -> float | None:
+        """Requests a second that this one can sustain."""
+        if not self.counted:
+            return self.quota / (self.window + SLACK)
+        if not self.timed:
+            shy = self._shy_rate(unit)
+            return None if shy == math.inf else shy
+        if not self.window:
+            return None
+        steady = self.quota / self.window
+        if not self.flows and now < self.until and not self.guessed:
+            # Over the next window's length: what is left of this one, and then as much of the next.
+            rest = min(1.0, (self.until - now) / self.window)
+            steady = min(steady, max(self.level, 0.0) / self.window + steady * (1.0 - rest))
+        return max(steady / unit, 1 / LONGEST_PAUSE)
+
+    def shift(self, by: float) -> None:
+        """Moves all moments: another process has another monotonic clock."""
+        for name in ("until", "at", "pace", "next", "rolled"):
+            setattr(self, name, getattr(self, name) + by)

@@ -1,0 +1,203 @@
+"""The suite that every ledger must pass. A ledger runs it by saying how it is made:
+
+    class TestMyLedger(LedgerSuite):
+        def ledger(self, place: Path) -> Ledger:
+            return MyLedger(place / "ledger")
+
+`ledger` is called again with the same place when a test opens the ledger anew. Needs pytest and pytest-asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from bide.client.ledger import Entry, Learned, Ledger
+from bide.core.errors import ErrorInfo, SetupError
+from bide.core.record import Progress
+
+NOW = 1_900_000_000.0
+
+
+def entry(job_id: str = "j1", **fields: object) -> Entry:
+    given = {
+        "api": "sync.so",
+        "base": "https://api.example",
+        "kind": "lipsync",
+        "submitted_at": NOW,
+        **fields,
+    }
+    return Entry(job_id=job_id, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.asyncio
+class LedgerSuite:
+    """Every rule of the port `bide.client.ledger` that can be seen through it."""
+
+    def ledger(self, place: Path) -> Ledger:
+        """A ledger, not opened yet, on what is at `place`; an empty one when it is called the first time."""
+        raise NotImplementedError
+
+    @pytest_asyncio.fixture
+    async def book(self, tmp_path: Path) -> AsyncIterator[Ledger]:
+        ledger = self.ledger(tmp_path)
+        await ledger.open()
+        yield ledger
+        await ledger.close()
+
+    async def reopened(self, book: Ledger, place: Path) -> Ledger:
+        await book.close()
+        again = self.ledger(place)
+        await again.open()
+        return again
+
+    async def test_what_is_waited_for_survives(self, book: Ledger, tmp_path: Path) -> None:
+        full = entry(
+            "j2",
+            size="large",
+            created_at=NOW - 5,
+            deadline=NOW + 600,
+            asked_at=NOW + 3,
+            status="PROCESSING",
+            progress=Progress(percent=41.5, message="half"),
+            etag='"3.7"',
+            requests=4,
+        )
+        assert await book.add([entry("j1"), full]) == [entry("j1"), full]
+        again = await self.reopened(book, tmp_path)
+        assert await again.entries() == [entry("j1"), full]
+        await again.close()
+
+    async def test_what_the_ledger_knew_already_stays(self, book: Ledger) -> None:
+        known = entry("j1", requests=7, status="PROCESSING", submitted_at=NOW - 100)
+        await book.add([known])
+        assert await book.add([entry("j1"), entry("j2")]) == [known, entry("j2")]
+        assert len(await book.entries()) == 2
+
+    async def test_the_same_id_elsewhere_is_another_job(self, book: Ledger) -> None:
+        jobs = [entry("j"), entry("j", api="fal"), entry("j", base="https://other.example")]
+        await book.add(jobs)
+        await book.end(jobs[1])
+        assert [e.key for e in await book.entries(ended=False)] == [jobs[0].key, jobs[2].key]
+
+    async def test_the_newest_note_survives(self, book: Ledger, tmp_path: Path) -> None:
+        await book.add([entry("j1"), entry("j2")])
+        for requests in range(1, 50):
+            book.note(entry("j1", requests=requests, asked_at=NOW + requests, etag=f'"{requests}"'))
+        book.note(entry("j2", status="PROCESSING", progress=Progress(percent=5.0)))
+        again = await self.reopened(book, tmp_path)
+        first, second = await again.entries()
+        assert (first.requests, first.asked_at, first.etag) == (49, NOW + 49, '"49"')
+        assert (second.status, second.progress) == ("PROCESSING", Progress(percent=5.0))
+        assert first.submitted_at == NOW
+        await again.close()
+
+    async def test_an_outcome_survives_with_its_result(self, book: Ledger, tmp_path: Path) -> None:
+        await book.add([entry("good"), entry("bad"), entry("open")])
+        result = msgspec.Raw(b'{"url":"https://cdn.example/v.mp4"}')
+        await book.end(entry("good", status="DONE", result=result, finished_at=NOW + 9, requests=3))
+        error = ErrorInfo("OCR_TIMEOUT", "page 7")
+        await book.end(entry("bad", status="ERROR", error=error))
+        again = await self.reopened(book, tmp_path)
+        good, bad = await again.entries(ended=True)
+        assert (good.status, bytes(good.result or b""), good.finished_at, good.requests) == (
+            "DONE",
+            bytes(result),
+            NOW + 9,
+            3,
+        )
+        assert (bad.status, bad.error, bad.result) == ("ERROR", error, None)
+        assert [e.job_id for e in await again.entries(ended=False)] == ["open"]
+        await again.close()
+
+    async def test_the_first_outcome_stands(self, book: Ledger, tmp_path: Path) -> None:
+        await book.add([entry()])
+        await book.end(entry(status="DONE", result=msgspec.Raw(b"1")))
+        await book.end(entry(status="ERROR", result=msgspec.Raw(b"2")))
+        book.note(entry(status="PROCESSING", requests=99))
+        assert (await book.add([entry()]))[0].status == "DONE"
+        again = await self.reopened(book, tmp_path)
+        (kept,) = await again.entries()
+        assert (kept.ended, kept.status, bytes(kept.result or b""), kept.requests) == (
+            True,
+            "DONE",
+            b"1",
+            0,
+        )
+        await again.close()
+
+    async def test_a_note_from_before_the_end_does_not_undo_it(
+        self, book: Ledger, tmp_path: Path
+    ) -> None:
+        await book.add([entry()])
+        book.note(entry(status="PROCESSING"))
+        await book.end(entry(status="DONE"))
+        again = await self.reopened(book, tmp_path)
+        assert [(e.status, e.ended) for e in await again.entries()] == [("DONE", True)]
+        await again.close()
+
+    async def test_a_job_that_was_never_added_can_end(self, book: Ledger) -> None:
+        await book.end(entry("new", status="DONE"))
+        assert [e.job_id for e in await book.entries(ended=True)] == ["new"]
+
+    async def test_forgotten_is_gone(self, book: Ledger) -> None:
+        await book.add([entry("a"), entry("b")])
+        book.note(entry("a", requests=2))
+        await book.forget([entry("a").key])
+        assert [e.job_id for e in await book.entries()] == ["b"]
+
+    async def test_what_was_learned_survives_and_is_replaced_by_key(
+        self, book: Ledger, tmp_path: Path
+    ) -> None:
+        short, long = ("sync.so", "lipsync", ""), ("sync.so", "lipsync", "large")
+        await book.learn(Learned(durations={short: {"count": 1}, long: {"count": 2}}))
+        await book.learn(Learned(durations={short: {"count": 3}}, budgets={"abc": (NOW, {"rate": 1.5})}))
+        again = await self.reopened(book, tmp_path)
+        learned = await again.learned()
+        assert learned.durations == {short: {"count": 3}, long: {"count": 2}}
+        assert learned.budgets == {"abc": (NOW, {"rate": 1.5})}
+        await again.close()
+
+    async def test_the_salt_is_the_ledgers_own_and_stays(self, book: Ledger, tmp_path: Path) -> None:
+        salt = book.salt
+        assert len(salt) >= 16
+        again = await self.reopened(book, tmp_path)
+        assert again.salt == salt
+        await again.close()
+        (tmp_path / "other").mkdir()
+        other = self.ledger(tmp_path / "other")
+        await other.open()
+        assert other.salt != salt
+        await other.close()
+
+    async def test_a_second_one_is_refused_until_the_first_is_closed(
+        self, book: Ledger, tmp_path: Path
+    ) -> None:
+        second = self.ledger(tmp_path)
+        with pytest.raises(SetupError, match="another process"):
+            await second.open()
+        await book.add([entry()])
+        await book.close()
+        await second.open()
+        assert len(await second.entries()) == 1
+        await second.close()
+
+    async def test_an_address_is_kept_without_its_secrets(self, book: Ledger) -> None:
+        await book.add([entry(base="https://me:sk-secret@api.example/v1?token=sk-secret#sk-secret")])
+        (kept,) = await book.entries()
+        assert kept.base == "https://api.example/v1"
+
+    async def test_many_at_once(self, book: Ledger) -> None:
+        jobs = [entry(f"j{i:05}") for i in range(5000)]
+        await book.add(jobs)
+        for job in jobs:
+            book.note(job)
+        assert [e.job_id for e in await book.entries(ended=False)] == [e.job_id for e in jobs]
+
+    async def test_closing_twice_does_no_harm(self, book: Ledger) -> None:
+        await book.close()
+        await book.close()

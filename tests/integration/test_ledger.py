@@ -1,0 +1,203 @@
+"""The SQLite ledger passes the suite, and what only a file and a kill can do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bide.client.ledger import Learned, Ledger
+from bide.client.ledger.file import connect
+from bide.client.ledger.sqlite import SqliteLedger
+from bide.core.errors import SetupError
+from bide.testing.ledger import LedgerSuite, entry
+
+
+class TestSqliteLedger(LedgerSuite):
+    def ledger(self, place: Path) -> Ledger:
+        return SqliteLedger(place / "wait.ledger")
+
+
+WAITER = """
+import asyncio, sys, time
+from pathlib import Path
+from bide.client.ledger.sqlite import SqliteLedger
+from bide.testing.ledger import entry
+
+async def main():
+    ledger = SqliteLedger(Path(sys.argv[1]))
+    await ledger.open()
+    await ledger.add([entry(f"w{i}") for i in range(500)])
+    ended = 0
+    while True:
+        for i in range(500):
+            ledger.note(entry(f"w{i}", requests=ended, asked_at=time.time()))
+        await ledger.end(entry(f"j{ended}", status="DONE"))
+        print(ended, flush=True)
+        ended += 1
+        await asyncio.sleep(0.002)
+
+asyncio.run(main())
+"""
+
+
+def test_after_a_kill_every_reported_outcome_is_there_and_notes_are_at_most_a_second_old(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "wait.ledger"
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        began = time.monotonic()
+        last = -1
+        while time.monotonic() - began < 2.0 or last < 50:
+            last = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        killed = time.time()
+        rest = process.stdout.read().split()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    reported = int(rest[-1]) if rest else last
+
+    async def read() -> None:
+        ledger = SqliteLedger(path)
+        await ledger.open()
+        ended = {e.job_id for e in await ledger.entries(ended=True)}
+        waiting = await ledger.entries(ended=False)
+        await ledger.close()
+        assert ended >= {f"j{i}" for i in range(reported + 1)}
+        asked = [e.asked_at for e in waiting]
+        assert len(asked) == 500
+        assert min(at or 0.0 for at in asked) > killed - 1.5
+
+    asyncio.run(read())
+
+
+async def test_notes_are_written_without_being_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "wait.ledger"
+    ledger = SqliteLedger(path)
+    await ledger.open()
+    await ledger.add([entry()])
+    ledger.note(entry(requests=5))
+    reader = sqlite3.connect(path)
+    deadline = time.monotonic() + 10
+    while reader.execute("SELECT requests FROM jobs").fetchone() != (5,):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    reader.close()
+    await ledger.close()
+
+
+async def test_one_commit_covers_what_ends_together(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "wait.ledger")
+    await ledger.open()
+    await ledger.add([entry(f"j{i}") for i in range(500)])
+    writer = ledger._writer
+    assert writer is not None
+    commits: list[str] = []
+    writer._connection.set_trace_callback(lambda s: commits.append(s) if s == "COMMIT" else None)
+    await asyncio.gather(*(ledger.end(entry(f"j{i}", status="DONE")) for i in range(500)))
+    assert len(commits) < 50
+    await ledger.close()
+
+
+async def test_a_ledger_that_cannot_be_written_says_so_and_keeps_its_notes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = SqliteLedger(tmp_path / "wait.ledger")
+    await ledger.open()
+    await ledger.add([entry()])
+    writer = ledger._writer
+    assert writer is not None
+    writer._connection.execute("PRAGMA query_only = ON")  # every write fails from now on
+    with pytest.raises(SetupError, match="cannot be used"):
+        await ledger.end(entry("other", status="DONE"))
+    with caplog.at_level(logging.WARNING, "bide.ledger"):
+        ledger.note(entry(requests=5))
+        for _ in range(2):
+            ledger._flush()
+            with pytest.raises(SetupError):  # in line behind it, so that it has failed too
+                await ledger.end(entry("other", status="DONE"))
+    assert len(caplog.records) == 1, "it complains once"
+    writer._connection.execute("PRAGMA query_only = OFF")
+    await ledger.close()
+    again = SqliteLedger(tmp_path / "wait.ledger")
+    await again.open()
+    assert [e.requests for e in await again.entries()] == [5]
+    await again.close()
+
+
+async def test_the_file_belongs_to_this_user_alone_and_has_no_credential(tmp_path: Path) -> None:
+    from bide.client.budgets import fingerprint
+
+    path = tmp_path / "wait.ledger"
+    ledger = SqliteLedger(path)
+    await ledger.open()
+    await ledger.add([entry(base="https://me:sk-secret@api.example?key=sk-secret")])
+    name = fingerprint("sk-secret", ledger.salt)
+    await ledger.learn(Learned(budgets={name: (1.0, {})}))
+    await ledger.close()
+    for file in tmp_path.iterdir():
+        assert b"sk-secret" not in file.read_bytes()
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not a database at all, but long enough to be looked at" * 50, "cannot be used"),
+        ("CREATE TABLE a (b)", "something else"),
+        ("PRAGMA application_id = 1651074149; PRAGMA user_version = 99", "newer bide"),
+    ],
+)
+async def test_a_file_that_is_no_ledger_is_left_alone(
+    tmp_path: Path, content: bytes | str, message: str
+) -> None:
+    path = tmp_path / "file"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        other = sqlite3.connect(path)
+        other.executescript(content)
+        other.close()
+    before = path.read_bytes()
+    for _ in range(2):  # the lock is released again
+        with pytest.raises(SetupError, match=message):
+            await SqliteLedger(path).open()
+    assert path.read_bytes() == before
+
+
+async def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="No such file"):
+        await SqliteLedger(tmp_path / "no" / "file").open()
+
+
+async def test_the_refusal_names_the_process_that_has_it(tmp_path: Path) -> None:
+    first, second = (SqliteLedger(tmp_path / "wait.ledger") for _ in range(2))
+    await first.open()
+    with pytest.raises(SetupError, match=str(os.getpid())):
+        await second.open()
+    await first.close()
+
+
+def test_a_beginning_that_was_cut_off_begins_again(tmp_path: Path) -> None:
+    path = tmp_path / "wait.ledger"
+    path.touch()  # made, and killed before anything was written
+    connection = connect(path)
+    assert len(connection.execute("SELECT salt FROM secret").fetchall()) == 1
+    connection.close()
+    connection = connect(path)
+    assert len(connection.execute("SELECT salt FROM secret").fetchall()) == 1
+    connection.close()

@@ -1,0 +1,159 @@
+"""A vendor's rate limit in virtual time, and a greedy caller that obeys nothing but its budget."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from dataclasses import dataclass, field
+
+from bide.core.budget import Budget
+
+WALL = 1_900_000_000.0
+
+
+@dataclass
+class Window:
+    """A fixed window: `quota` requests, then none until it begins anew."""
+
+    quota: int
+    per: float
+    phase: float = 0.0
+    rounding: str = "ceil"
+    advertised: bool = True
+    left: int = 0
+    number: int = -(10**9)
+
+    def ask(self, at: float) -> tuple[bool, dict[str, str]]:
+        number = math.floor((at - self.phase) / self.per)
+        if number != self.number:
+            self.number, self.left = number, self.quota
+        granted = self.left > 0
+        self.left -= granted
+        reset = self.phase + (number + 1) * self.per - at
+        return granted, tell(self.left, reset, self.quota, self.per, self.rounding, self.advertised)
+
+    def most(self, span: float) -> float:
+        return self.quota * (math.ceil(span / self.per) + 1)
+
+
+@dataclass
+class Bucket:
+    """A token bucket; `reset` tells when it is full, or when the next token comes."""
+
+    requests: float
+    per: float
+    burst: float
+    reset: str = "full"
+    rounding: str = "ceil"
+    advertised: bool = True
+    level: float = field(init=False)
+    at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.level = self.burst
+
+    def ask(self, at: float) -> tuple[bool, dict[str, str]]:
+        rate = self.requests / self.per
+        self.level = min(self.burst, self.level + (at - self.at) * rate)
+        self.at = at
+        granted = self.level >= 1
+        self.level -= granted
+        missing = self.burst - self.level if self.reset == "full" else max(0.0, 1 - self.level)
+        left = math.floor(self.level)
+        return granted, tell(
+            left, missing / rate, self.requests, self.per, self.rounding, self.advertised
+        )
+
+    def most(self, span: float) -> float:
+        return self.burst + span * self.requests / self.per
+
+
+def tell(
+    left: float, reset: float, quota: float, per: float, rounding: str, advertised: bool
+) -> dict[str, str]:
+    if not advertised:
+        return {}
+    told = {
+        "ceil": str(math.ceil(reset)),
+        "floor": str(math.floor(reset)),
+        "exact": f"{max(reset, 0):.6f}",
+    }
+    return {
+        "RateLimit": f'"default";r={left};t={told[rounding]}',
+        "RateLimit-Policy": f'"default";q={quota:g};w={per:g}',
+    }
+
+
+@dataclass
+class Drive:
+    """What came of it."""
+
+    sent: list[float] = field(default_factory=list)
+    arrived: list[float] = field(default_factory=list)
+    accepted: int = 0
+    refused: int = 0
+    unforeseen: int = (
+        0  # refused though nobody else had spent anything that no answer had told of by then
+    )
+
+
+def drive(
+    budget: Budget,
+    server: Window | Bucket,
+    duration: float,
+    *,
+    latency: float = 0.0,
+    seed: int = 0,
+    others: float = 0.0,
+    retry_after: bool = False,
+    demand: float = math.inf,
+) -> Drive:
+    """Sends whenever the budget is ready (at most `demand` a second); others share the credential at a mean rate."""
+    rng = random.Random(seed)
+    run = Drive()
+    events: list[tuple[float, int, str, float, bool, dict[str, str]]] = []
+    order = 0
+    now, wanted, known = 100.0, 0.0, 0.0
+    foreign = -1.0  # when somebody else last spent something
+    knew: dict[float, float] = {}  # by the time of sending: up to when the vendor's state was known
+    end = now + duration
+
+    def push(
+        at: float, what: str, sent: float = 0.0, ok: bool = True, headers: dict[str, str] | None = None
+    ) -> None:
+        nonlocal order
+        order += 1
+        heapq.heappush(events, (at, order, what, sent, ok, headers or {}))
+
+    if others:
+        push(now + rng.expovariate(others), "other")
+    while now < end:
+        due = max(budget.ready(now), wanted)
+        if due <= now:
+            budget.spend(now)
+            run.sent.append(now)
+            knew[now] = known
+            push(now + rng.uniform(0, latency), "arrive", now)
+            wanted = now + 1 / demand
+            continue
+        if not events or due < events[0][0]:
+            now = due
+            continue
+        now, _, what, sent, ok, headers = heapq.heappop(events)
+        if what == "other":
+            foreign = now if server.ask(now)[0] else foreign
+            push(now + rng.expovariate(others), "other")
+        elif what == "arrive":
+            ok, headers = server.ask(now)
+            run.arrived.append(now)
+            run.accepted += ok
+            run.refused += not ok
+            run.unforeseen += not ok and foreign <= knew[sent]
+            if not ok and retry_after:
+                headers = {**headers, "Retry-After": "5"}
+            push(now + rng.uniform(0, latency), "answer", now, ok, headers)
+        else:
+            known = max(known, sent)  # here: when it was counted
+            budget.heard(now, 200 if ok else 429, headers, WALL + now)
+    return run
