@@ -1,0 +1,45 @@
+"""Job APIs, bide's own and third parties': descriptions (*.toml) and their reader. Nothing here does network I/O.
+
+`load("sync.so")` gives an Api: it makes a Call, the transport sends it, and the Api reads the answer into a Seen.
+"""
+
+from bide.client.apis.answers import (
+    GONE,
+    NOT_FOUND,
+    TERMINAL,
+    BadPoll,
+    Call,
+    Crowded,
+    Denied,
+    Found,
+    NotYet,
+    Ref,
+    Seen,
+    State,
+    Throttled,
+)
+from bide.client.apis.api import Api
+from bide.client.apis.auth import Credential
+from bide.client.apis.loading import BadDescription, load, names, text_of
+
+__all__ = [
+    "Api",
+    "BadDescription",
+    "BadPoll",
+    "Call",
+    "Credential",
+    "Crowded",
+    "Denied",
+    "Found",
+    "GONE",
+    "NOT_FOUND",
+    "NotYet",
+    "Ref",
+    "Seen",
+    "State",
+    "TERMINAL",
+    "Throttled",
+    "load",
+    "names",
+    "text_of",
+]

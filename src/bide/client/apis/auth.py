@@ -1,0 +1,247 @@
+"""Credentials: from an environment variable, a file or a command into a header, and nowhere else.
+
+1. A credential is in no repr, no error and no log. What a ledger keeps of it is a keyed hash.
+2. Nothing here does network I/O: where a token has to be fetched first, `token_call` is the request and `take` reads
+   its answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bide.client.apis.answers import BadPoll, Call, Denied
+from bide.client.apis.form import Auth, Secret
+from bide.client.apis.requests import FORM_TYPE
+from bide.client.apis.signs import document
+from bide.client.apis.values import number, text
+from bide.core.errors import SetupError
+
+COMMAND_TIMEOUT = 30.0
+EARLY = 60.0  # a token is renewed so many seconds before it ends, or at half of a short life
+LIFETIME = 3600.0  # of a token that does not say
+
+
+class Credential:
+    """What proves to an API who asks. Made by `credential`."""
+
+    __slots__ = ("_auth", "_environ", "_folder", "_headers", "_key")
+
+    def __init__(self, auth: Auth, key: str | None, environ: Mapping[str, str], folder: Path) -> None:
+        self._auth = auth
+        self._key = key
+        self._environ = environ
+        self._folder = folder
+        self._headers: dict[str, str] = {}
+        self.renew()
+
+    def __repr__(self) -> str:
+        return f"<Credential {self._auth.kind}>"
+
+    def headers(self) -> dict[str, str]:
+        """To be added to a Call that is `authorized`."""
+        return self._headers
+
+    def fingerprint(self, salt: bytes) -> str:
+        """Tells credentials apart and gives none away; the salt belongs to whoever keeps it."""
+        return _fingerprint(salt, *self._headers.values())
+
+    def stale(self, now: float) -> bool:
+        """Whether a token has to be fetched before the next request."""
+        return False
+
+    def token_call(self) -> Call | None:
+        return None
+
+    def take(self, status: int, headers: Mapping[str, str], body: bytes, now: float) -> None:
+        """The answer to `token_call`."""
+
+    def renew(self) -> bool:
+        """Reads it again where it comes from, after the API denied it; whether it is another now."""
+        auth, before = self._auth, self._headers
+        if auth.kind == "none":
+            return False
+        secret = self._key if self._key is not None else self._get(auth.secret, "the credential")
+        if secret is None:
+            raise SetupError(f"no credential: {_where(auth.secret)}")
+        if auth.kind == "basic":
+            user = self._get(auth.user, "the user")
+            pair = secret if user is None else f"{user}:{secret}"
+            value = "Basic " + base64.b64encode(pair.encode()).decode()
+        else:
+            prefix = (
+                auth.prefix if auth.prefix is not None else "Bearer " if auth.kind == "bearer" else ""
+            )
+            value = prefix + secret
+        self._headers = {auth.header: _checked(value)}
+        return self._headers != before
+
+    def _get(self, place: Secret | str | None, what: str) -> str | None:
+        return (
+            place
+            if isinstance(place, str) or place is None
+            else read_secret(place, self._environ, self._folder, what)
+        )
+
+
+class OAuth2(Credential):
+    """A token that is fetched with a client's id and secret, or with a refresh token. It is kept in memory only."""
+
+    __slots__ = ("_client", "_refresh", "_until")
+
+    def __init__(self, auth: Auth, key: str | None, environ: Mapping[str, str], folder: Path) -> None:
+        self._client: tuple[str | None, str | None] = (None, None)
+        self._refresh: str | None = None
+        self._until = 0.0
+        super().__init__(auth, key, environ, folder)
+
+    def renew(self) -> bool:
+        auth = self._auth
+        self._until = 0.0
+        had = bool(self._headers)
+        self._headers = {}
+        secret = self._key if self._key is not None else self._get(auth.secret, "the client secret")
+        self._client = (self._get(auth.client_id, "the client id"), secret)
+        if auth.grant == "refresh_token":
+            self._refresh = self._refresh or self._get(auth.refresh_token, "the refresh token")
+            if self._refresh is None:
+                raise SetupError(f"no refresh token: {_where(auth.refresh_token or Secret())}")
+        elif None in self._client:
+            raise SetupError(f"no client id or secret: {_where(auth.secret)}")
+        return had
+
+    def fingerprint(self, salt: bytes) -> str:
+        auth = self._auth
+        first = (
+            self._get(auth.refresh_token, "the refresh token") if auth.grant == "refresh_token" else None
+        )
+        return _fingerprint(salt, *(part or "" for part in (*self._client, first)))
+
+    def stale(self, now: float) -> bool:
+        return now >= self._until
+
+    def token_call(self) -> Call | None:
+        from urllib.parse import quote_plus, urlencode
+
+        auth = self._auth
+        assert auth.token_url is not None
+        form = {"grant_type": auth.grant, **auth.extra}
+        headers = {"Accept": "application/json", "Content-Type": FORM_TYPE}
+        if auth.scope:
+            form["scope"] = auth.scope
+        if self._refresh is not None:
+            form["refresh_token"] = self._refresh
+        id, secret = self._client
+        if auth.client_in == "header" and id is not None:
+            pair = f"{quote_plus(id)}:{quote_plus(secret or '')}"
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        elif id is not None:
+            form["client_id"] = id
+            if secret is not None:
+                form["client_secret"] = secret
+        return _SecretCall("POST", auth.token_url, headers, urlencode(form).encode(), False)
+
+    def take(self, status: int, headers: Mapping[str, str], body: bytes, now: float) -> None:
+        """Denied when the client is not known, BadPoll when there is no token in the answer."""
+        found: Any = document(body)
+        found = found if isinstance(found, dict) else {}
+        token = text(found.get("access_token"))
+        if status >= 400 or token is None:
+            detail = (
+                text(found.get("error_description")) or text(found.get("error")) or "it gives no token"
+            )
+            if status in (400, 401, 403):
+                raise Denied(status, f"the token was refused: {detail[:300]}", final=True)
+            raise BadPoll(status, f"no token: {detail[:300]}")
+        life = number(found.get("expires_in")) or LIFETIME
+        self._until = now + max(life - EARLY, life / 2)
+        self._refresh = text(found.get("refresh_token")) or self._refresh
+        prefix = self._auth.prefix if self._auth.prefix is not None else "Bearer "
+        self._headers = {self._auth.header: _checked(prefix + token)}
+
+
+class _SecretCall(Call, frozen=True):
+    """A request whose body is a secret."""
+
+    def __repr__(self) -> str:
+        return f"<Call {self.method} {self.url}>"
+
+
+def credential(
+    auth: Auth,
+    key: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Credential:
+    """From where the description says, unless a key is given; SetupError says what is missing."""
+    kind = OAuth2 if auth.kind == "oauth2" else Credential
+    if auth.kind == "none" and key is not None:
+        auth = msgspec.structs.replace(auth, kind="bearer")
+    return kind(auth, key, os.environ if environ is None else environ, folder or Path())
+
+
+def read_secret(
+    place: Secret, environ: Mapping[str, str], folder: Path, what: str = "the credential"
+) -> str | None:
+    """None when it is nowhere; SetupError when it should be somewhere and is not readable there."""
+    for name in [place.env] if isinstance(place.env, str) else place.env:
+        value = environ.get(name, "").strip()
+        if value:
+            return value
+    if place.file is not None:
+        path = folder / Path(place.file).expanduser()
+        try:
+            return path.read_text(encoding="utf-8").strip() or None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise SetupError(f"{what} cannot be read from {path}: {reason}") from None
+    if place.command:
+        return _run(place.command, what)
+    return None
+
+
+def _run(command: list[str], what: str) -> str | None:
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        raise SetupError(f"{what} cannot be had from `{command[0]}`: {type(error).__name__}") from None
+    if done.returncode:
+        raise SetupError(f"{what} cannot be had from `{command[0]}`: it ended with {done.returncode}")
+    return done.stdout.strip() or None
+
+
+def _where(place: Secret) -> str:
+    names = [place.env] if isinstance(place.env, str) else place.env
+    ways = [f"set {' or '.join(names)}"] if names else []
+    ways += [f"write it to {place.file}"] if place.file else []
+    return ", or ".join([*ways, "give a key"])
+
+
+def _checked(value: str) -> str:
+    if not value.isascii() or not value.isprintable():
+        raise SetupError("the credential is not printable ASCII: is it the right file or variable?")
+    return value
+
+
+def _fingerprint(salt: bytes, *parts: str) -> str:
+    hashed = hashlib.blake2b(key=hashlib.blake2b(salt, digest_size=32).digest(), digest_size=12)
+    for part in parts:
+        encoded = part.encode()
+        hashed.update(len(encoded).to_bytes(4, "big") + encoded)
+    return hashed.hexdigest()

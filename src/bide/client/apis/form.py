@@ -1,0 +1,229 @@
+"""The form of a description: what each table of the TOML file may hold. docs/reference/descriptions.md explains it.
+
+Only types and defaults are here. A text that is a source (paths.py), a template (templates.py), a limit or a pattern is
+compiled by who uses it, when the description is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from bide.client.apis.answers import State
+
+Sources = str | list[str]
+Outcome = Literal["live", "done", "failed", "cancelled", "partial"]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table; a field that it does not know is an error, for it would do nothing."""
+
+
+class Secret(Table, frozen=True, kw_only=True):
+    """Where a secret is: never in the description itself."""
+
+    env: str | list[str] = []
+    file: str | None = None
+    command: list[str] | None = None
+
+
+class Auth(Table, frozen=True, kw_only=True):
+    kind: Literal["none", "header", "bearer", "basic", "oauth2"] = "none"
+    header: str = "Authorization"
+    prefix: str | None = None
+    secret: Secret = Secret()
+    user: Secret | str | None = None
+    hosts: list[str] = []
+    # OAuth2
+    grant: Literal["client_credentials", "refresh_token"] = "client_credentials"
+    token_url: str | None = None
+    client_id: Secret | str | None = None
+    client_in: Literal["body", "header"] = "body"
+    refresh_token: Secret | None = None
+    scope: str | None = None
+    extra: dict[str, str] = {}
+
+
+class Request(Table, frozen=True, kw_only=True):
+    """One request."""
+
+    method: str = "GET"
+    path: str | None = None
+    url: Sources | None = None
+    headers: dict[str, str] = {}
+    query: dict[str, str] = {}
+    body: Any = None
+    encode: Literal["json", "form"] = "json"
+
+
+class Submit(Request, frozen=True, kw_only=True):
+    method: str = "POST"
+    ok: tuple[int, ...] = (200, 201, 202)
+    id: Sources | None = None
+    status_url: Sources | None = None
+    remember: dict[str, Sources] = {}
+    key_pattern: str | None = None
+    answers: bool = False
+    then: list[Request] = []
+
+
+class LongPoll(Table, frozen=True, kw_only=True):
+    headers: dict[str, str] = {}
+    query: dict[str, str] = {}
+    most: float = 30.0
+    without: list[str] = []
+
+
+class Ask(Request, frozen=True, kw_only=True):
+    etag: bool = False
+    grace: float = 0.0
+    longpoll: LongPoll | None = None
+
+
+class Tally(Table, frozen=True, kw_only=True):
+    """Counts of parts, when only they tell how a job ended."""
+
+    done: Sources
+    failed: Sources | None = None
+    cancelled: Sources | None = None
+
+
+class Error(Table, frozen=True, kw_only=True):
+    code: Sources | None = None
+    message: Sources | None = None
+    step: Sources | None = None
+    retryable: list[str] = []
+
+
+class Read(Table, frozen=True, kw_only=True):
+    status: Sources | None = None
+    id: Sources | None = None
+    live: list[str] = []
+    done: list[str] = []
+    failed: list[str] = []
+    cancelled: list[str] = []
+    partial: list[str] = []
+    ended: list[str] = []
+    outcome: Sources | None = None
+    tally: Tally | None = None
+    otherwise: State = "unknown"
+    absent: Outcome | None = None
+    codes: dict[str, Outcome] = {}
+    codes_only: Sources | None = None
+    words_only: Sources | None = None
+    failed_if: Sources | None = None
+    partial_if: Sources | None = None
+    progress: Sources | None = None
+    scale: float = 100.0
+    pattern: str | None = None
+    count: Sources | None = None
+    total: Sources | None = None
+    position: Sources | None = None
+    message: Sources | None = None
+    eta: Sources | None = None
+    remaining: Sources | None = None
+    retry_after: Sources | None = None
+    started_at: Sources | None = None
+    finished_at: Sources | None = None
+    expires_at: Sources | None = None
+    moved: Sources | None = None
+    error: Error = Error()
+
+
+class Next(Table, frozen=True, kw_only=True):
+    """How the next page of a result is found."""
+
+    value: Sources | None = None
+    query: str | None = None
+    link: bool = False
+
+
+class Result(Request, frozen=True, kw_only=True):
+    value: Sources | None = None
+    next: Next | None = None
+
+
+class File(Table, frozen=True, kw_only=True):
+    each: Sources | None = None
+    name: str = "result"
+    path: str | None = None
+    url: Sources | None = None
+    content_type: Sources | None = None
+    size: Sources | None = None
+    sha256: Sources | None = None
+
+
+class Cancel(Request, frozen=True, kw_only=True):
+    method: str = "POST"
+    late: tuple[int, ...] = (409,)
+
+
+class Batch(Request, frozen=True, kw_only=True):
+    most: int = 100
+    ids: Literal["repeat", "comma", "none"] = "repeat"
+    items: Sources = "."
+    id: Sources | None = None
+    missing: Sources | None = None
+
+
+class Sign(Table, frozen=True, kw_only=True):
+    """How to tell one kind of refusal from another."""
+
+    status: list[int]
+    source: Sources | None = None
+    values: list[str] = []
+    contains: str | None = None
+
+
+class Limits(Table, frozen=True, kw_only=True):
+    requests: str | None = None
+    submits: str | None = None
+    concurrent: int | None = None
+    cost: float = 1.0
+    unchanged: float | None = None
+
+
+class Description(Table, frozen=True, kw_only=True):
+    """A job API: how to submit, ask, read and cancel."""
+
+    name: str
+    title: str = ""
+    docs: str = ""
+    url: str | None = None
+    written: str | None = None
+    headers: dict[str, str] = {}
+    hook: str | None = None
+    options: dict[str, Any] = {}
+    auth: Auth = Auth()
+    submit: Submit | None = None
+    ask: Ask
+    read: Read
+    result: Result | None = None
+    files: list[File] = []
+    cancel: Cancel | None = None
+    batch: Batch | None = None
+    limits: Limits = Limits()
+    throttled: list[Sign] = []
+    crowded: list[Sign] = []
+    missing: list[Sign] = []
+
+
+TABLES: dict[str, type[Table]] = {
+    "": Description,
+    "auth": Auth,
+    "auth.secret": Secret,
+    "submit": Submit,
+    "ask": Ask,
+    "ask.longpoll": LongPoll,
+    "read": Read,
+    "read.tally": Tally,
+    "read.error": Error,
+    "result": Result,
+    "result.next": Next,
+    "files": File,
+    "cancel": Cancel,
+    "batch": Batch,
+    "limits": Limits,
+    "throttled": Sign,
+}

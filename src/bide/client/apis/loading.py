@@ -1,0 +1,127 @@
+"""Descriptions by name or file. An error in one names the file and the line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bide.client.apis.api import Api
+from bide.client.apis.form import Description
+from bide.client.apis.lines import Misplaced, Place, line_of
+from bide.core.errors import SetupError
+
+_AT = re.compile(r" - at `\$?(?P<path>[^`]*)`$")
+_FIELD = re.compile(r"field `(?P<name>[^`]+)`")
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+class BadDescription(SetupError):
+    """A description that cannot be used; `line` is where, when that can be said."""
+
+    def __init__(self, file: str, line: int | None, message: str) -> None:
+        super().__init__(file, line, message)
+        self.file = file
+        self.line = line
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.file}{f', line {self.line}' if self.line else ''}: {self.message}"
+
+
+def names() -> list[str]:
+    """The APIs that come with bide."""
+    return sorted(
+        file.name.removesuffix(".toml")
+        for file in resources.files(__package__).iterdir()
+        if file.name.endswith(".toml")
+    )
+
+
+def text_of(name: str) -> str:
+    """The description of an API that comes with bide, as it is written."""
+    if name not in names():
+        known = ", ".join(names())
+        raise SetupError(f"no API is called {name!r}: there are {known}; or give a file, ./{name}.toml")
+    return resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
+def load(name: str | Path, url: str | None = None) -> Api:
+    """An API by its name, or from a file; at `url` rather than at the address in the description."""
+    if isinstance(name, str) and not (name.endswith(".toml") or "/" in name):
+        return read(text_of(name), f"{name}.toml", url)
+    path = Path(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SetupError(f"{path} cannot be read: {reason}") from None
+    return read(text, str(path), url, path.parent)
+
+
+def read(text: str, file: str, url: str | None = None, folder: Path | None = None) -> Api:
+    """BadDescription says what is wrong, and where."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadDescription(file, _toml_line(error), str(error)) from None
+    try:
+        form = msgspec.convert(tables, Description)
+    except msgspec.ValidationError as error:
+        place, message = _placed(str(error))
+        raise BadDescription(file, line_of(text, place), message) from None
+    try:
+        return Api(form, url, folder)
+    except Misplaced as error:
+        place = _narrowed(error.place, tables, str(error))
+        raise BadDescription(file, line_of(text, place), f"[{error.place[0]}] {error}") from None
+
+
+def _placed(message: str) -> tuple[Place, str]:
+    """The place that msgspec names, and the message in our words."""
+    at = _AT.search(message)
+    path = at["path"] if at else ""
+    place: list[str | int] = [int(m[2]) if m[2] else m[1] for m in _STEP.finditer(path) if m[1] or m[2]]
+    said = message[: at.start()] if at else message
+    field = _FIELD.search(said)
+    table = ".".join(str(p) for p in place if isinstance(p, str))
+    if field is not None and "unknown" in said:
+        place.append(field["name"])
+        return tuple(place), f"{f'[{table}]' if table else 'the description'} has no `{field['name']}`"
+    if field is not None and "missing" in said:
+        return tuple(place), f"{f'[{table}]' if table else 'the description'} lacks `{field['name']}`"
+    return tuple(place), f"`{table}`: {said[:1].lower()}{said[1:]}"
+
+
+def _narrowed(place: Place, tables: Any, message: str) -> Place:
+    """The field of a table that the message speaks of: by its name, or by its value."""
+    for step in place:
+        if isinstance(tables, dict):
+            tables = tables.get(step)
+        elif isinstance(tables, list) and isinstance(step, int):
+            tables = tables[step]
+    if isinstance(tables, dict):
+        for name in tables:
+            if f"`{name}`" in message:
+                return (*place, name)
+        for quoted in (repr, str):  # a value in quotes is surely meant, others may only sound alike
+            for name, value in tables.items():
+                if any(quoted(text) in message for text in _texts(value)):
+                    return (*place, name)
+    return place
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict | list):
+        inner = [*value, *value.values()] if isinstance(value, dict) else value
+        return [text for one in inner for text in _texts(one)]
+    return [value] if isinstance(value, str) and len(value) > 2 else []
+
+
+def _toml_line(error: tomllib.TOMLDecodeError) -> int | None:
+    found = re.search(r"at line (\d+)", str(error))
+    return int(found[1]) if found else None

@@ -1,0 +1,103 @@
+"""Where a value is in an answer: a source, compiled once.
+
+`progress.percent` is a path into the JSON body: keys, numbers into lists, `links[rel=next].href` chooses from a list by
+a field, a backslash takes a dot for itself, and `.` alone is the whole body. `header:Location` is a header of the answer,
+`ref:NAME` what was remembered of the job. Of several sources the first that is there counts; null and "" are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bide.client.apis.answers import Ref
+from bide.client.apis.values import header
+
+Headers = Mapping[str, str]
+Source = Callable[[Any, Headers, Ref | None], Any]
+Step = str | int | tuple[str, str]
+
+_CHOICE = re.compile(r"(?P<name>[^\[\]]*)\[(?P<key>[^\[\]=]+)=(?P<value>[^\[\]]*)\]")
+
+
+def steps(path: str) -> tuple[Step, ...]:
+    """ValueError says what is wrong."""
+    if path == ".":
+        return ()
+    found: list[Step] = []
+    for part in re.split(r"(?<!\\)\.", path):
+        name = part.replace("\\.", ".")
+        choice = _CHOICE.fullmatch(name)
+        if not name:
+            raise ValueError(f"{path!r} is not a path: there is nothing between two of its dots")
+        if choice is not None:
+            found += [choice["name"]] if choice["name"] else []
+            found.append((choice["key"], choice["value"]))
+        elif "[" in name or "]" in name:
+            raise ValueError(f"{path!r} is not a path: write list[key=value] to choose from a list")
+        else:
+            found.append(int(name) if name.isascii() and name.isdigit() else name)
+    return tuple(found)
+
+
+def walk(document: Any, path: tuple[Step, ...]) -> Any:
+    for step in path:
+        kind = type(document)
+        if kind is dict:
+            document = document.get(str(step) if type(step) is int else step)
+        elif kind is list and type(step) is int:
+            document = document[step] if step < len(document) else None
+        elif kind is list and type(step) is tuple:
+            document = next((i for i in document if type(i) is dict and i.get(step[0]) == step[1]), None)
+        else:
+            return None
+    return document
+
+
+def _of_body(path: tuple[Step, ...]) -> Source:
+    """The short paths without a loop: they are read with every poll."""
+    if len(path) == 1 and type(path[0]) is str:
+        only = path[0]
+        return lambda body, headers, ref: body.get(only) if type(body) is dict else None
+    if len(path) == 2 and type(path[0]) is str and type(path[1]) is str:
+        first, second = path
+
+        def two(body: Any, headers: Headers, ref: Ref | None) -> Any:
+            inner = body.get(first) if type(body) is dict else None
+            return inner.get(second) if type(inner) is dict else None
+
+        return two
+    return lambda body, headers, ref: walk(body, path)
+
+
+def _one(text: str) -> Source:
+    kind, colon, name = text.partition(":")
+    if colon and kind == "header":
+        return lambda body, headers, ref: header(headers, name)
+    if colon and kind == "ref":
+        if name == "id":
+            return lambda body, headers, ref: ref.id if ref else None
+        if name == "url":
+            return lambda body, headers, ref: ref.url if ref else None
+        return lambda body, headers, ref: ref.more.get(name) if ref else None
+    return _of_body(steps(text))
+
+
+def source(text: str | Sequence[str]) -> Source:
+    """ValueError says what is wrong."""
+    texts = (text,) if isinstance(text, str) else tuple(text)
+    if not texts:
+        raise ValueError("a list of sources must have one at least")
+    if len(texts) == 1:
+        return _one(texts[0])
+    sources = tuple(_one(t) for t in texts)
+
+    def first(body: Any, headers: Headers, ref: Ref | None) -> Any:
+        for get in sources:
+            value = get(body, headers, ref)
+            if value is not None and value != "":
+                return value
+        return None
+
+    return first

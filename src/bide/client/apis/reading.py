@@ -1,0 +1,297 @@
+"""Answers to what they say about a job.
+
+1. `read` raises BadPoll and nothing else, whatever a stranger sends.
+2. What cannot be read for certain is not said: an HTML page, half a JSON document or another job's answer is a bad
+   poll, a status that nobody knows is `unknown`, a progress that is no number is None.
+3. It is on the way of every poll: all that can be prepared is, and only what the state makes interesting is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bide.client.apis.answers import (
+    GONE,
+    NOT_FOUND,
+    BadPoll,
+    Denied,
+    NotYet,
+    Ref,
+    Seen,
+    State,
+    Throttled,
+)
+from bide.client.apis.form import Description, Read
+from bide.client.apis.lines import within
+from bide.client.apis.outputs import Outputs
+from bide.client.apis.paths import Headers, Source, source
+from bide.client.apis.signs import Signs, document
+from bide.client.apis.values import count, header, instant, number, pause, seconds, share, text
+from bide.client.apis.words import Words
+from bide.core.errors import ErrorInfo
+
+_decode = msgspec.json.Decoder().decode
+_TAIL = 2000  # characters of a log in which progress is looked for
+Convert = Callable[[Any], Any]
+Field = tuple[str, Source, Convert]
+
+
+class Reader:
+    """Reads the answers of one API."""
+
+    def __init__(self, form: Description, outputs: Outputs) -> None:
+        with within("throttled"):
+            self._throttled = Signs(form.throttled)
+        with within("crowded"):
+            self._crowded = Signs(form.crowded)
+        with within("missing"):
+            self._missing = Signs(form.missing)
+        self._suspect = 200 in self._throttled or 200 in self._missing  # a success may be none
+        self._grace = form.ask.grace
+        self._etag = form.ask.etag
+        self._outputs = outputs
+        with within("read"):
+            self._prepare(form.read)
+
+    def _prepare(self, read: Read) -> None:
+        self._words = Words(read)
+        self._id = source(read.id) if read.id is not None else None
+        self._progress = _progress(read)
+        self._count, self._total = _pair(read)
+        shown: list[tuple[str, Convert]] = [("started_at", instant), ("message", text)]
+        live: list[tuple[str, Convert]] = [("position", count), ("eta", instant), ("remaining", seconds)]
+        ended: list[tuple[str, Convert]] = [("finished_at", instant), ("expires_at", instant)]
+        self._live = _fields(read, shown + live)
+        self._ended = _fields(read, shown + ended)
+        self._retry_after = source(read.retry_after) if read.retry_after is not None else None
+        self._moved = source(read.moved) if read.moved is not None else None
+        with within("read", "error"):
+            self._code, self._message, self._step = (
+                source(s) if s is not None else None
+                for s in (read.error.code, read.error.message, read.error.step)
+            )
+        self._retryable = frozenset(code.lower() for code in read.error.retryable)
+
+    # --- answers about one job
+
+    def read(self, ref: Ref, status: int, headers: Headers, body: bytes, age: float) -> Seen:
+        if status != 200 or self._suspect:
+            seen = self._refused(status, headers, body, age)
+            if seen is not None:
+                return seen
+        try:
+            found = _decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            found = self._undecodable(status, headers, body, error)
+        return self.seen(ref, status, headers, found)
+
+    def seen(self, ref: Ref, status: int, headers: Headers, body: Any) -> Seen:
+        """What a decoded answer says."""
+        if self._id is not None:
+            told = self._id(body, headers, ref)
+            if told is not None and told != ref.id and str(told) != ref.id:
+                raise BadPoll(status, f"the answer is about another job, {text(told) or 'of no name'}")
+            known = told is not None
+        else:
+            known = True
+        state, word, by_code = self._words.state(body, headers, ref, status)
+        if not known and not word and not by_code:
+            raise BadPoll(status, "the answer has neither a status nor the job's id")
+        fields: dict[str, Any] = {"state": state, "word": word}
+        if state in ("live", "unknown"):
+            self._read_live(fields, body, headers, ref)
+        else:
+            self._read_ended(fields, state, body, headers, ref, by_code)
+        if self._etag:
+            fields["etag"] = header(headers, "ETag")
+        return Seen(**fields)
+
+    def _read_live(self, fields: dict[str, Any], body: Any, headers: Headers, ref: Ref) -> None:
+        for name, get, convert in self._live:
+            value = get(body, headers, ref)
+            if value is not None:
+                fields[name] = convert(value)
+        if self._count is not None:
+            self._read_counts(fields, body, headers, ref)
+        if self._progress is not None:
+            progress = self._progress(body, headers, ref)
+            if progress is not None:
+                fields["progress"] = progress
+        advice = pause(headers)
+        if self._retry_after is not None and advice is None:
+            advice = seconds(self._retry_after(body, headers, ref))
+        if advice is not None:
+            fields["retry_after"] = advice
+        if self._moved is not None:
+            fields["moved"] = self._outputs.address(ref, self._moved(body, headers, ref))
+
+    def _read_counts(self, fields: dict[str, Any], body: Any, headers: Headers, ref: Ref) -> None:
+        assert self._count is not None
+        done = number(self._count(body, headers, ref))
+        total = number(self._total(body, headers, ref)) if self._total is not None else None
+        if done is None or done < 0:
+            return
+        if total is not None and total > 0:
+            fields["counts"] = (done, total)
+            fields["progress"] = done / total if done < total else 1.0
+        elif self._total is None:
+            fields["counts"] = (done, None)
+
+    def _read_ended(
+        self,
+        fields: dict[str, Any],
+        state: State,
+        body: Any,
+        headers: Headers,
+        ref: Ref,
+        by_code: bool,
+    ) -> None:
+        for name, get, convert in self._ended:
+            value = get(body, headers, ref)
+            if value is not None:
+                fields[name] = convert(value)
+        if state in ("failed", "partial") or (
+            state == "cancelled"
+            and self._code is not None
+            and self._code(body, headers, ref) is not None
+        ):
+            fields["error"] = self._read_error(fields["word"], body, headers, ref, state)
+        self._outputs.read(fields, state, body, headers, ref, whole=by_code)
+
+    def _read_error(self, word: str, body: Any, headers: Headers, ref: Ref, state: str) -> ErrorInfo:
+        code, message, step = (
+            text(get(body, headers, ref)) if get is not None else None
+            for get in (self._code, self._message, self._step)
+        )
+        code = code or (word if word and state != "partial" else state).upper()
+        return ErrorInfo(
+            code=code,
+            message=message or f"the API says {word or state} and no more",
+            retryable=code.lower() in self._retryable,
+            failed_step=step,
+        )
+
+    # --- answers that are about no job
+
+    def _refused(self, status: int, headers: Headers, body: bytes, age: float) -> Seen | None:
+        """None when the answer is to be read; else what it says without its body, or BadPoll."""
+        if status == 304:
+            return Seen(
+                state="live", unchanged=True, etag=header(headers, "ETag"), retry_after=pause(headers)
+            )
+        self.check(status, headers, body)
+        if self._words.by_code(status) is not None:
+            return None
+        if status in (404, 410) or self._missing.fit(status, headers, body):
+            return self.absent(status, age, self.detail(status, body))
+        self.refuse(status, headers, body)
+        return None
+
+    def refuse(self, status: int, headers: Headers, body: bytes) -> None:
+        """BadPoll unless the answer is a success."""
+        self.check(status, headers, body)
+        if 200 <= status < 300:
+            return
+        if status in (401, 403, 407):
+            raise Denied(status, self.detail(status, body), final=True)
+        final = 300 <= status < 500 and status not in (408, 409, 421, 423, 425, 429)
+        raise BadPoll(status, self.detail(status, body), final=final)
+
+    def check(self, status: int, headers: Headers, body: bytes) -> None:
+        if self.throttled(status, headers, body):
+            raise Throttled(status, self.detail(status, body))
+
+    def absent(self, status: int, age: float, detail: str) -> Seen:
+        """A job that the API does not know: not yet, not any more, or never."""
+        if age < self._grace and status != 410:
+            raise NotYet(status, "the job is not there yet")
+        code = GONE if status == 410 else NOT_FOUND
+        known = "knows the job no longer" if status == 410 else "knows no such job"
+        return Seen(state="failed", error=ErrorInfo(code=code, message=f"the API {known}: {detail}"))
+
+    def throttled(self, status: int, headers: Headers, body: bytes) -> bool:
+        if self._throttled.fit(status, headers, body):
+            return True
+        return status == 429 and not self._crowded.fit(status, headers, body)
+
+    def crowded(self, status: int, headers: Headers, body: bytes) -> bool:
+        return self._crowded.fit(status, headers, body)
+
+    def detail(self, status: int, body: bytes) -> str:
+        """What a refusal says of itself, in one line."""
+        found = document(body)
+        for get in (self._message, *_DETAILS):
+            said = text(get(found, {}, None)) if get is not None and found is not None else None
+            if said:
+                return " ".join(said.split())[:300]
+        return f"an answer of {len(body)} bytes that is no JSON" if found is None else "it says no more"
+
+    def _undecodable(self, status: int, headers: Headers, body: bytes, error: Exception) -> Any:
+        """A body need not be JSON where the HTTP status is all that counts, but a web page is never an answer, and
+        neither is half a document, or a 200 that is empty: 204 says that nothing was meant to come.
+        """
+        kind = (header(headers, "Content-Type") or "").lower()
+        start = body[:64].lstrip().lower()
+        page = "html" in kind or start.startswith((b"<!doctype", b"<html"))
+        broken = body and ("json" in kind or start[:1] in b"{[")
+        if self._words.by_code(status) is None or page or broken or (status == 200 and not body):
+            what = "empty" if not body else "a web page" if page else f"not JSON: {error}"
+            raise BadPoll(status, f"the answer is {what}")
+        return None
+
+
+_DETAILS = [
+    source(path)
+    for path in ("detail", "error.message", "message", "Message", "error_description", "error", "title")
+]
+
+
+def _fields(read: Read, wanted: list[tuple[str, Convert]]) -> tuple[Field, ...]:
+    return tuple(
+        (name, source(found), convert)
+        for name, convert in wanted
+        if (found := getattr(read, name)) is not None
+    )
+
+
+def _pair(read: Read) -> tuple[Source | None, Source | None]:
+    if read.total is not None and read.count is None:
+        raise ValueError("`total` needs `count`")
+    return (
+        source(read.count) if read.count is not None else None,
+        source(read.total) if read.total is not None else None,
+    )
+
+
+def _progress(read: Read) -> Callable[[Any, Headers, Ref], float | None] | None:
+    if read.progress is None:
+        return None
+    if not read.scale > 0:
+        raise ValueError("`scale` must be above 0")
+    get, scale = source(read.progress), read.scale
+    if read.pattern is None:
+        return lambda body, headers, ref: share(get(body, headers, ref), scale)
+    try:
+        pattern = re.compile(read.pattern)
+    except re.error as error:
+        raise ValueError(f"`pattern` is not a regular expression: {error}") from None
+    if not 1 <= pattern.groups <= 2:
+        raise ValueError("`pattern` needs one group, or two: done and total")
+
+    def latest(body: Any, headers: Headers, ref: Ref) -> float | None:
+        log = get(body, headers, ref)
+        if type(log) is not str:
+            return share(log, scale)
+        groups = next(reversed([m.groups() for m in pattern.finditer(log[-_TAIL:])]), None)
+        if groups is None:
+            return None
+        if len(groups) == 1:
+            return share(groups[0], scale)
+        total = number(groups[1])
+        return share(groups[0], total) if total else None
+
+    return latest

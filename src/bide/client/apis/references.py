@@ -1,0 +1,111 @@
+"""How jobs are named: what a person writes, what an API answers, and the Ref that both become.
+
+An id is put into addresses: one that could lead to another address is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, urlsplit
+
+from bide.client.apis.answers import Ref
+from bide.client.apis.form import Description
+from bide.client.apis.lines import within
+from bide.client.apis.templates import Template
+from bide.client.apis.values import absolute
+from bide.core.errors import SetupError
+
+LONGEST_ID = 2000
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+
+
+class References:
+    def __init__(self, form: Description, base: str | None) -> None:
+        self._form = form
+        self._base = base
+        path = form.ask.path
+        self._path = None
+        if path is not None:
+            bare = path.partition("?")[0]
+            pattern = Template(bare, escape=True).pattern().pattern  # [ask] has been checked before
+            # An API that names all its jobs at one address names none of them by it.
+            self._path = re.compile(f"{pattern}$") if "<id>" in pattern else None
+        with within("written"):
+            self._written = _written(form.written) if form.written else None
+
+    def ref(self, text: str) -> Ref:
+        """From an id or a URL; SetupError says what is wrong with it."""
+        text = text.strip()
+        if "://" in text:
+            return self._of_url(text)
+        if self._form.ask.path is None:
+            raise SetupError(f"{self._form.name} knows its jobs by URL: give the status URL of {text!r}")
+        more: dict[str, str] = {}
+        if self._written is not None:
+            match = self._written.fullmatch(text)
+            if match is None:
+                raise SetupError(
+                    f"{text!r} is no job of {self._form.name}: write {self._form.written}, or its URL"
+                )
+            more = match.groupdict()
+            text = more.pop("id")
+        for value in (text, *more.values()):
+            if not usable(value):
+                raise SetupError(f"{value!r} cannot be part of the name of a job")
+        if self._base is None:
+            raise SetupError(
+                f"{self._form.name} needs the address of the service, or the URL of each job"
+            )
+        return Ref(text, None, more)
+
+    def _of_url(self, text: str) -> Ref:
+        url = absolute(None, text)
+        if url is None:
+            raise SetupError(f"{text!r} is not an http or https URL")
+        if urlsplit(url).username is not None or urlsplit(url).password is not None:
+            raise SetupError(
+                "a job's URL must not contain a user or a password: give the key apart from it"
+            )
+        id, more, known = self.of_path(url)
+        # What the id alone leads back to needs no URL of its own.
+        return Ref(id, None if known else url, more)
+
+    def of_path(self, url: str) -> tuple[str, dict[str, str], bool]:
+        """Id, what else the address tells, and whether the API's base and these give the same address."""
+        parts = urlsplit(url)
+        match = self._path.search(parts.path) if self._path is not None else None
+        if match is not None:
+            found = {name: unquote(value) for name, value in match.groupdict().items()}
+            id = found.pop("id")
+            more = {name.removeprefix("ref__"): value for name, value in found.items()}
+            if all(usable(value) for value in (id, *more.values())):
+                before = f"{parts.scheme}://{parts.netloc}{parts.path[: match.start()]}"
+                return id, more, before == self._base and not parts.query
+        last = unquote(parts.path.rstrip("/").rpartition("/")[2])
+        return (last if usable(last) else url), {}, False
+
+    def base_of(self, url: str) -> str | None:
+        """The address of the service in the URL of one of its jobs; None when the URL is of another form."""
+        url = absolute(None, url) or ""
+        parts = urlsplit(url)
+        match = self._path.search(parts.path) if url and self._path is not None else None
+        if match is None or parts.username is not None:
+            return None
+        return f"{parts.scheme}://{parts.netloc}{parts.path[: match.start()]}"
+
+
+def usable(id: str) -> bool:
+    """Whether an id can be put into an address and lead nowhere else."""
+    if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
+        return False
+    return not any(part in (".", "..") for part in re.split(r"[/\\]", id))
+
+
+def _written(text: str) -> re.Pattern[str]:
+    names = _PLACE.findall(text)
+    if "id" not in names or len(set(names)) != len(names):
+        raise ValueError(f"`written` {text!r} must have {{id}}, and each name once")
+    out = []
+    for index, part in enumerate(_PLACE.split(text)):
+        out.append(re.escape(part) if index % 2 == 0 else f"(?P<{part}>[^/]+)")
+    return re.compile("".join(out))

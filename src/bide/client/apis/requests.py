@@ -1,0 +1,141 @@
+"""One request of a description, made ready to be filled in.
+
+1. A place whose value is missing leaves its header, parameter or field out; a path cannot do without.
+2. No value can begin a new header line, and no id can climb out of its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from bide.client.apis.form import Request
+from bide.client.apis.paths import source
+from bide.client.apis.templates import Missing, Template, Values, compile_body, fill_body
+from bide.core.errors import SetupError
+from bide.core.wire import JSON_TYPE, encode
+
+FORM_TYPE = "application/x-www-form-urlencoded"
+
+
+class Prepared:
+    """A request of one description at one base address."""
+
+    __slots__ = (
+        "_body",
+        "_dynamic_headers",
+        "_encode",
+        "_query",
+        "_where",
+        "address",
+        "fixed",
+        "headers",
+        "method",
+        "source",
+    )
+
+    def __init__(
+        self, request: Request, base: str | None, common: Mapping[str, str], names: frozenset[str]
+    ) -> None:
+        self.method = request.method
+        if not (request.method.isascii() and request.method.isupper()):
+            raise ValueError(f"{request.method!r} is not an HTTP method")
+        if request.path is not None and not request.path.startswith("/"):
+            raise ValueError(f"path {request.path!r} must begin with a slash")
+        self.source = source(request.url) if request.url is not None else None
+        if request.path is None and self.source is None:
+            raise ValueError("`path` or `url` is needed")
+        query = {name: Template(text, allowed=names) for name, text in request.query.items()}
+        static = {name: template.text for name, template in query.items() if template.fixed}
+        self._query = [(name, template) for name, template in query.items() if not template.fixed]
+        self._where = request.path
+        path = request.path or ""
+        if static:
+            path += ("&" if "?" in path else "?") + urlencode(static)
+        self.address = Template((base or "") + path, escape=True, allowed=names)
+        self.headers, self._dynamic_headers = self._prepare_headers(request, common, names)
+        self._body = compile_body(request.body, names)
+        self._encode = request.encode
+        self.fixed = not self._query and not self._dynamic_headers and request.body is None
+
+    def _prepare_headers(
+        self, request: Request, common: Mapping[str, str], names: frozenset[str]
+    ) -> tuple[dict[str, str], list[tuple[str, Template]]]:
+        merged = {**common, **request.headers}
+        if request.body is not None and not any(name.lower() == "content-type" for name in merged):
+            merged["Content-Type"] = JSON_TYPE if request.encode == "json" else FORM_TYPE
+        fixed, dynamic = {}, []
+        for name, text in merged.items():
+            template = Template(text, allowed=names)
+            check_header(name, template.text)
+            if template.fixed:
+                fixed[name] = text
+            else:
+                dynamic.append((name, template))
+        return fixed, dynamic
+
+    @property
+    def has_path(self) -> bool:
+        return self._where is not None
+
+    def url(self, values: Values, url: str | None = None) -> str:
+        """The address, or the given one with the parameters; Missing when a value is not there."""
+        found = url if url is not None else self.address.fill(values)
+        added = []
+        for name, template in self._query:
+            if template.names == ["ids"]:
+                added += [(name, one) for one in values["ids"]]
+                continue
+            try:
+                added.append((name, template.fill(values)))
+            except Missing:
+                continue
+        return with_query(found, added) if added else found
+
+    def filled_headers(self, values: Values) -> dict[str, str]:
+        if not self._dynamic_headers:
+            return self.headers
+        headers = dict(self.headers)
+        for name, template in self._dynamic_headers:
+            try:
+                value = template.fill(values)
+            except Missing:
+                continue
+            check_header(name, value)
+            headers[name] = value
+        return headers
+
+    def body(self, values: Values) -> bytes:
+        if self._body is None:
+            return b""
+        filled = fill_body(self._body, values)
+        if self._encode == "json":
+            return encode(filled)
+        if not isinstance(filled, dict):
+            raise SetupError("a form needs an input with named fields")
+        return urlencode(list(_flat("", filled))).encode()
+
+
+def check_header(name: str, value: str) -> None:
+    if not (value.isascii() and (value.isprintable() or not value)) or not name.isascii():
+        raise ValueError(f"the header {name} must be printable ASCII")
+
+
+def with_query(url: str, added: Sequence[tuple[str, str]]) -> str:
+    return url + ("&" if urlsplit(url).query else "?") + urlencode(added)
+
+
+def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
+    """`{"a": {"b": 1}}` as `a[b]=1`, lists as `a[]=1`: how most form APIs nest."""
+    if isinstance(value, dict):
+        return [
+            pair
+            for key, inner in value.items()
+            for pair in _flat(f"{prefix}[{key}]" if prefix else str(key), inner)
+        ]
+    if isinstance(value, list):
+        return [pair for inner in value for pair in _flat(f"{prefix}[]", inner)]
+    if value is None:
+        return [(prefix, "")]
+    return [(prefix, str(value).lower() if isinstance(value, bool) else str(value))]

@@ -1,0 +1,60 @@
+"""Telling refusals apart: throttled, too many jobs, no such job. The status alone often does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from bide.client.apis.form import Sign
+from bide.client.apis.paths import Headers, Source, source
+
+_decode = msgspec.json.Decoder().decode
+
+
+def document(body: bytes) -> Any:
+    """The JSON in a body; None when there is none. Never raises."""
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+class Signs:
+    """Signs of one kind, by status."""
+
+    __slots__ = ("_by_status",)
+
+    def __init__(self, signs: Sequence[Sign]) -> None:
+        self._by_status: dict[int, list[tuple[Source | None, frozenset[str], str]]] = {}
+        for sign in signs:
+            rule = (
+                source(sign.source) if sign.source is not None else None,
+                frozenset(value.lower() for value in sign.values),
+                (sign.contains or "").lower(),
+            )
+            for status in sign.status:
+                self._by_status.setdefault(status, []).append(rule)
+
+    def __contains__(self, status: int) -> bool:
+        return status in self._by_status
+
+    def fit(self, status: int, headers: Headers, body: bytes) -> bool:
+        rules = self._by_status.get(status)
+        return rules is not None and any(_fits(rule, headers, body) for rule in rules)
+
+
+def _fits(rule: tuple[Source | None, frozenset[str], str], headers: Headers, body: bytes) -> bool:
+    get, values, contains = rule
+    if get is None:
+        text = body[:65536].decode("utf-8", "replace")
+    else:
+        found = get(document(body), headers, None)
+        if found is None:
+            return False
+        text = found if isinstance(found, str) else str(found)
+    text = text.lower()
+    if values and text.strip() not in values:
+        return False
+    return not contains or contains in text

@@ -1,0 +1,146 @@
+"""Sending a job to an API, and the Ref that comes of the answer.
+
+A Ref is only made from an answer that names the job: what was accepted and cannot be found again is told as an error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from bide.client.apis.answers import BadPoll, Call, Crowded, Ref
+from bide.client.apis.calls import Calls
+from bide.client.apis.form import Description, Submit
+from bide.client.apis.lines import within
+from bide.client.apis.paths import Headers, source, steps, walk
+from bide.client.apis.reading import Reader
+from bide.client.apis.references import References, usable
+from bide.client.apis.signs import document
+from bide.client.apis.templates import Missing
+from bide.client.apis.values import absolute, word
+from bide.core.errors import ServiceError, SetupError
+
+_OF_SUBMISSION = frozenset(("input", "key", "kind", "null"))
+_AFTER = _OF_SUBMISSION | {"id", "ref"}
+_SENT = ("call:", "input:")
+
+
+class Submissions:
+    def __init__(self, form: Description, calls: Calls, reader: Reader, references: References) -> None:
+        self._form = form
+        self._calls = calls
+        self._reader = reader
+        self._references = references
+        self._submit = form.submit
+        if form.submit is not None:
+            with within("submit"):
+                self._prepare(form.submit)
+
+    def _prepare(self, submit: Submit) -> None:
+        if submit.path is None:
+            raise ValueError("[submit] needs `path`")
+        if submit.id is None and submit.status_url is None:
+            raise ValueError("[submit] needs `id` or `status_url`: how the job is found in the answer")
+        self._request = self._calls.prepared(submit, _OF_SUBMISSION)
+        self._then = [self._calls.prepared(request, _AFTER) for request in submit.then]
+        self._id = source(submit.id) if submit.id is not None else None
+        self._url = source(submit.status_url) if submit.status_url is not None else None
+        self._sent = {n: s for n, s in submit.remember.items() if _is_sent(s)}
+        for path in self._sent.values():
+            steps(str(path).partition(":")[2])
+        self._told = {n: source(s) for n, s in submit.remember.items() if not _is_sent(s)}
+        try:
+            self._key = re.compile(submit.key_pattern) if submit.key_pattern else None
+        except re.error as error:
+            raise ValueError(f"`key_pattern` is not a regular expression: {error}") from None
+
+    def submit(self, kind: str, input: Any, key: str | None) -> Call:
+        """SetupError when the API takes no submissions, or not this one."""
+        name = self._form.name
+        if self._submit is None:
+            raise SetupError(f"the description of {name} does not say how to submit a job")
+        if key is not None and self._key is not None and not self._key.fullmatch(key):
+            raise SetupError(f"{name} takes no such idempotency key: it must fit {self._key.pattern}")
+        values = {"kind": kind or None, "input": input, "key": key}
+        try:
+            url = self._request.url(values)
+            headers = self._request.filled_headers(values)
+            body = self._request.body(values)
+        except Missing as error:
+            raise SetupError(f"{name}: {error}") from None
+        except ValueError as error:
+            raise SetupError(f"{name}: {error}") from None
+        if absolute(None, url) is None:
+            raise SetupError(f"{name} needs the address of the service")
+        known = self._known(kind, input, url)
+        return Call(self._request.method, url, headers, body, self._calls.meant(url), known)
+
+    def _known(self, kind: str, input: Any, url: str) -> dict[str, str]:
+        known = {}
+        for name, path in self._sent.items():
+            place, _, rest = str(path).partition(":")
+            about = {"kind": kind, "url": url} if place == "call" else input
+            value = word(walk(about, steps(rest)))
+            if value is not None:
+                known[name] = value
+        return known
+
+    def then(self, ref: Ref, kind: str, input: Any) -> tuple[Call, ...]:
+        """What an API wants to be sent after a job was created, before it runs."""
+        if self._submit is None:
+            return ()
+        values = {"id": ref.id, "ref": ref.more, "kind": kind or None, "input": input}
+        calls = []
+        for request in self._then:
+            url = None
+            if request.source is not None:
+                url = absolute(self._calls.status_url(ref), request.source(None, {}, ref))
+            try:
+                url = request.url(values, url)
+                body = request.body(values)
+            except Missing as error:
+                raise SetupError(f"{self._form.name}: {error}") from None
+            headers = request.filled_headers(values)
+            calls.append(Call(request.method, url, headers, body, self._calls.meant(url)))
+        return tuple(calls)
+
+    def accepted(self, call: Call, status: int, headers: Headers, body: bytes) -> Ref:
+        """Throttled, Crowded, or a ServiceError that says what was wrong."""
+        submit = self._submit
+        assert submit is not None
+        if self._reader.crowded(status, headers, body):
+            raise Crowded(status, self._reader.detail(status, body))
+        self._reader.check(status, headers, body)
+        if status not in submit.ok:
+            raise ServiceError(
+                status,
+                {"code": f"http-{status}", "detail": self._reader.detail(status, body)},
+                call.url.partition("?")[0],
+            )
+        found = document(body)
+        id = word(self._id(found, headers, None)) if self._id is not None else None
+        url = absolute(call.url, self._url(found, headers, None)) if self._url is not None else None
+        more = dict(call.known)
+        for name, get in self._told.items():
+            value = word(get(found, headers, None))
+            if value is not None:
+                more[name] = value
+        if id is None and url is not None:
+            id, told, known = self._references.of_path(url)
+            more = {**told, **more}
+            url = None if known else url
+        if id is None or not (usable(id) or url is not None):
+            what = "is unreadable" if found is None and body else "names no job"
+            raise ServiceError(
+                status,
+                {"code": "unreadable-answer", "detail": f"the answer to the submission {what}"},
+                call.url.partition("?")[0],
+            )
+        ref = Ref(id, url, more)
+        if self._calls.status_url(ref) is None:
+            raise BadPoll(status, "the answer to the submission does not say where the job is")
+        return ref
+
+
+def _is_sent(path: str | list[str]) -> bool:
+    return isinstance(path, str) and path.startswith(_SENT)

@@ -1,0 +1,183 @@
+"""Text and bodies with places to fill in: `/jobs/{id}`.
+
+`{id}`, `{kind}`, `{key}`, `{hold}`, `{input.field}`, `{ref.name}`, `{body.path}`. In a path a value is percent-encoded,
+`{+id}` keeps its slashes. A value of a body that is one place alone, `"{input}"`, becomes what is put there, whatever
+its type; `"{null}"` is JSON's null. A header, parameter or field for which a value is missing is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from bide.client.apis.paths import steps, walk
+
+NAMES = frozenset(("body", "hold", "id", "ids", "input", "key", "kind", "null", "ref", "url"))
+Values = Mapping[str, Any]
+_PLACE = re.compile(r"\{(\+?)([A-Za-z_][^{}\s]*)\}")
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]+")
+_KEPT = "/:@!$&'()*+,;="  # what may stand in a path besides letters
+
+
+class Missing(Exception):
+    """A value that a template needs is not there."""
+
+
+def encoded(value: str) -> str:
+    return value if _UNRESERVED.fullmatch(value) else quote(value, safe="")
+
+
+def _kept(value: str) -> str:
+    return quote(value.lstrip("/"), safe=_KEPT)
+
+
+def _written(value: str) -> str:
+    """A kind that is a path: what a person wrote may have parameters."""
+    return quote(value.lstrip("/"), safe=_KEPT + "?%")
+
+
+def _plain(value: str) -> str:
+    return value
+
+
+class Template:
+    """Text with places; `fill` gives text."""
+
+    __slots__ = ("_first", "_last", "_only", "_parts", "names", "text")
+
+    def __init__(
+        self, text: str, *, escape: bool = False, braces: bool = False, allowed: frozenset[str] = NAMES
+    ) -> None:
+        self.text = text
+        self._parts: list[str | tuple[str, tuple[Any, ...], Callable[[str], str]]] = []
+        self.names: list[str] = []
+        at = 0
+        for match in _PLACE.finditer(text):
+            self._parts.append(text[at : match.start()])
+            name, _, path = match[2].partition(".")
+            if name not in allowed:
+                raise ValueError(
+                    f"{match[0]} in {text!r} cannot be filled in here; there are {_braced(allowed)}"
+                )
+            self.names.append(match[2])
+            keeping = _written if name == "kind" else _kept
+            escaping = _plain if not escape else keeping if match[1] else encoded
+            self._parts.append((name, steps(path) if path else (), escaping))
+            at = match.end()
+        rest = text[at:]
+        texts = "".join(part for part in (*self._parts, rest) if isinstance(part, str))
+        if not braces and ("{" in texts or "}" in texts):
+            raise ValueError(f"a brace in {text!r} does not belong to a name")
+        self._parts.append(rest)
+        # The usual one, and the one that is filled with every poll: an id between two texts.
+        self._only = len(self._parts) == 3 and self.names == ["id"] and escape and "{+" not in text
+        self._first, self._last = str(self._parts[0]), rest
+
+    @property
+    def fixed(self) -> bool:
+        return not self.names
+
+    def around(self, id: str) -> str | None:
+        """What `fill` gives, when the id is all that it needs."""
+        if not self._only:
+            return None
+        return self._first + (id if _UNRESERVED.fullmatch(id) else quote(id, safe="")) + self._last
+
+    def fill(self, values: Values) -> str:
+        """Missing when a value is not there."""
+        out = []
+        for part in self._parts:
+            if isinstance(part, str):
+                out.append(part)
+                continue
+            name, path, escaping = part
+            value = walk(values.get(name), path)
+            out.append(escaping(_as_text(value, self.text)))
+        return "".join(out)
+
+    def pattern(self) -> re.Pattern[str]:
+        """Finds the values in a text that was made from this template."""
+        seen: set[str] = set()
+        out = []
+        names = iter(self.names)
+        for part in self._parts:
+            if isinstance(part, str):
+                out.append(re.escape(part))
+                continue
+            name = next(names).replace(".", "__")
+            anything = ".+" if part[2] is _kept else "[^/]+"
+            out.append(f"(?P={name})" if name in seen else f"(?P<{name}>{anything})")
+            seen.add(name)
+        return re.compile("".join(out))
+
+
+def _as_text(value: Any, template: str) -> str:
+    kind = type(value)
+    if kind is str:
+        return value  # type: ignore[no-any-return]
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int or kind is float:
+        return f"{value:g}" if kind is float else str(value)
+    raise Missing(f"{template} needs a value that is {'missing' if value is None else 'no text'}")
+
+
+def _braced(names: frozenset[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(names))
+
+
+class Whole:
+    """A value that is one place alone: it becomes what is put there."""
+
+    __slots__ = ("name", "path")
+
+    def __init__(self, name: str, path: str, allowed: frozenset[str]) -> None:
+        if name not in allowed:
+            raise ValueError(f"{{{name}}} cannot be filled in here; there are {_braced(allowed)}")
+        self.name = name
+        self.path = steps(path) if path else ()
+
+    def fill(self, values: Values) -> Any:
+        if self.name == "null":
+            return None
+        value = walk(values.get(self.name), self.path)
+        if value is None and not (self.name == "input" and not self.path):
+            raise Missing(f"{{{self.name}}} is missing")
+        return value
+
+
+def compile_body(value: Any, allowed: frozenset[str] = NAMES) -> Any:
+    """A TOML value, its texts compiled; ValueError says what is wrong."""
+    if isinstance(value, str):
+        alone = _PLACE.fullmatch(value)
+        if alone is not None:
+            name, _, path = alone[2].partition(".")
+            return Whole(name, path, allowed)
+        if not _PLACE.search(value):
+            return value
+        # A brace is common in a body, in GraphQL for one: with a space beside it, it is only a brace.
+        return Template(value, braces=True, allowed=allowed)
+    if isinstance(value, dict):
+        return {key: compile_body(inner, allowed) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [compile_body(inner, allowed) for inner in value]
+    return value
+
+
+def fill_body(value: Any, values: Values) -> Any:
+    """Missing when something other than a field of a table lacks its value."""
+    if isinstance(value, Template | Whole):
+        return value.fill(values)
+    if isinstance(value, dict):
+        out = {}
+        for key, inner in value.items():
+            try:
+                out[key] = fill_body(inner, values)
+            except Missing:
+                continue
+        return out
+    if isinstance(value, list):
+        return [fill_body(inner, values) for inner in value]
+    return value

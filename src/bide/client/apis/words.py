@@ -1,0 +1,132 @@
+"""From an API's own words to a state.
+
+1. A word is compared without case; one that the description does not name is `otherwise`: unknown unless it says more.
+2. A job is done only when nothing contradicts it: an error inside of a success makes it failed or partial.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bide.client.apis.answers import BadPoll, Ref, State
+from bide.client.apis.form import Read, Tally
+from bide.client.apis.paths import Headers, Source, source
+from bide.client.apis.values import number, word
+
+STATES: tuple[State, ...] = ("live", "done", "failed", "cancelled", "partial")
+_ENDED = "ended"
+
+
+class Words:
+    """The state that an answer tells, and the word it told it with."""
+
+    __slots__ = (
+        "_absent",
+        "_codes",
+        "_codes_only",
+        "_failed_if",
+        "_known",
+        "_otherwise",
+        "_outcome",
+        "_partial_if",
+        "_status",
+        "_tally",
+        "_words_only",
+    )
+
+    def __init__(self, read: Read) -> None:
+        self._status = source(read.status) if read.status is not None else None
+        self._known: dict[str, str] = {}
+        for state in (*STATES, _ENDED):
+            for name in getattr(read, state):
+                if self._known.setdefault(name.lower(), state) != state:
+                    raise ValueError(f"{name!r} is in {self._known[name.lower()]} and in {state}")
+        self._outcome = source(read.outcome) if read.outcome is not None else None
+        self._tally = _tally(read.tally) if read.tally is not None else None
+        if read.ended and self._outcome is None and self._tally is None:
+            raise ValueError("`ended` needs `outcome` or `tally`: they say how")
+        self._otherwise = read.otherwise
+        self._absent: State | None = read.absent
+        self._codes: dict[int, State] = {_code(code): state for code, state in read.codes.items()}
+        self._codes_only = source(read.codes_only) if read.codes_only is not None else None
+        self._words_only = source(read.words_only) if read.words_only is not None else None
+        self._failed_if = source(read.failed_if) if read.failed_if is not None else None
+        self._partial_if = source(read.partial_if) if read.partial_if is not None else None
+        if self._status is None and not self._codes:
+            raise ValueError("`status` or `codes` is needed: where a job's state is")
+
+    def by_code(self, status: int) -> State | None:
+        """What the HTTP status says by itself."""
+        return self._codes.get(status)
+
+    def state(
+        self, body: Any, headers: Headers, ref: Ref | None, status: int
+    ) -> tuple[State, str, bool]:
+        """State, word, and whether only the HTTP status told it; BadPoll when nothing did."""
+        by_code = self._codes.get(status)
+        if self._words_only is not None and self._words_only(body, headers, ref) is not None:
+            by_code = None
+        elif (
+            by_code is not None and self._codes_only is not None and self._codes_only(body, headers, ref)
+        ):
+            return by_code, "", True
+        value = self._status(body, headers, ref) if self._status is not None else None
+        found = word(value)
+        if found is None:
+            if value is not None and value != "":
+                raise BadPoll(status, "its status is not a word")
+            state = by_code or self._absent
+            if state is None:
+                raise BadPoll(status, "the answer has no status")
+            if state == "done":
+                state = self._doubted(body, headers, ref)
+            return state, "", by_code is not None
+        known = self._known.get(found) or self._known.get(found.strip().lower())
+        if known is None:
+            return self._otherwise, found, False
+        if known == "live":
+            return "live", found, False
+        if known == _ENDED:
+            known, found = self._ended(body, headers, ref, found)
+        if known == "done":
+            known = self._doubted(body, headers, ref)
+        return known, found, False  # type: ignore[return-value]
+
+    def _ended(self, body: Any, headers: Headers, ref: Ref | None, ended: str) -> tuple[str, str]:
+        if self._outcome is not None:
+            outcome = word(self._outcome(body, headers, ref))
+            if outcome is not None:
+                known = self._known.get(outcome.strip().lower(), "unknown")
+                return ("unknown" if known in ("live", _ENDED) else known), outcome
+        if self._tally is not None:
+            done, *lacking = (_sum(get, body, headers, ref) for get in self._tally)
+            failed, cancelled = lacking
+            if not failed and not cancelled:
+                return "done", ended
+            return ("partial" if done else "failed" if failed else "cancelled"), ended
+        return "unknown", ended
+
+    def _doubted(self, body: Any, headers: Headers, ref: Ref | None) -> State:
+        if self._failed_if is not None and self._failed_if(body, headers, ref):
+            return "failed"
+        if self._partial_if is not None and self._partial_if(body, headers, ref):
+            return "partial"
+        return "done"
+
+
+def _code(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 100 <= int(text) <= 599):
+        raise ValueError(f"{text!r} is not an HTTP status")
+    return int(text)
+
+
+def _tally(tally: Tally) -> list[list[Source]]:
+    fields = (tally.done, tally.failed, tally.cancelled)
+    return [
+        [source(one) for one in ([field] if isinstance(field, str) else field or [])] for field in fields
+    ]
+
+
+def _sum(sources: list[Source], body: Any, headers: Headers, ref: Ref | None) -> float:
+    """A tally adds up what its sources say, where other fields take the first."""
+    return sum(number(get(body, headers, ref)) or 0.0 for get in sources)
