@@ -16,7 +16,7 @@ from bide.server.store import Want
 from bide.server.store.sqlite import SqliteStore
 
 FINISHED, WAITING = 100_000, 10_000
-FEW = 400  # in the store that counts as empty: enough to be asked for and claimed
+FEW = 2000  # in the store that counts as empty: enough to be asked for and claimed
 ASKED, CLAIMS = 5000, 300
 SECONDS = 2
 
