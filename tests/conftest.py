@@ -1,0 +1,15 @@
+"""What holds for all tests.
+
+Examples that hypothesis draws are new in every run here, and the same in every run of the CI: there a change is judged,
+not its luck. No example has a time limit: a busy machine is no bug.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("here", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
