@@ -42,7 +42,9 @@ async def test_it_is_not_ready_before_a_child_is(opened: Open) -> None:
     house = await opened(SMALL)
     await told(house, "still starting")
     await house.run("pid")
-    assert house.service.engine.troubles() == []
+    async with asyncio.timeout(20):  # the other children come when they come
+        while house.service.engine.troubles():
+            await asyncio.sleep(0.02)
 
 
 async def test_a_child_is_replaced_after_so_many_jobs(opened: Open) -> None:
