@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bide.core.clock import render_instant
-from bide.core.hazard import Sketch
+from bide.core.hazard import Sketch, Table
 from bide.core.pacing import Hints, remaining_by_progress, retry_after
 from bide.core.record import SUCCESSFUL, Job, Progress, Status
 from bide.core.wire import Eta, Event
@@ -23,7 +23,7 @@ class Estimates:
 
     def __init__(self) -> None:
         self._sketches: dict[str, Sketch] = {}
-        self._hints: dict[str, tuple[int, Hints]] = {}
+        self._known: dict[str, tuple[Table, Hints]] = {}
         self._unsaved: set[str] = set()
 
     def load(self, durations: dict[str, dict[str, Any]]) -> None:
@@ -45,18 +45,18 @@ class Estimates:
     def _sketch(self, kind: str) -> Sketch:
         return self._sketches.setdefault(kind, Sketch())
 
-    def _hints_of(self, kind: str) -> Hints:
+    def _knows(self, kind: str) -> tuple[Table, Hints]:
         sketch = self._sketch(kind)
-        made_at, hints = self._hints.get(kind, (-1, None))
-        # A new table costs milliseconds: make one when a tenth is new, not with every job.
-        if hints is None or sketch.count > made_at * 1.1:
-            hints = Hints(sketch.table())
-            self._hints[kind] = (sketch.count, hints)
-        return hints
+        known = self._known.get(kind)
+        # These cost milliseconds: they are made when a tenth is new, not with every job.
+        if known is None or sketch.count > known[0].count * 1.1:
+            table = sketch.table()
+            known = self._known[kind] = (table, Hints(table))
+        return known
 
     def retry_after(self, job: Job, progress: Progress | None, now: float) -> int:
         """When it is worth asking again, in whole seconds."""
-        hints = self._hints_of(job.kind)
+        _, hints = self._knows(job.kind)
         if job.status is not Status.PROCESSING or job.started_at is None:
             return retry_after(max(0.0, (job.due or now) - now) + hints.after(0.0))
         elapsed = now - job.started_at
@@ -80,7 +80,8 @@ class Estimates:
         sketch = self._sketches.get(job.kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        low, middle, high = (job.started_at + sketch.table().quantile(q) for q in SPREAD)
+        table, _ = self._knows(job.kind)
+        low, middle, high = (job.started_at + table.quantile(q) for q in SPREAD)
         return _eta(low, middle, high) if now < high else None
 
     def describe(self, kind: str) -> dict[str, Any] | None:
@@ -88,7 +89,8 @@ class Estimates:
         sketch = self._sketches.get(kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        low, middle, high = (round(sketch.table().quantile(q), 3) for q in SPREAD)
+        table, _ = self._knows(kind)
+        low, middle, high = (round(table.quantile(q), 3) for q in SPREAD)
         return {"jobs": sketch.count, "p10": low, "p50": middle, "p90": high}
 
 

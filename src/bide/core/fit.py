@@ -1,0 +1,147 @@
+"""From few observations to a whole hazard curve: families of durations, averaged by how well they fit, then corrected.
+
+All works on hazard · age ("shape") over log-spaced bins, where a change of scale is a shift. The likelihood of a curve is
+that of ends seen and time watched, so jobs that still go on count. First the curves of two families (log-normal and
+Weibull, at every scale and in several widths) are averaged, each weighed by its likelihood: a handful of ends is enough.
+Then the average is corrected bin by bin by what was seen against what it expected, in neighbourhoods as narrow as the
+evidence supports: how well each neighbourhood foretells ends that are left out decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate, pairwise
+from operator import mul
+
+PRIOR_ENDS = 0.03  # ends that the prior is worth where something was seen
+LOGNORMAL = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6)
+WEIBULL = (0.7, 1.0, 1.5, 2.5, 5.0, 10.0)
+COARSE = 2  # bins that the families take as one
+BEFORE, BEYOND = 2, 10  # coarse bins around what was seen in which scales are tried
+NEGLIGIBLE = 7.0  # log-likelihood below the best
+REACHES = (32, 16, 8, 4, 2, 1)  # bins: the neighbourhoods of the correction
+FIRM = 0.1  # ends, seen and expected, that the average is worth against the correction
+TRACE = 1e-3  # of an end or of watching: less is nothing
+
+
+class Template:
+    """A member of a family around scale 0: its shape in each bin, the logarithm, and the cumulative hazard up to it."""
+
+    __slots__ = ("cumulative", "log", "shape")
+
+    def __init__(self, cumulative: list[float], span: float) -> None:
+        steps = pairwise(cumulative)
+        self.shape = [min(1e6, max(1e-12, (b - a) / span)) for a, b in steps]
+        self.log = [math.log(theta) for theta in self.shape]
+        self.cumulative = [0.0, *accumulate(theta * span for theta in self.shape)]
+
+
+@cache
+def _templates(bins: int, span: float) -> list[Template]:
+    places = [(i - bins) * span for i in range(2 * bins + 1)]
+    found = [Template([_lognormal(z / sigma) for z in places], span) for sigma in LOGNORMAL]
+    return found + [Template([math.exp(min(k * z, 300.0)) for z in places], span) for k in WEIBULL]
+
+
+def _lognormal(z: float) -> float:
+    """The cumulative hazard of a standard normal at z."""
+    if z < 25.0:
+        return -math.log(0.5 * math.erfc(z / math.sqrt(2.0)))
+    return z * z / 2 + math.log(z) + 0.9189385  # its asymptote, where erfc has no digits left
+
+
+def shapes(
+    ended: Sequence[float], watched: Sequence[float], prior: Sequence[float], span: float
+) -> list[float]:
+    """Hazard · age in each bin, from the ends seen in it and the log-time watched; `span` is a bin's log-width."""
+    if not any(watched) and not any(ended):
+        return list(prior)
+    coarse = _average(_pairs(ended), _pairs(watched), prior[::COARSE], COARSE * span)
+    average = [theta for theta in coarse for _ in range(COARSE)][: len(ended)]
+    return _correct(average, ended, watched)
+
+
+def _pairs(values: Sequence[float]) -> list[float]:
+    return [sum(values[i : i + COARSE]) for i in range(0, len(values), COARSE)]
+
+
+def _average(
+    ended: list[float], watched: list[float], prior: Sequence[float], span: float
+) -> list[float]:
+    """The families' curves, weighed by likelihood, as one."""
+    bins = len(ended)
+    seen = [i for i, n in enumerate(ended) if n > TRACE]
+    looked = seen + [i for i, e in enumerate(watched) if e > TRACE]
+    if not looked:
+        return list(prior)
+    low, high = min(seen, default=max(looked)), max(looked)
+    early = max(0, low - 8)  # before, about as many were watched in every bin
+    young = watched[early] / span
+    n, e = ended[low : high + 1], watched[early : high + 1]
+    models = []
+    for template in _templates(bins, span):
+        log, shape, cumulative = template.log, template.shape, template.cumulative
+        for scale in range(max(0, low - BEFORE), min(bins, high + BEYOND)):
+            at = bins - scale
+            fit = (
+                sum(map(mul, n, log[at + low : at + high + 1]))
+                - sum(map(mul, e, shape[at + early : at + high + 1]))
+                - young * (cumulative[at + early] - cumulative[at])
+            )
+            models.append((fit, at, template))
+    alive = _alive(models, bins)
+    share = (sum(ended) + 1.0) / (sum(ended) + 1.0 + PRIOR_ENDS)
+    found: list[float] = []
+    for (a, b), usual in zip(pairwise(alive), prior, strict=True):
+        theta = math.log(a / b) / span if b > alive[0] * 1e-9 else found[-1] if found else usual
+        found.append(share * max(1e-9, theta) + (1.0 - share) * usual)
+    return found
+
+
+def _alive(models: list[tuple[float, int, Template]], bins: int) -> list[float]:
+    """How many of the models' jobs reach each edge."""
+    best = max(fit for fit, _, _ in models)
+    alive = [0.0] * (bins + 1)
+    for fit, at, template in models:
+        if fit > best - NEGLIGIBLE:
+            start = template.cumulative[at] + fit - best
+            for i, to in enumerate(template.cumulative[at : at + bins + 1]):
+                if to - start > 30.0:
+                    break
+                alive[i] += math.exp(start - to)
+    return alive
+
+
+def _correct(average: list[float], ended: Sequence[float], watched: Sequence[float]) -> list[float]:
+    """The average times what was seen over what it expected, nearby."""
+    expected = list(map(mul, watched, average))
+    seen = [(i, n) for i, n in enumerate(ended) if n > TRACE]
+    found = [(sum(n * math.log(average[i]) for i, n in seen) - sum(expected), [1.0] * len(average))]
+    for reach in REACHES:
+        near, due = around(ended, reach), around(expected, reach)
+        ratio = [(n + FIRM) / (x + FIRM) for n, x in zip(near, due, strict=True)]
+        fit = -sum(map(mul, expected, ratio))
+        for i, n in seen:  # as if one of the bin's own ends had not been seen
+            fit += n * math.log(average[i] * (max(0.0, near[i] - min(1.0, n)) + FIRM) / (due[i] + FIRM))
+        found.append((fit, ratio))
+    best = max(fit for fit, _ in found)
+    weights = [math.exp(fit - best) for fit, _ in found]
+    factor = [0.0] * len(average)
+    for weight, (_, ratio) in zip(weights, found, strict=True):
+        share = weight / sum(weights)
+        if share > TRACE:
+            factor = [old + share * r for old, r in zip(factor, ratio, strict=True)]
+    return list(map(mul, average, factor))
+
+
+def around(values: Sequence[float], reach: int) -> Sequence[float]:
+    """For each bin the sum of its neighbourhood: its own weighs 1, at `reach` bins away nothing does."""
+    if reach == 1:
+        return values
+    for before in (reach - 1, 0):  # two running sums, back and forth, make a triangle
+        sums = [0.0] * (before + 1) + list(accumulate(values))
+        sums += [sums[-1]] * (reach - 1 - before)
+        values = [max(0.0, b - a) for a, b in zip(sums, sums[reach:], strict=False)]
+    return [value / reach for value in values]
