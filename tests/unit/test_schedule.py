@@ -30,8 +30,9 @@ class Free:
     def ready(self, now: float, cost: float = 1.0) -> float:
         return -math.inf
 
-    def spend(self, now: float, cost: float = 1.0) -> None:
+    def take(self, now: float, cost: float = 1.0) -> float:
         self.spent.append(now)
+        return now
 
     def rate(self, now: float) -> float | None:
         return None

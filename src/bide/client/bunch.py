@@ -45,7 +45,7 @@ class Bunch:
         jobs = [job for _, _, job in taken]
         losses = [job.lost(now) for job in jobs]
         total = math.fsum(losses)
-        if total >= price or any(now >= job.born + job.asked + job.longest for job in jobs):
+        if total >= price or any(_due(job, now) for job in jobs):
             self._look = now
             return jobs, total
         for moment, number, job in taken:
@@ -55,3 +55,8 @@ class Bunch:
         growth = math.sqrt(price / total) - 1.0 if total > 0.0 else 1.0
         self._look = now + max(NEXT_LOOK, 0.5 * min(growth, 1.0) * silence)
         return [], total
+
+
+def _due(job: Waited, now: float) -> bool:
+    """Whatever it is worth: it has not been asked about for too long, or it is not known how old it is."""
+    return now >= job.born + job.asked + job.longest or job.planned <= job.asked

@@ -26,12 +26,13 @@ class Bounds(NamedTuple):
     expected: float
 
 
-# Of time-outs of 60, 180 and 600 s; most jobs take about a third of that.
+# Most jobs take about a third of the time-out.
 SIZES: dict[Size, Bounds] = {
     "small": Bounds(2.0, 5.0, 18.0),
     "medium": Bounds(3.0, 10.0, 54.0),
     "large": Bounds(5.0, 15.0, 180.0),
 }
+TIMEOUTS: dict[Size, float] = {"small": 60.0, "medium": 180.0, "large": 600.0}
 
 
 class Kind:

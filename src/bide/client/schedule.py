@@ -36,7 +36,7 @@ class Grants(Protocol):
     """What a budget must be able to say; core/budget.py has one."""
 
     def ready(self, now: float, cost: float = 1.0) -> float: ...
-    def spend(self, now: float, cost: float = 1.0) -> None: ...
+    def take(self, now: float, cost: float = 1.0) -> float: ...
     def rate(self, now: float) -> float | None: ...
 
 
@@ -89,20 +89,28 @@ class Schedule:
         self._plan(job, now)
         return job
 
+    def hurry(self, job: Waited, now: float) -> None:
+        """It is asked about as soon as can be: nobody knows how old it is, so it may have ended already."""
+        job.planned = job.asked
+        self._push(job, now)
+
     def next(self, now: float) -> tuple[list[Waited], float]:
         """The jobs to ask about in one request now; or none, and when to look again."""
         ready = self.budget.ready(now)
         if ready > now:
             return [], ready if self.waiting else FOREVER
         if self._bunches:
-            jobs = self._next_bunch(now)
-            if jobs:
-                return jobs, now
+            jobs, again = self._next_bunch(now)
+            if jobs or again > now:
+                return jobs, again
         job, again = self._next_job(now)
         if job is not None:
+            taken = self.budget.take(now)
+            if taken > now:  # somebody else who draws on it was faster
+                self._push(job, now)
+                return [], taken
             worth = job.made * _square(now - job.born - job.asked, job.planned - job.asked)
             self._granted(job, now)
-            self.budget.spend(now)
             self._asked_at(worth)
             return [job], now
         if self._bunches:
@@ -133,17 +141,22 @@ class Schedule:
             return job, now
         return None, FOREVER
 
-    def _next_bunch(self, now: float) -> list[Waited]:
+    def _next_bunch(self, now: float) -> tuple[list[Waited], float]:
+        """The jobs of a batch; none, and a moment after now when there is one for which the budget is not there yet."""
         for bunch in self._bunches.values():
             if bunch.look() <= now:
                 jobs, lost = bunch.gather(now, self.floor)
                 if jobs:
+                    taken = self.budget.take(now)
+                    if taken > now:
+                        for job in jobs:
+                            self._push(job, now)
+                        return [], taken
                     for job in jobs:
                         self._granted(job, now)
-                    self.budget.spend(now)
                     self._asked_at(lost)
-                    return jobs
-        return []
+                    return jobs, now
+        return [], now
 
     def _granted(self, job: Waited, now: float) -> None:
         job.number = 0
@@ -155,15 +168,25 @@ class Schedule:
         self.price = price if price > self.floor else self.floor
 
     def goes_on(
-        self, job: Waited, now: float, report: Report | None = None, after: float | None = None
+        self,
+        job: Waited,
+        now: float,
+        report: Report | None = None,
+        after: float | None = None,
+        at: float | None = None,
     ) -> None:
-        """Not yet. The answer may tell how much is left, and how long the API wants to be left in peace about it."""
+        """Not yet. The answer may tell how much is left, and how long the API wants to be left in peace about it.
+
+        `at`: it is asked about again then, whatever is planned, for the API holds the question until there is news.
+        """
         job.goes_on()
         if report is not None:
             job.believe(report, self.price, job.asked)
         if after is not None:
             job.not_before = now + after
         self._plan(job, now)
+        if at is not None:
+            self._push(job, at)
         self._tend(now)
 
     def ended(self, job: Waited, now: float, took: float | None = None) -> None:
@@ -184,6 +207,10 @@ class Schedule:
             self.waiting -= 1
             job.kind.wait(-1)
 
+    def jobs(self) -> list[Waited]:
+        """All that are waited for."""
+        return [job for job in self._ring if job.number >= 0]
+
     def advice(self, now: float) -> Advice:
         """Whether the budget carries what is waited for."""
         loads = [Load(k.waiting, k.plans.sketch.latest()) for k in self.kinds.values() if k.waiting]
@@ -195,7 +222,10 @@ class Schedule:
         kind = job.kind
         if kind.batch > 1:
             price /= kind.batch
-        due = job.plan(price * (1.0 - JITTER + 2.0 * JITTER * dice()), now, dice())
+        self._push(job, job.plan(price * (1.0 - JITTER + 2.0 * JITTER * dice()), now, dice()))
+
+    def _push(self, job: Waited, due: float) -> None:
+        kind = job.kind
         self._number += 1
         job.number = self._number
         if kind.batch > 1:

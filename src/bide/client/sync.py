@@ -15,9 +15,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from bide.client.api import PAGE, AsyncClient, JobHandle, Jobs, Records
+from bide.client.api import (
+    PAGE,
+    AsyncClient,
+    ClientOptions,
+    JobHandle,
+    Jobs,
+    Records,
+    WaitOptions,
+)
+from bide.client.apis import Api
 from bide.client.submission import Submission, SubmitOptions
 from bide.client.waiting import OnChange
+from bide.core.advice import Advice
 from bide.core.errors import BideError, ServiceError
 from bide.core.wire import WireJob
 
@@ -99,10 +109,17 @@ class Job:
         return self._loop.run(self._handle.status())
 
     def result(
-        self, timeout: float | None = None, progress: bool = False, on_change: OnChange | None = None
+        self,
+        timeout: float | None = None,
+        progress: Any = False,
+        on_change: OnChange | None = None,
+        *,
+        cancel_on_timeout: bool = False,
     ) -> Any:
         """Waits until the job has ended and returns its result: see JobHandle.result."""
-        return self._loop.run(self._handle.result(timeout, progress, on_change))
+        return self._loop.run(
+            self._handle.result(timeout, progress, on_change, cancel_on_timeout=cancel_on_timeout)
+        )
 
     def cancel(self) -> WireJob:
         return self._loop.run(self._handle.cancel())
@@ -118,10 +135,17 @@ class Job:
 
 
 class Client:
-    """One service and one pool of connections to it: see AsyncClient."""
+    """One service or one account at another API, and one pool of connections to it: see AsyncClient."""
 
-    def __init__(self, url: str | None = None, key: str | None = None) -> None:
-        self._client = AsyncClient(url, key)
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        api: str | Api | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self._client = AsyncClient(url, key, api=api, **options)
         self._loop = Loop()
         self._end = weakref.finalize(self, _close, self._loop, self._client)
 
@@ -131,6 +155,10 @@ class Client:
     @property
     def url(self) -> str:
         return self._client.url
+
+    @property
+    def api(self) -> str:
+        return self._client.api
 
     @property
     def requests(self) -> int:
@@ -158,8 +186,12 @@ class Client:
         outcomes = self._loop.run(self._client.submit_many(jobs, idempotency_key=idempotency_key))
         return [one if isinstance(one, ServiceError) else self._job(one) for one in outcomes]
 
-    def job(self, job_id: str) -> Job:
-        return self._job(self._client.job(job_id))
+    def job(self, job_id: str, kind: str = "") -> Job:
+        return self._job(self._client.job(job_id, kind))
+
+    def advice(self) -> Advice | None:
+        """Whether the budget carries what is waited for; None when nothing is."""
+        return self._client.advice()
 
     def list(
         self,
@@ -205,30 +237,22 @@ class Client:
     def as_completed(
         self,
         jobs: Iterable[Job],
-        *,
-        timeout: float | None = None,
-        progress: bool = False,
-        on_change: OnChange | None = None,
+        **options: Unpack[WaitOptions],
     ) -> Iterator[Job]:
         """Each job as it ends: see AsyncClient.as_completed."""
         known = {id(job._handle): job for job in jobs}
         handles = [job._handle for job in known.values()]
-        for handle in self._loop.drain(
-            self._client.as_completed(handles, timeout=timeout, progress=progress, on_change=on_change)
-        ):
+        for handle in self._loop.drain(self._client.as_completed(handles, **options)):
             yield known[id(handle)]
 
     def wait_all(
         self,
         jobs: Iterable[Job],
-        *,
-        timeout: float | None = None,
-        progress: bool = False,
-        on_change: OnChange | None = None,
+        **options: Unpack[WaitOptions],
     ) -> Sequence[Job]:
         """Until every job has ended; the jobs in the order they were given."""
         given = list_of(jobs)
-        for _ in self.as_completed(given, timeout=timeout, progress=progress, on_change=on_change):
+        for _ in self.as_completed(given, **options):
             pass
         return given
 

@@ -1,9 +1,11 @@
 """Requests over aiohttp: one pooled keep-alive session a client.
 
 Invariants:
-1. What comes out is an Answer of status 2xx or 304, a ServiceError or a ServiceUnreachable; nothing of aiohttp's.
+1. What comes out of `send` is an Answer of status 2xx or 304, a ServiceError or a ServiceUnreachable; of `exchange` an
+   Answer of any status or a ServiceUnreachable. Nothing of aiohttp's comes out.
 2. The key goes into the Authorization header and nowhere else: into no error, no log and no repr.
 3. Every request that is sent counts, whatever becomes of it.
+4. No answer takes more memory than LARGEST, whatever its headers say.
 """
 
 from __future__ import annotations
@@ -23,19 +25,22 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import msgspec
 
-from bide.core.errors import ServiceError, ServiceUnreachable, SetupError
+from bide.core.errors import BideError, ServiceError, ServiceUnreachable, SetupError
 from bide.core.wire import JSON_TYPE, encode
 
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 30.0  # beyond the time that the service was asked to hold the request
 CHUNK = 256 * 1024
+LARGEST = 16 * 1024 * 1024  # of an answer that is read as a whole
 UNREADABLE = "unreadable-answer"
 
 Params = Sequence[tuple[str, str]]
+# How to get to an origin: options of the request and headers, for a proxy where there is one.
+_Way = tuple[dict[str, Any], dict[str, str]]
 
 
 class Answer:
-    """A success as it came: status, headers and the whole body."""
+    """As it came: status, headers and the whole body."""
 
     __slots__ = ("body", "headers", "status", "url")
 
@@ -55,12 +60,22 @@ class Answer:
             ) from None
 
 
-class Transport:
-    """Sends requests to one service."""
+class Redirected(BideError):
+    """A whole address leads elsewhere; whoever gave it decides what may be sent there."""
 
-    def __init__(self, url: str, key: str | None = None) -> None:
+    def __init__(self, location: str | None) -> None:
+        super().__init__(location)
+        self.location = location
+
+
+class Transport:
+    """Sends requests to one service, or, without an address of its own, to any."""
+
+    def __init__(self, url: str = "", key: str | None = None) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not url:
+            pass
+        elif parts.scheme not in ("http", "https") or not parts.hostname:
             raise SetupError(
                 f"{without_credentials(url)!r} is not the address of a service: write http://HOST:PORT"
             )
@@ -68,7 +83,7 @@ class Transport:
         self.requests = 0
         self._key = key
         self._session: aiohttp.ClientSession | None = None
-        self._options: dict[str, Any] = {}
+        self._origins: dict[str, _Way] = {}
 
     def __repr__(self) -> str:
         return f"Transport({without_credentials(self.url)!r})"
@@ -86,21 +101,63 @@ class Transport:
         """One request, one Answer; `hold` is how long the service was asked to keep it open."""
         timeout = aiohttp.ClientTimeout(total=hold + ANSWER_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         async with self._request(method, path, params, json, headers, timeout) as response:
-            body = await response.read()
+            body = await _whole(response)
             if response.status >= 400:
                 raise problem(response.status, response.headers, body, str(response.url))
             return Answer(response.status, response.headers, body, str(response.url))
 
-    async def stream(self, path: str, *, offset: int = 0) -> AsyncIterator[bytes]:
-        """The body in chunks, from `offset` on; however long it takes as long as bytes come."""
+    async def exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", only: str = ""
+    ) -> Answer:
+        """One request to any address, one Answer of any status; no redirect is followed, and no time is kept.
+
+        With `only`, a body whose content type does not contain it is not read.
+        """
+        session = self._session or self._open()
+        options, added = self._way_to(url)
+        if added:
+            headers = {**headers, **added}
+        self.requests += 1
+        try:
+            response = await session._request(
+                method,
+                url,
+                headers=headers,
+                data=body or None,
+                allow_redirects=False,
+                timeout=_NO_TIMEOUT,
+                **options,
+            )
+            try:
+                if only and only not in response.content_type:
+                    response.close()
+                    return Answer(response.status, response.headers, b"", url)
+                return Answer(response.status, response.headers, await _whole(response), url)
+            except BaseException:
+                response.close()
+                raise
+        except aiohttp.InvalidURL:
+            raise SetupError(f"{without_credentials(url)!r} is not an address") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._unreachable(error, url)
+
+    async def stream(
+        self, path: str, *, offset: int = 0, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[bytes]:
+        """The body in chunks, from `offset` on; however long it takes as long as bytes come.
+
+        `path` is one of this service, or a whole address.
+        """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=ANSWER_TIMEOUT
         )
-        headers = {"Range": f"bytes={offset}-"} if offset else None
-        async with self._request("GET", path, (), None, headers, timeout) as response:
+        wanted = dict(headers or {})
+        if offset:
+            wanted["Range"] = f"bytes={offset}-"
+        async with self._request("GET", path, (), None, wanted, timeout) as response:
             if response.status >= 400:
                 raise problem(
-                    response.status, response.headers, await response.read(), str(response.url)
+                    response.status, response.headers, await _whole(response), str(response.url)
                 )
             if offset and response.status != 206:
                 await response.content.readexactly(
@@ -119,7 +176,9 @@ class Transport:
         headers: Mapping[str, str] | None,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        sent = dict(headers or {})
+        url = self.url + path if path.startswith("/") else path
+        options, added = self._way_to(url)
+        sent = {**(headers or {}), **added}
         data = None
         if json is not None:
             sent["Content-Type"] = JSON_TYPE
@@ -129,13 +188,16 @@ class Transport:
         try:
             async with session.request(
                 method,
-                self.url + path,
+                url,
                 params=params,
                 data=data,
                 headers=sent,
                 timeout=timeout,
-                **self._options,
+                allow_redirects=url is not path,
+                **options,
             ) as response:
+                if url is path and 301 <= response.status <= 308 and response.status != 304:
+                    raise Redirected(response.headers.get("Location"))
                 yield response
         except aiohttp.TooManyRedirects:
             raise ServiceError(
@@ -146,40 +208,67 @@ class Transport:
                 f"{without_credentials(self.url)!r} is not the address of a service"
             ) from None
         except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError) as error:
-            self._unreachable(error)
+            self._unreachable(error, url)
 
-    def _unreachable(self, error: Exception) -> NoReturn:
+    def _unreachable(self, error: Exception, url: str) -> NoReturn:
         what = (
             "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         )
-        raise ServiceUnreachable(
-            f"no answer from {without_credentials(self.url)}: {what}; is `bide serve` running there?"
-        ) from None
+        host = self.url if self.url and url.startswith(self.url) else "/".join(url.split("/", 3)[:3])
+        hint = "; is `bide serve` running there?" if loopback(urlsplit(url).hostname or "") else ""
+        raise ServiceUnreachable(f"no answer from {without_credentials(host)}: {what}{hint}") from None
 
     def _open(self) -> aiohttp.ClientSession:
         """Made with the first request, for a session belongs to the loop that runs then."""
         headers = {"Accept": JSON_TYPE}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        proxy, credentials = proxy_for(self.url)
-        secure = self.url.startswith("https:")
-        if proxy:
-            self._options["proxy"] = proxy
-        if credentials and secure:
-            self._options["proxy_headers"] = {"Proxy-Authorization": credentials}
-        elif credentials:
-            headers["Proxy-Authorization"] = credentials
         # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported.
-        connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context() if secure else True)
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context())
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+        )
         # By itself aiohttp sends a GET again whose connection broke, at once and uncounted; backing off is ours.
         self._session._retry_connection = False
         return self._session
+
+    def _way_to(self, url: str) -> _Way:
+        start = url.find("/", 8)
+        origin = url if start < 0 else url[:start]
+        way = self._origins.get(origin)
+        if way is None:
+            proxy, credentials = proxy_for(url)
+            proof = {"Proxy-Authorization": credentials} if credentials else {}
+            secure = url.startswith("https:")
+            options: dict[str, Any] = {"proxy": proxy} if proxy else {}
+            if proof and secure:
+                options["proxy_headers"] = proof
+            way = self._origins[origin] = (options, {} if secure else proof)
+        return way
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    """The body, up to LARGEST; a longer one is cut off with its connection."""
+    length = response.content_length
+    if length is not None and length <= CHUNK and "Content-Encoding" not in response.headers:
+        return await response.read()
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > LARGEST:
+            response.close()
+            raise aiohttp.ClientPayloadError(f"the answer is larger than {LARGEST >> 20} MiB")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def proxy_for(url: str) -> tuple[str | None, str | None]:
@@ -192,12 +281,18 @@ def proxy_for(url: str) -> tuple[str | None, str | None]:
     proxy = getproxies().get(parts.scheme)
     if not proxy or loopback(host) or proxy_bypass(host):
         return None, None
-    at = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    bare, proof = split_credentials(proxy if "://" in proxy else f"http://{proxy}")
+    return bare, proof.get("Authorization")
+
+
+def split_credentials(url: str) -> tuple[str, dict[str, str]]:
+    """An address without the user and password in it, and the header that says the same."""
+    at = urlsplit(url)
     bare = at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
     if at.username is None:
-        return bare, None
+        return bare, {}
     pair = f"{unquote(at.username)}:{unquote(at.password or '')}"
-    return bare, "Basic " + base64.b64encode(pair.encode()).decode()
+    return bare, {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
 
 
 def loopback(host: str) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from bide.client.apis import Ref
 from bide.client.ledger import Entry, Learned, Ledger
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.record import Progress
@@ -55,9 +56,18 @@ class LedgerSuite:
         await again.open()
         return again
 
+    async def test_who_was_told_is_remembered(self, book: Ledger, tmp_path: Path) -> None:
+        await book.add([entry("j1"), entry("j2")])
+        await book.end(entry("j1", status="DONE"))
+        await book.tell([entry("j1").key])
+        again = await self.reopened(book, tmp_path)
+        assert [(e.job_id, e.told) for e in await again.entries()] == [("j1", True), ("j2", False)]
+        await again.close()
+
     async def test_what_is_waited_for_survives(self, book: Ledger, tmp_path: Path) -> None:
         full = entry(
             "j2",
+            ref=Ref("j2", "https://api.example/elsewhere?v=1", {"whose": "ours"}),
             size="large",
             created_at=NOW - 5,
             deadline=NOW + 600,

@@ -68,8 +68,9 @@ class Api:
             self._item_id = source(ids) if ids is not None else None
         with within("auth"):
             _check_auth(form.auth)
-        self._hook = _hook(form) if form.hook else None
-        self._reading = self._hook if isinstance(self._hook, Reads) else None
+        hook = _hook(form) if form.hook else None
+        self._reading = hook if isinstance(hook, Reads) else None
+        self._signing = hook if isinstance(hook, Signs) else None
 
     def __repr__(self) -> str:
         return f"Api({self.name!r}, {self.url!r})"
@@ -178,6 +179,25 @@ class Api:
 
     # --- refusals and credentials
 
+    def refuse(self, status: int, headers: Headers, body: bytes) -> None:
+        """BadPoll unless the answer is a success."""
+        self._reader.refuse(status, headers, body)
+
+    def absent(self, status: int, detail: str, age: float = ALWAYS) -> Seen:
+        """What it means that the API does not know a job."""
+        return self._reader.absent(status, age, detail)
+
+    def reads(self, status: int) -> bool:
+        """Whether this HTTP status by itself says how a job goes: then it is no redirect."""
+        return self._reader.reads(status)
+
+    def followed(self, call: Call, location: str | None) -> Call | None:
+        """The request that a redirect asks for; the credential goes along only to whom it is meant for."""
+        url = absolute(call.url, location)
+        if url is None:
+            return None
+        return Call("GET", url, call.headers, b"", self._calls.meant(url), hold=call.hold)
+
     def throttled(self, status: int, headers: Headers, body: bytes) -> bool:
         """Too many requests; False for too many jobs, which says nothing about requests."""
         return self._reader.throttled(status, headers, body)
@@ -197,7 +217,12 @@ class Api:
             call = Call(
                 call.method, call.url, {**call.headers, **added}, call.body, True, call.known, call.hold
             )
-        return self._hook.sign(call, now) if isinstance(self._hook, Signs) else call
+        return self._signing.sign(call, now) if self._signing is not None else call
+
+    @property
+    def signs(self) -> bool:
+        """Whether each request is signed by itself."""
+        return self._signing is not None
 
 
 def _base(url: str | None) -> str | None:
