@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 
 from bide.core.clock import Clock, ShiftedClock, SystemClock
 from bide.core.job import Change, Refused, Spawned
-from bide.core.record import Job
+from bide.core.record import Job, Status
 from bide.core.wire import Event
 from bide.server.store import (
     Claim,
@@ -50,6 +51,9 @@ MOST_BEHIND = (
     86400.0  # a clock that is further behind than this is wrong, and following the events would hide it
 )
 _encode = msgspec.json.Encoder().encode
+_LIVE = ", ".join(f"'{status.value}'" for status in Status if not status.terminal)
+# The first condition is there for the index: the planner does not see that the second one implies it.
+_HELD = f"SELECT {COLUMNS} FROM jobs WHERE status <> 'DONE' AND status IN ({_LIVE}) AND lease_until IS NOT NULL"
 
 
 class SqliteStore:
@@ -69,6 +73,7 @@ class SqliteStore:
         self._reader = connect(self.path)
         self._read = self._reader.execute
         self._clock = self._carried_on()
+        self._memory.held = {job.id: job for job in map(job_of, self._read(_HELD))}
         begin = partial(Work, self._memory)
         told = partial(explain, path=self.path)
         self._writer = Writer(partial(connect, self.path), self._clock, heard, begin, told)
@@ -100,12 +105,8 @@ class SqliteStore:
 
     async def void(self) -> int:
         def operation(tx: Work) -> int:
-            # Through the transaction's own view of each job: the writer remembers those that are held.
-            tx.flush()
-            held = tx.execute("SELECT id FROM jobs WHERE lease_until IS NOT NULL").fetchall()
-            for (job_id,) in held:
-                job = tx.job(job_id)
-                assert job is not None
+            held = tx.held()
+            for job in held:
                 tx.change(job, replace(job, lease_until=0.0))
             return len(held)
 
@@ -295,15 +296,17 @@ class SqliteStore:
 
     async def overdue(self, limit: int = 500) -> Overdue:
         now = self.now()
-        leases = self._read(
-            f"SELECT {COLUMNS} FROM jobs WHERE lease_until <= ? LIMIT ?", (now, limit)
-        ).fetchall()
+        leases = [job for job in self._held() if (job.lease_until or 0.0) <= now][:limit]
         deadlines = self._read(
             f"SELECT {COLUMNS} FROM jobs WHERE deadline <= ? AND finished_at IS NULL LIMIT ?",
             (now, limit),
         ).fetchall()
-        lapsed = [job for job in map(job_of, leases) if self._owed.get((job.id, job.fence), 0.0) <= now]
+        lapsed = [job for job in leases if self._owed.get((job.id, job.fence), 0.0) <= now]
         return Overdue(tuple(lapsed), tuple(map(job_of, deadlines)))
+
+    def _held(self) -> list[Job]:
+        """What workers hold, as the writer remembers it; a copy, for its thread goes on."""
+        return list(self._memory.held.values())
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         sql = "SELECT 1 FROM jobs WHERE id = ?"
@@ -320,9 +323,7 @@ class SqliteStore:
             "SELECT queue, count(*) FROM jobs WHERE ready = 0 AND due IS NOT NULL GROUP BY queue"
         ):
             counts.setdefault(name, {}).update(scheduled=scheduled)
-        for name, running in self._read(
-            "SELECT queue, count(*) FROM jobs WHERE lease_until IS NOT NULL GROUP BY queue"
-        ):
+        for name, running in Counter(job.queue for job in self._held()).items():
             counts.setdefault(name, {}).update(running=running)
         for (name,) in self._read(transactions.PAUSED):
             counts.setdefault(name, {}).update(paused=True)

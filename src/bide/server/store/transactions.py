@@ -46,11 +46,15 @@ _CANDIDATES = (
     "FROM jobs j JOIN inputs i ON i.job_id = j.id "
     "WHERE j.ready = 1 AND j.queue = ? AND j.kind = ? ORDER BY j.priority DESC, j.seq LIMIT ?"
 )
+_INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files) VALUES (?, ?, ?, ?)"
 _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
+FEW = 8  # new jobs that a claim looks through in memory
+
+Due = tuple[Job, bytes, tuple[InputFile, ...]]
 
 
 class Memory:
-    """What is remembered between transactions: jobs that workers hold, the last event's number, what polls have read.
+    """What is remembered between transactions: all jobs that workers hold, the last event's number, what polls have read.
 
     The writer alone changes jobs, so that what it remembers is what is stored.
     """
@@ -65,13 +69,14 @@ class Memory:
 class Work(Tx):
     """A transaction that reads each job once, writes it once, and writes all its events in one go."""
 
-    __slots__ = ("_jobs", "_memory", "_number", "_stored", "pauses")
+    __slots__ = ("_jobs", "_memory", "_new", "_number", "_stored", "pauses")
 
     def __init__(self, memory: Memory, connection: sqlite3.Connection, now: float) -> None:
         super().__init__(connection, now)
         self._memory = memory
         self._jobs: dict[str, Job | None] = {}  # as they are now; None: removed
         self._stored: dict[str, Job] = {}  # as they are in the table, of those that differ
+        self._new: dict[str, NewJob] = {}  # not in the table yet
         if memory.last_event is None:
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
             memory.last_event = row[0] if row is not None else 0
@@ -87,6 +92,14 @@ class Work(Tx):
             job = None if row is None else job_of(row)
         return job
 
+    def held(self) -> list[Job]:
+        """Every job that a worker has."""
+        known = [
+            *self._memory.held,
+            *(job_id for job_id in self._jobs if job_id not in self._memory.held),
+        ]
+        return [job for job_id in known if (job := self.job(job_id)) is not None and job.held]
+
     def paused(self) -> frozenset[str]:
         """The queues that nothing is to be claimed from."""
         known = None if self.pauses else self._memory.paused
@@ -96,11 +109,19 @@ class Work(Tx):
                 self._memory.paused = known
         return known
 
+    def create(self, new: NewJob) -> None:
+        if new.job.id in self._new:  # as the table itself would say
+            raise sqlite3.IntegrityError(f"there is a job {new.job.id}")
+        self._new[new.job.id] = new
+        self._jobs[new.job.id] = new.job
+
     def change(self, before: Job, after: Job) -> None:
-        self._stored.setdefault(after.id, before)
+        if after.id not in self._new:
+            self._stored.setdefault(after.id, before)
         self._jobs[after.id] = after
 
     def removed(self, job_id: str) -> None:
+        self._new.pop(job_id, None)
         self._stored.pop(job_id, None)
         self._jobs[job_id] = None
 
@@ -114,7 +135,32 @@ class Work(Tx):
         self.events.append(Event(self._number, job.id, type_, self.now, known, job.tenant))
 
     def flush(self) -> None:
-        """Puts changed jobs into the table: before a question about all of them, and at the end."""
+        """Puts new and changed jobs into the table: before a question about all of them, and at the end."""
+        for job_id, new in self._new.items():
+            job = self._jobs[job_id]
+            assert job is not None
+            files = _encode(new.files).decode() if new.files else None
+            self.execute(_INSERT, (*values_of(job), ready(job, self.now)))
+            self.execute(_INSERT_INPUT, (job_id, job.tenant, new.input.decode(), files))
+        self._new.clear()
+        self._flush_changes()
+
+    def fresh(self, want: Want) -> list[Due]:
+        """What is wanted of the new jobs. Where they are few they stay out of the table until the end, so that one that is
+        claimed at once is written once, as a job that runs. All others are in the table after this.
+        """
+        if len(self._new) > FEW:
+            self.flush()
+        self._flush_changes()
+        found = []
+        for job_id, new in self._new.items():
+            job = self._jobs[job_id]
+            assert job is not None
+            if job.queue == want.queue and job.kind in want.kinds and ready(job, self.now):
+                found.append((job, new.input, new.files))
+        return found
+
+    def _flush_changes(self) -> None:
         for job_id, before in self._stored.items():
             after = self._jobs[job_id]
             assert after is not None
@@ -172,16 +218,7 @@ def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:
             "VALUES (?, ?, ?, ?, ?, ?)",
             (job.tenant, job.kind, new.key, new.fingerprint, job.id, tx.now),
         )
-    tx.execute(_INSERT, (*values_of(job), ready(job, tx.now)))
-    tx.execute(
-        "INSERT INTO inputs (job_id, tenant, input, files) VALUES (?, ?, ?, ?)",
-        (
-            job.id,
-            job.tenant,
-            new.input.decode(),
-            _encode(new.files).decode() if new.files else None,
-        ),
-    )
+    tx.create(new)
     tx.tell(job, "status")
     return Inserted(job, created=True)
 
@@ -271,12 +308,9 @@ def spawn(tx: Work, change: Spawned, new: NewJob) -> Job | Refused | Missing:
     return new.job
 
 
-Due = tuple[Job, bytes, tuple[InputFile, ...]]
-
-
 def due(tx: Work, want: Want, limit: int) -> list[Due]:
     """The first `limit` of all the wanted kinds, with their inputs: by priority, then in the order of submission."""
-    tx.flush()
+    fresh = tx.fresh(want)
     rows = [
         row
         for kind in want.kinds
@@ -285,9 +319,11 @@ def due(tx: Work, want: Want, limit: int) -> list[Due]:
     if len(want.kinds) > 1:
         priority = FIELDS.index("priority")
         rows.sort(key=lambda row: (-row[priority], row[-1]))
-    found = map(_due, rows[:limit])
+    found = [_due(row) for row in rows[:limit]]
+    if fresh:  # submitted after all others; the order of those of one priority stays
+        found = sorted(found + fresh, key=lambda due: -due[0].priority)[:limit]
     only = want.only
-    return list(found if only is None else takewhile(lambda due: due[0].kind in only, found))
+    return found if only is None else list(takewhile(lambda due: due[0].kind in only, found))
 
 
 def _due(row: tuple[Any, ...]) -> Due:
