@@ -204,6 +204,7 @@ class AsyncClient:
         self._pace = pace or Pace()
         self._ledger = options.get("ledger")
         self._opened: SqliteLedger | None = None
+        self._gatherings: set[Gathering] = set()
         limit = options.get("limit")
         terms = Terms(
             limit=read_limit(limit) if isinstance(limit, str) else limit,
@@ -253,6 +254,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         try:
+            for gathering in list_of(self._gatherings):  # of loops that were left by `break`
+                await gathering.close()
             await self._account.close()
         finally:
             await self._transport.close()
@@ -429,6 +432,7 @@ class AsyncClient:
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         with _bars(handles, progress) as show:
             gathering = Gathering(_both(show, on_change))
+            self._gatherings.add(gathering)
             try:
                 await self._gather(gathering, handles, timeout)
                 for _ in handles:
@@ -441,6 +445,7 @@ class AsyncClient:
                         raise WaitTimeout(_some(gathering.left), timeout)
                     yield handle
             finally:
+                self._gatherings.discard(gathering)
                 await gathering.close()
 
     async def _gather(

@@ -317,6 +317,14 @@ class Poller:
         except BadPoll as error:
             if answer is not None:
                 self._heard(answer, isinstance(error, Throttled))
+            if error.final and not isinstance(
+                error, Denied
+            ):  # it is the list that is refused, and not the jobs
+                for kind in self.schedule.kinds.values():
+                    kind.batch = 1
+                self._alone.extend(waited for waited in jobs if waited.number == 0)
+                self._kick()
+                return
             for waited in jobs:
                 await self._bad(worker, waited, error)
         else:
