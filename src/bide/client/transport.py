@@ -24,6 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable, SetupError
 from bide.core.wire import JSON_TYPE, encode
@@ -121,7 +122,7 @@ class Transport:
         try:
             response = await session._request(
                 method,
-                url,
+                URL(url, encoded=True),  # whoever made it has seen to that
                 headers=headers,
                 data=body or None,
                 allow_redirects=False,
@@ -136,7 +137,7 @@ class Transport:
             except BaseException:
                 response.close()
                 raise
-        except aiohttp.InvalidURL:
+        except (aiohttp.InvalidURL, ValueError):
             raise SetupError(f"{without_credentials(url)!r} is not an address") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._unreachable(error, url)
