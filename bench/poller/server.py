@@ -1,4 +1,4 @@
-"""A status endpoint as fast as can be, in a process of its own: in sync.so's shapes, one answer in fifty says done."""
+"""A status endpoint as fast as can be, in a process of its own: in sync.so's shapes, one answer in twenty says done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import uvloop
 
 _BODY = b'{"id":"%s","status":"PROCESSING"}'
 _DONE = b'{"id":"%s","status":"COMPLETED"}'
-ONE_IN = 50
+ONE_IN = 20
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 

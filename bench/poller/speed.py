@@ -25,6 +25,7 @@ from bide.client.transport import Transport
 from bide.core.budget import Limit
 
 SECONDS = 3.0
+WARM_UP = 10.0
 ROUNDS = 3
 MANY = 100_000
 CHEAP = 1e-7
@@ -77,7 +78,7 @@ async def bare(url: str, jobs: int) -> tuple[float, float]:
 
 async def ours(url: str, jobs: int) -> tuple[float, float]:
     account, transport = await _filled(url, jobs)
-    await asyncio.sleep(0.5 + jobs / 200_000)  # until each has been planned for a while
+    await asyncio.sleep(WARM_UP)  # until what is learned of their durations stands
     began, cpu, polls = time.perf_counter(), _cpu(), transport.requests
     await asyncio.sleep(SECONDS)
     figures = _figures(transport.requests - polls, time.perf_counter() - began, _cpu() - cpu)

@@ -287,8 +287,7 @@ class Poller:
         try:
             call = self.api.ask(job.ref, job.etag, held)
             answer = await self._exchange(worker, call)
-            age = self.timing.now() - waited.born if job.submitted_at is not None else math.inf
-            seen = self.api.read(job.ref, answer.status, answer.headers, answer.body, age)
+            seen = self._read(waited, job, answer)
         except ServiceUnreachable as error:
             self._unanswered(error)
             self._again(waited, error)
@@ -299,6 +298,17 @@ class Poller:
         else:
             self._heard(answer, throttled=False)
             self._saw(waited, seen, answer, call.hold)
+
+    def _read(self, waited: Waited, job: Tracked, answer: Answer) -> Seen:
+        """What it says. Most answers about a job are the very same as the one before, byte for byte."""
+        same = self.api.by_body and answer.status == 200 and "Retry-After" not in answer.headers
+        body = hash(answer.body) if same else None
+        if body is not None and body == job.body and job.seen is not None:
+            return job.seen
+        age = self.timing.now() - waited.born if job.submitted_at is not None else math.inf
+        seen = self.api.read(job.ref, answer.status, answer.headers, answer.body, age)
+        job.body = body
+        return seen
 
     async def _ask_many(self, worker: _Worker, jobs: list[Waited]) -> None:
         refs = [waited.key.ref for waited in jobs]
@@ -317,13 +327,8 @@ class Poller:
         except BadPoll as error:
             if answer is not None:
                 self._heard(answer, isinstance(error, Throttled))
-            if error.final and not isinstance(
-                error, Denied
-            ):  # it is the list that is refused, and not the jobs
-                for kind in self.schedule.kinds.values():
-                    kind.batch = 1
-                self._alone.extend(waited for waited in jobs if waited.number == 0)
-                self._kick()
+            if error.final and not isinstance(error, Denied):
+                self._without_lists(jobs)
                 return
             for waited in jobs:
                 await self._bad(worker, waited, error)
@@ -337,6 +342,13 @@ class Poller:
                     self._alone.append(waited)
             if self._alone:
                 self._kick()
+
+    def _without_lists(self, jobs: list[Waited]) -> None:
+        """It is the list that the API refuses, and not the jobs: from now on each is asked about alone."""
+        for kind in self.schedule.kinds.values():
+            kind.batch = 1
+        self._alone.extend(waited for waited in jobs if waited.number == 0)
+        self._kick()
 
     def _held(self, waited: Waited, hold: float, news: bool) -> float | None:
         """When to ask again after a question that the API was to hold; None: when it is planned.
@@ -368,10 +380,8 @@ class Poller:
         if seen.etag is not None:
             job.etag = seen.etag
         job.seen = seen
-        clock = instant(header(answer.headers, "Date"))
         if seen.terminal:
-            took = _took(waited, now, seen, clock)
-            self.schedule.ended(waited, now, took)
+            self.schedule.ended(waited, now, _took(waited, now, seen, answer))
             self._over(job)
             return
         if seen.moved is not None:
@@ -382,8 +392,10 @@ class Poller:
                 "%s says %r, which its description does not know: waiting on", self.api.name, seen.word
             )
         if job.submitted_at is None and seen.started_at is not None:
-            self._date(waited, now, seen.started_at, clock)
-        self.schedule.goes_on(waited, now, _report(waited, now, seen, clock), _advice(seen), at)
+            self._date(waited, now, seen.started_at, _clock(answer))
+        self.schedule.goes_on(waited, now, _report(waited, now, seen, answer), _advice(seen), at)
+        if seen is before:
+            return
         if before is None or (before.state, before.word, before.progress, before.message) != (
             seen.state,
             seen.word,
@@ -510,19 +522,27 @@ def _advice(seen: Seen) -> float | None:
     return None if advice is None or advice <= 0 else min(advice, LONGEST_ADVICE)
 
 
-def _took(waited: Waited, now: float, seen: Seen, clock: float | None) -> float | None:
-    """How long it took by the API's own times: they are read against its own clock, which may be wrong."""
+def _clock(answer: Answer) -> float | None:
+    """What the API's own clock showed, in epoch seconds: its times are read against it, for it may be wrong."""
+    return instant(header(answer.headers, "Date"))
+
+
+def _took(waited: Waited, now: float, seen: Seen, answer: Answer) -> float | None:
+    """How long it took by the API's own times."""
     age = now - waited.born
-    if seen.finished_at is None or clock is None or age - waited.asked < WORTH_TELLING:
+    if seen.finished_at is None or age - waited.asked < WORTH_TELLING:
         return None
-    return age - max(0.0, clock - seen.finished_at)
+    clock = _clock(answer)
+    return None if clock is None else age - max(0.0, clock - seen.finished_at)
 
 
-def _report(waited: Waited, now: float, seen: Seen, clock: float | None) -> Report | None:
+def _report(waited: Waited, now: float, seen: Seen, answer: Answer) -> Report | None:
     if seen.remaining is not None and seen.remaining > 0:
         return Report("remaining", seen.remaining)
-    if seen.eta is not None and clock is not None and seen.eta > clock:
-        return Report("eta", seen.eta - clock)
+    if seen.eta is not None:
+        clock = _clock(answer)
+        if clock is not None and seen.eta > clock:
+            return Report("eta", seen.eta - clock)
     if seen.progress is not None:
         return by_progress(now - waited.born, 100.0 * seen.progress)
     if seen.position is not None:

@@ -33,6 +33,7 @@ class Tracked:
     """Small, for there may be a hundred thousand of them."""
 
     __slots__ = (
+        "body",
         "error",
         "etag",
         "failures",
@@ -53,6 +54,7 @@ class Tracked:
         self.submitted_at = submitted_at  # epoch seconds; None: not by us
         self.seen: Seen | None = None  # the last answer that told something
         self.error: Exception | None = None  # why nothing more will be heard of it
+        self.body: int | None = None  # the hash of that answer's body
         self.etag: str | None = None
         self.requests = 0
         self.failures = 0  # polls in a row that told nothing
