@@ -151,11 +151,12 @@ class Account:
         """After `keep`. `deadline` is a moment of this account's time."""
         poller = self._poller
         assert poller is not None
-        size = self.terms.size
+        size: Any = job.size or self.terms.size  # of a job from the ledger, that under which it was sent
         poller.watch(
             job,
             listener,
-            kind=self._kind(poller, job),
+            kind=self._kind(poller, job, size),
+            asked_at=job.asked_at,
             expected=self.terms.expected,
             size=size,
             deadline=FOREVER if deadline is None else deadline,
@@ -165,8 +166,7 @@ class Account:
         if self._poller is not None:
             self._poller.unwatch(job, listener)
 
-    def _kind(self, poller: Poller, job: Tracked) -> Kind:
-        size = self.terms.size
+    def _kind(self, poller: Poller, job: Tracked, size: Size | None) -> Kind:
         name = (job.kind, size or "")
         kind = self._kinds.get(name)
         if kind is None:
@@ -248,14 +248,15 @@ class Account:
 
     def address(self, job: Tracked, name: str) -> Call:
         """Where a file of a job is; BideError when there is none of that name."""
-        seen: Seen | None = job.seen
-        files = {file.name: file.url for file in seen.files} if seen is not None else {}
-        if seen is not None and seen.result_url is not None:
-            files.setdefault("result", seen.result_url)
+        files = _files(job.seen)
         if name not in files:
             known = ", ".join(files) or "none"
             raise BideError(f"job {job.ref.id} has no file {name!r}; there are: {known}")
         return self.api.fetch(files[name])
+
+    def files(self, job: Tracked) -> tuple[str, ...]:
+        """What of a job can be fetched: its files, and its result where that is at an address."""
+        return tuple(_files(job.seen))
 
     async def download(self, job: Tracked, name: str, path: Path) -> Path:
         """Streams a file of a job, or its result, to `path`."""
@@ -306,6 +307,13 @@ class Account:
                     raise
             await self._timing.sleep(backoff(failures, BASE, CAP, self._rng))
         return await operation()
+
+
+def _files(seen: Seen | None) -> dict[str, str]:
+    files = {file.name: file.url for file in seen.files} if seen is not None else {}
+    if seen is not None and seen.result_url is not None:
+        files.setdefault("result", seen.result_url)
+    return files
 
 
 def _refused(error: BadPoll, api: Api) -> ServiceError:

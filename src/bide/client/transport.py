@@ -71,7 +71,9 @@ class Redirected(BideError):
 class Transport:
     """Sends requests to one service, or, without an address of its own, to any."""
 
-    def __init__(self, url: str = "", key: str | None = None) -> None:
+    def __init__(
+        self, url: str = "", key: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         parts = urlsplit(url)
         if not url:
             pass
@@ -82,6 +84,7 @@ class Transport:
         self.url = url.rstrip("/")
         self.requests = 0
         self._key = key
+        self._added = dict(headers or {})  # to every request to the service itself
         self._session: aiohttp.ClientSession | None = None
         self._origins: dict[str, _Way] = {}
 
@@ -178,7 +181,7 @@ class Transport:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = self.url + path if path.startswith("/") else path
         options, added = self._way_to(url)
-        sent = {**(headers or {}), **added}
+        sent = {**(self._added if url is not path else {}), **(headers or {}), **added}
         data = None
         if json is not None:
             sent["Content-Type"] = JSON_TYPE
