@@ -198,23 +198,26 @@ class Jobs:
 
 
 async def _advise(clients: Iterable[AsyncClient]) -> None:
-    """Says it once when a budget cannot carry the load, and again when that has changed much."""
-    said: dict[AsyncClient, Advice] = {}
+    """Says it once when a budget cannot carry the load, and again when it is known better or has changed much."""
+    said: dict[AsyncClient, tuple[Advice, bool]] = {}
     await asyncio.sleep(FIRST_ADVICE)
     while True:
         for client in clients:
-            advice = client.advice()
-            if advice is not None and not advice.enough and _news(advice, said.get(client)):
-                said[client] = advice
-                click.echo(f"bide: {client.api}: {advice}", err=True)
+            advice, guess = client.advice(), (await client.account()).guesses
+            if advice is not None and not advice.enough and _news(advice, guess, said.get(client)):
+                said[client] = (advice, guess)
+                note = ". That is a guess: no job has ended yet" if guess else ""
+                click.echo(f"bide: {client.api}: {advice}{note}", err=True)
         await asyncio.sleep(NEXT_ADVICE)
 
 
-def _news(advice: Advice, before: Advice | None) -> bool:
+def _news(advice: Advice, guess: bool, before: tuple[Advice, bool] | None) -> bool:
     if before is None:
         return True
-    pairs = ((advice.needed, before.needed), (advice.delay, before.delay))
-    return any(not 1 / MUCH < now / max(then, 1e-9) < MUCH for now, then in pairs)
+    last, guessed = before
+    pairs = ((advice.needed, last.needed), (advice.delay, last.delay))
+    much = any(not 1 / MUCH < now / max(then, 1e-9) < MUCH for now, then in pairs)
+    return much and not (guess and guessed)
 
 
 class Trouble(logging.Handler):

@@ -135,6 +135,12 @@ class Account:
             return None
         return poller.schedule.advice(self._timing.now())
 
+    @property
+    def guesses(self) -> bool:
+        """Whether no job that is waited for is of a kind of which one has been seen to end."""
+        kinds = self._poller.schedule.kinds.values() if self._poller is not None else ()
+        return not any(kind.waiting and kind.plans.sketch.count for kind in kinds)
+
     def job(self, text: str, kind: str = "") -> Tracked:
         """From an id or a URL."""
         job = Tracked(self.api.ref(text), kind)
