@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from bide import AsyncClient, Client
 from bide.client.sync import Job
-from bide.core.errors import SetupError
+from bide.core.errors import BideError, SetupError
 from bide.core.wire import WireJob
 from bide.lab.vendor import Vendor
+from bide.lab.world import Seen
 from tests.unit.fake_service import FakeService, job, job_id, says
 
 
@@ -81,6 +84,37 @@ def test_a_changed_job_is_shown_as_the_ledger_knew_it(vendor: Vendor, tmp_path: 
         second.wait_all(second.untold(), timeout=20, on_change=shown.append)
     assert shown[0].progress == known
     assert shown[-1].status == "DONE"
+
+
+class Forgetful(Vendor):
+    """Its addresses are good until it is told otherwise."""
+
+    token = "first"
+
+    def _record(self, id: str, seen: Seen, now: float) -> dict[str, Any]:
+        record = super()._record(id, seen, now)
+        if "outputUrl" in record:
+            record["outputUrl"] += f"?token={self.token}"
+        return record
+
+    async def _file(self, request: web.Request) -> web.Response:
+        if request.query.get("token") != self.token:
+            return web.Response(status=403)
+        return await super()._file(request)
+
+
+def test_an_address_that_has_expired_meanwhile_is_asked_for_anew(tmp_path: Path) -> None:
+    with Forgetful(takes=lambda rng: 0.2) as vendor:
+        with client(vendor, tmp_path / "l") as first:
+            first.submit("lipsync", {}).result(timeout=20)
+        vendor.token = "second"
+        with client(vendor, tmp_path / "l") as second:
+            (job,) = second.untold()
+            assert job.download("result", tmp_path / "film.mp4").read_text() == f"film of {job.id}"
+            vendor.token = "third"
+            vendor._record = lambda *_: {"id": job.id, "status": "FAILED"}  # type: ignore[method-assign]
+            with pytest.raises(BideError):
+                job.download("result", tmp_path / "again.mp4")
 
 
 async def test_a_job_of_a_service_comes_back_with_its_files(

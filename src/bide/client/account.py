@@ -34,6 +34,7 @@ from bide.core.retry import backoff
 
 T = TypeVar("T")
 LEARN_EVERY = 10.0  # seconds between two writings of what was learned
+EXPIRED = (401, 403, 404, 410)  # of an address that an answer gave
 TRIES = 8  # of a request that somebody waits for
 
 
@@ -267,6 +268,18 @@ class Account:
     async def download(self, job: Tracked, name: str, path: Path) -> Path:
         """Streams a file of a job, or its result, to `path`."""
         first = self.address(job, name)
+        try:
+            return await self._download(job, name, path, first)
+        except ServiceError as error:
+            if error.status not in EXPIRED:
+                raise
+            await self.look(job)  # many addresses are good for an hour or so
+            again = self.address(job, name)
+            if again.url == first.url:
+                raise
+        return await self._download(job, name, path, again)
+
+    async def _download(self, job: Tracked, name: str, path: Path, first: Call) -> Path:
 
         async def source(offset: int) -> AsyncIterator[bytes]:
             call: Call | None = first

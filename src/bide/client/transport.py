@@ -83,8 +83,11 @@ class Transport:
             )
         self.url = url.rstrip("/")
         self.requests = 0
-        self._key = key
-        self._added = dict(headers or {})  # to every request to the service itself
+        proof = {"Authorization": f"Bearer {key}"} if key else {}
+        self._added = {
+            **proof,
+            **(headers or {}),
+        }  # to every request to the service itself, and to no other
         self._session: aiohttp.ClientSession | None = None
         self._origins: dict[str, _Way] = {}
 
@@ -223,13 +226,10 @@ class Transport:
 
     def _open(self) -> aiohttp.ClientSession:
         """Made with the first request, for a session belongs to the loop that runs then."""
-        headers = {"Accept": JSON_TYPE}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
         # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported.
         connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context())
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+            connector=connector, headers={"Accept": JSON_TYPE}, cookie_jar=aiohttp.DummyCookieJar()
         )
         # By itself aiohttp sends a GET again whose connection broke, at once and uncounted; backing off is ours.
         self._session._retry_connection = False
