@@ -34,6 +34,7 @@ from bide.core.retry import backoff
 
 T = TypeVar("T")
 LEARN_EVERY = 10.0  # seconds between two writings of what was learned
+EXPIRED = (401, 403, 404, 410)  # of an address that an answer gave
 TRIES = 8  # of a request that somebody waits for
 
 
@@ -135,6 +136,12 @@ class Account:
             return None
         return poller.schedule.advice(self._timing.now())
 
+    @property
+    def guesses(self) -> bool:
+        """Whether no job that is waited for is of a kind of which one has been seen to end."""
+        kinds = self._poller.schedule.kinds.values() if self._poller is not None else ()
+        return not any(kind.waiting and kind.plans.sketch.count for kind in kinds)
+
     def job(self, text: str, kind: str = "") -> Tracked:
         """From an id or a URL."""
         job = Tracked(self.api.ref(text), kind)
@@ -151,11 +158,12 @@ class Account:
         """After `keep`. `deadline` is a moment of this account's time."""
         poller = self._poller
         assert poller is not None
-        size = self.terms.size
+        size: Any = job.size or self.terms.size  # of a job from the ledger, that under which it was sent
         poller.watch(
             job,
             listener,
-            kind=self._kind(poller, job),
+            kind=self._kind(poller, job, size),
+            asked_at=job.asked_at,
             expected=self.terms.expected,
             size=size,
             deadline=FOREVER if deadline is None else deadline,
@@ -165,8 +173,7 @@ class Account:
         if self._poller is not None:
             self._poller.unwatch(job, listener)
 
-    def _kind(self, poller: Poller, job: Tracked) -> Kind:
-        size = self.terms.size
+    def _kind(self, poller: Poller, job: Tracked, size: Size | None) -> Kind:
         name = (job.kind, size or "")
         kind = self._kinds.get(name)
         if kind is None:
@@ -248,18 +255,31 @@ class Account:
 
     def address(self, job: Tracked, name: str) -> Call:
         """Where a file of a job is; BideError when there is none of that name."""
-        seen: Seen | None = job.seen
-        files = {file.name: file.url for file in seen.files} if seen is not None else {}
-        if seen is not None and seen.result_url is not None:
-            files.setdefault("result", seen.result_url)
+        files = _files(job.seen)
         if name not in files:
             known = ", ".join(files) or "none"
             raise BideError(f"job {job.ref.id} has no file {name!r}; there are: {known}")
         return self.api.fetch(files[name])
 
+    def files(self, job: Tracked) -> tuple[str, ...]:
+        """What of a job can be fetched: its files, and its result where that is at an address."""
+        return tuple(_files(job.seen))
+
     async def download(self, job: Tracked, name: str, path: Path) -> Path:
         """Streams a file of a job, or its result, to `path`."""
         first = self.address(job, name)
+        try:
+            return await self._download(job, name, path, first)
+        except ServiceError as error:
+            if error.status not in EXPIRED:
+                raise
+            await self.look(job)  # many addresses are good for an hour or so
+            again = self.address(job, name)
+            if again.url == first.url:
+                raise
+        return await self._download(job, name, path, again)
+
+    async def _download(self, job: Tracked, name: str, path: Path, first: Call) -> Path:
 
         async def source(offset: int) -> AsyncIterator[bytes]:
             call: Call | None = first
@@ -306,6 +326,13 @@ class Account:
                     raise
             await self._timing.sleep(backoff(failures, BASE, CAP, self._rng))
         return await operation()
+
+
+def _files(seen: Seen | None) -> dict[str, str]:
+    files = {file.name: file.url for file in seen.files} if seen is not None else {}
+    if seen is not None and seen.result_url is not None:
+        files.setdefault("result", seen.result_url)
+    return files
 
 
 def _refused(error: BadPoll, api: Api) -> ServiceError:

@@ -27,6 +27,7 @@ from bide.client.account import Account, Terms
 from bide.client.apis import Api, Ref, load
 from bide.client.followed import Followed
 from bide.client.gathering import Gathering
+from bide.client.keeper import Keeper
 from bide.client.kinds import Size
 from bide.client.ledger import Ledger
 from bide.client.ledger.sqlite import SqliteLedger
@@ -58,6 +59,7 @@ from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob, encode, quote, read_job
 
 PAGE = 100
+NO_LIMIT = Limit(math.inf)
 
 Records = list[dict[str, Any]]
 Jobs = list[WireJob]
@@ -87,6 +89,11 @@ class JobHandle:
     def requests(self) -> int:
         """How many requests this job has taken."""
         return self._watch.requests
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What `download` can fetch: its files, and `result` where another API has that at an address."""
+        return self._watch.files
 
     async def status(self) -> WireJob:
         """The job as it is now: one request, cheap when nothing has changed."""
@@ -215,12 +222,13 @@ class AsyncClient:
         )
         self._own = api is None or api == "bide"
         if self._own:
-            self._transport = Transport(url or os.environ.get("BIDE_URL") or DEFAULT_URL, key)
+            where = url or os.environ.get("BIDE_URL") or DEFAULT_URL
+            self._transport = Transport(where, key, terms.headers)
             address, proof = split_credentials(self._transport.url)
             described: Api = own_api(address)
             credential = None
             headers = {**proof, **({"Authorization": f"Bearer {key}"} if key else {}), **terms.headers}
-            terms = replace(terms, limit=terms.limit or Limit(math.inf), headers=headers)
+            terms = replace(terms, limit=terms.limit or NO_LIMIT, headers=headers)
         else:
             described = load(api, url) if isinstance(api, str) else api  # type: ignore[assignment]
             self._transport = Transport(described.url or "")
@@ -456,7 +464,8 @@ class AsyncClient:
         for handle in handles:
             groups.setdefault(handle._client, []).append(handle)
         for client, group in groups.items():
-            if client._own and client._ledger is None and len(group) <= AT_ONCE:
+            free = client._account.terms.limit == NO_LIMIT and client._ledger is None
+            if client._own and free and len(group) <= AT_ONCE:
                 gathering.hold(group)
             else:
                 account = await client.account()
@@ -477,6 +486,31 @@ class AsyncClient:
     def advice(self) -> Advice | None:
         """Whether the budget carries what is waited for; None when nothing is."""
         return self._account.advice()
+
+    async def untold(self) -> Sequence[JobHandle]:
+        """What the ledger has of this API and `told` was not called for: what goes on, and what has ended meanwhile."""
+        keeper = await self._keeper()
+        return [self._from_ledger(job) for job, entry in await keeper.jobs() if not entry.told]
+
+    async def told(self, *jobs: JobHandle) -> None:
+        """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
+        keeper = await self._keeper()
+        await keeper.told([job._tracked() for job in jobs if job._over()])
+
+    async def _keeper(self) -> Keeper:
+        account = await self.account()
+        await account.open()
+        if account.keeper is None:
+            raise SetupError("this client has no ledger: give it one, ledger=FILE")
+        return account.keeper
+
+    def _from_ledger(self, job: Tracked) -> JobHandle:
+        if not self._own:
+            return self._follow(self._account, job)
+        handle, record = self.job(job.ref.id), job.record()
+        if record is not None:
+            handle._hear(record, job)
+        return handle
 
     def _handle(self, job: WireJob, etag: str | None = None) -> JobHandle:
         watch = Watch(self._transport, job.job_id, self._pace)

@@ -30,19 +30,24 @@ class Followed:
     def requests(self) -> int:
         return self.job.requests
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.account.files(self.job)
+
     async def look(self) -> WireJob:
         if not self.job.over:
             await self.account.look(self.job)
         return self._known()
 
     async def until_end(self, on_change: OnChange | None = None) -> WireJob:
-        ear = _Ear(on_change)
-        await self.account.keep([self.job])
-        self.account.watch(self.job, ear)
-        try:
-            await ear.heard
-        finally:
-            self.account.unwatch(self.job, ear)
+        if not self.job.over:
+            ear = _Ear(on_change)
+            await self.account.keep([self.job])
+            self.account.watch(self.job, ear)
+            try:
+                await ear.heard
+            finally:
+                self.account.unwatch(self.job, ear)
         if self.job.error is not None:
             raise self.job.error
         return self._known()

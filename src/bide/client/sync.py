@@ -105,6 +105,10 @@ class Job:
     def requests(self) -> int:
         return self._handle.requests
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self._handle.files
+
     def status(self) -> WireJob:
         return self._loop.run(self._handle.status())
 
@@ -192,6 +196,14 @@ class Client:
     def advice(self) -> Advice | None:
         """Whether the budget carries what is waited for; None when nothing is."""
         return self._client.advice()
+
+    def untold(self) -> Sequence[Job]:
+        """What the ledger has of this API and `told` was not called for: see AsyncClient.untold."""
+        return [self._job(handle) for handle in self._loop.run(self._client.untold())]
+
+    def told(self, *jobs: Job) -> None:
+        """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
+        self._loop.run(self._client.told(*(job._handle for job in jobs)))
 
     def list(
         self,

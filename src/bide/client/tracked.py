@@ -33,6 +33,7 @@ class Tracked:
     """Small, for there may be a hundred thousand of them."""
 
     __slots__ = (
+        "asked_at",
         "body",
         "error",
         "etag",
@@ -52,6 +53,7 @@ class Tracked:
         self.kind = kind
         self.size = ""
         self.submitted_at = submitted_at  # epoch seconds; None: not by us
+        self.asked_at: float | None = None  # epoch seconds; when another process last saw it
         self.seen: Seen | None = None  # the last answer that told something
         self.error: Exception | None = None  # why nothing more will be heard of it
         self.body: int | None = None  # the hash of that answer's body

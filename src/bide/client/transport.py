@@ -72,7 +72,9 @@ class Redirected(BideError):
 class Transport:
     """Sends requests to one service, or, without an address of its own, to any."""
 
-    def __init__(self, url: str = "", key: str | None = None) -> None:
+    def __init__(
+        self, url: str = "", key: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         parts = urlsplit(url)
         if not url:
             pass
@@ -82,7 +84,11 @@ class Transport:
             )
         self.url = url.rstrip("/")
         self.requests = 0
-        self._key = key
+        proof = {"Authorization": f"Bearer {key}"} if key else {}
+        self._added = {
+            **proof,
+            **(headers or {}),
+        }  # to every request to the service itself, and to no other
         self._session: aiohttp.ClientSession | None = None
         self._origins: dict[str, _Way] = {}
 
@@ -179,7 +185,7 @@ class Transport:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = self.url + path if path.startswith("/") else path
         options, added = self._way_to(url)
-        sent = {**(headers or {}), **added}
+        sent = {**(self._added if url is not path else {}), **(headers or {}), **added}
         data = None
         if json is not None:
             sent["Content-Type"] = JSON_TYPE
@@ -221,13 +227,10 @@ class Transport:
 
     def _open(self) -> aiohttp.ClientSession:
         """Made with the first request, for a session belongs to the loop that runs then."""
-        headers = {"Accept": JSON_TYPE}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
         # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported.
         connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context())
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+            connector=connector, headers={"Accept": JSON_TYPE}, cookie_jar=aiohttp.DummyCookieJar()
         )
         # By itself aiohttp sends a GET again whose connection broke, at once and uncounted; backing off is ours.
         self._session._retry_connection = False
