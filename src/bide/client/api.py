@@ -40,6 +40,7 @@ from bide.client.submission import (
     render_submission,
     submission_headers,
 )
+from bide.client.timing import Timing
 from bide.client.tracked import Tracked
 from bide.client.transport import (
     Answer,
@@ -198,8 +199,10 @@ class AsyncClient:
         *,
         api: str | Api | None = None,
         pace: Pace | None = None,
+        timing: Timing | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        """`pace` and `timing` are the clocks of long polls and of the scheduler: for tests and rehearsals."""
         check_names("a client", options, ClientOptions)
         self._pace = pace or Pace()
         self._ledger = options.get("ledger")
@@ -225,7 +228,7 @@ class AsyncClient:
             described = load(api, url) if isinstance(api, str) else api  # type: ignore[assignment]
             self._transport = Transport(described.url or "")
             credential = described.credential(key)
-        self._account = Account(described, self._transport, credential, terms)
+        self._account = Account(described, self._transport, credential, terms, timing=timing)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_credentials(self.url)!r})"
