@@ -64,7 +64,9 @@ def own(server: FakeService, speed: float = SPEED, **options: Any) -> AsyncClien
     return AsyncClient(server.url, KEY, timing=Timing(speed), **options)
 
 
-def described(tmp_path: Any, server: FakeService, text: str, speed: float = SPEED, **options: Any) -> AsyncClient:
+def described(
+    tmp_path: Any, server: FakeService, text: str, speed: float = SPEED, **options: Any
+) -> AsyncClient:
     """An API that the text describes."""
     path = tmp_path / "api.toml"
     path.write_text(text)
@@ -98,7 +100,7 @@ def done(number: int = 1) -> Reply:
 
 
 def going_on(number: int = 1, **headers: str) -> Reply:
-    return tells(generation(number, "PROCESSING"), **headers)
+    return tells(generation(number, "PROCESSING"), 200, **headers)
 
 
 def leads_to(url: Callable[[], str] | str, status: int = 302) -> Reply:
@@ -144,7 +146,7 @@ def raw(data: bytes) -> Reply:
 
     async def reply(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
-        request.transport.write(data)  # type: ignore[attr-defined]
+        request.transport.write(data)
         request.transport.close()
         return web.Response()
 

@@ -59,6 +59,7 @@ from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob, encode, quote, read_job
 
 PAGE = 100
+CANCEL_WITHIN = 10.0  # seconds for all that are cancelled when a wait times out
 
 Records = list[dict[str, Any]]
 Jobs = list[WireJob]
@@ -107,20 +108,24 @@ class JobHandle:
         then, unless `cancel_on_timeout`. A partial success returns its result; what went wrong is in `latest.error`.
         `progress` shows a bar in a terminal, or moves the tqdm bar that is given.
         """
-        scope = asyncio.timeout(timeout)
+        if timeout is None:
+            timeout = self._client._account.timeout
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        if not self._over():
+            options = WaitOptions(
+                timeout=timeout,
+                progress=progress,
+                on_change=on_change,
+                cancel_on_timeout=cancel_on_timeout,
+            )
+            await self._client.wait_all([self], **options)
+        scope = asyncio.timeout_at(until)
         try:
             async with scope:
-                if not self._over():
-                    async for _ in self._client.as_completed(
-                        [self], progress=progress, on_change=on_change
-                    ):
-                        pass
                 return await self._outcome()
         except TimeoutError:
             if not scope.expired() or timeout is None:
                 raise
-            if cancel_on_timeout:
-                await _cancel([self])
             raise WaitTimeout(self.id, timeout) from None
 
     async def _outcome(self) -> Any:
@@ -218,7 +223,8 @@ class AsyncClient:
         )
         self._own = api is None or api == "bide"
         if self._own:
-            self._transport = Transport(url or os.environ.get("BIDE_URL") or DEFAULT_URL, key)
+            url = url or os.environ.get("BIDE_URL") or DEFAULT_URL
+            self._transport = Transport(url, key, terms.headers)
             address, proof = split_credentials(self._transport.url)
             described: Api = own_api(address)
             credential = None
@@ -429,7 +435,7 @@ class AsyncClient:
         A job that the service does not know comes out too: its `result()` says so. Callbacks hear of changes of
         status and progress.
         """
-        handles = list_of(jobs)
+        handles = list_of(dict.fromkeys(jobs))
         if timeout is None:
             timeout = self._account.timeout
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -496,10 +502,15 @@ list_of = list  # AsyncClient.list hides the builtin inside its class
 
 
 async def _cancel(handles: Sequence[JobHandle]) -> None:
-    """What can be cancelled; what cannot has ended meanwhile, or never will be."""
-    for handle in handles:
+    """What can be cancelled; what cannot has ended meanwhile, or never will be. A dead service holds up nobody."""
+
+    async def cancel(handle: JobHandle) -> None:
         with suppress(BideError):
             await handle.cancel()
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CANCEL_WITHIN):
+            await asyncio.gather(*map(cancel, handles))
 
 
 def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[OnChange | None]:

@@ -123,9 +123,15 @@ class Keeper:
         job.kind = job.kind or entry.kind
         if entry.submitted_at is not None:
             job.submitted_at = entry.submitted_at
-        if entry.status is None:
-            return
+        if entry.status is None or (job.seen is not None and not entry.ended):
+            return  # what this process has seen itself is newer
+        if job.seen is not None and job.seen.terminal:
+            return  # and says more
+        job.asked_at = entry.asked_at
+        job.etag = job.etag or entry.etag
         progress = entry.progress
+        result = None if entry.result is None else msgspec.json.decode(entry.result)
+        address = isinstance(result, str) and result.startswith(("http://", "https://"))
         percent = progress.percent if progress is not None else None
         job.seen = Seen(
             state=ENDINGS.get(entry.status, "live"),
@@ -134,7 +140,8 @@ class Keeper:
             message=progress.message if progress is not None else None,
             finished_at=entry.finished_at,
             error=entry.error,
-            result=None if entry.result is None else msgspec.json.decode(entry.result),
+            result=result,
+            result_url=result if address else None,
         )
 
 

@@ -33,6 +33,8 @@ class Tracked:
     """Small, for there may be a hundred thousand of them."""
 
     __slots__ = (
+        "asked_at",
+        "denied",
         "error",
         "etag",
         "failures",
@@ -56,6 +58,8 @@ class Tracked:
         self.etag: str | None = None
         self.requests = 0
         self.failures = 0  # polls in a row that told nothing
+        self.denied = False  # the last answer did, and another credential was found
+        self.asked_at: float | None = None  # epoch seconds when another process last saw it going on
         self.waited: Waited | None = None  # its place in the schedule, while it is waited for
         self.listeners: tuple[Listener, ...] = ()
 
