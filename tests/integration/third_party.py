@@ -15,7 +15,7 @@ from aiohttp import web
 
 from bide.client.api import AsyncClient
 from bide.client.timing import Timing
-from tests.unit.fake_service import FakeService, Reply, job_id
+from tests.unit.fake_service import FakeService, Reply, job_id, problem
 from tests.unit.fake_service import job as own_job
 
 KEY = "sk-0123456789-not-to-be-seen"
@@ -50,9 +50,12 @@ class ThirdParty(FakeService):
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.came.append(time.monotonic())
-        if self.rest is not None and (request.method, request.path) not in self._scripts:
-            self.on(request.method, request.path, self.rest)
-        return await super()._answer(request)
+        self.asked.append(request)
+        await request.read()
+        replies = self._scripts.get((request.method, request.path))
+        if replies:
+            return await (replies.pop(0) if len(replies) > 1 else replies[0])(request)
+        return await (self.rest or problem(404, "not-found"))(request)
 
 
 def sync_so(server: FakeService, speed: float = SPEED, **options: Any) -> AsyncClient:

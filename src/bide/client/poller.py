@@ -92,6 +92,7 @@ class Poller:
         self._asking = 0  # requests that wait for their turn and are no polls
         self._polls_turn = False
         self._troubled = False
+        self._unproven = False  # the credential is new, for the one before was denied, and was not taken yet
         self._words: set[str] = set()  # that the description does not know
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -389,7 +390,7 @@ class Poller:
 
     def _saw(self, waited: Waited, seen: Seen, answer: Answer, hold: float = 0.0) -> None:
         job: Tracked = waited.key
-        job.failures, job.denied = 0, False
+        job.failures, job.denied, self._unproven = 0, False, False
         if self._troubled:
             self._troubled = False
             log.warning("answers come again")
@@ -486,13 +487,17 @@ class Poller:
             self._again(waited, error)
 
     async def _denied(self, worker: _Worker, waited: Waited, error: Denied) -> None:
-        """With another credential the question is asked again, but not twice in a row."""
+        """With another credential the question is asked again: once, and only while such credentials are taken."""
         job: Tracked = waited.key
-        renewed = not job.denied and await self._signer.denied(worker.turn)
+        newest = worker.turn == self._signer.turn
+        renewed = False
+        if not job.denied and not (newest and self._unproven and error.status == 401):
+            renewed = await self._signer.denied(worker.turn)
         if waited.number < 0:  # let go meanwhile
             return
         if renewed:
             job.denied = True
+            self._unproven = self._unproven or newest
             now = self.timing.now()
             self.schedule.failed(waited, now, now)
         elif error.status == 401:  # it is the same for all of them
