@@ -7,6 +7,8 @@ through minutes in a second.
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,10 +25,12 @@ SPEED = 100.0
 
 
 class ThirdParty(FakeService):
-    """Whatever has no script is answered by `rest`."""
+    """Whatever has no script is answered by `rest`. With a socket it listens there, with a context by TLS."""
 
-    def __init__(self) -> None:
+    def __init__(self, sock: socket.socket | None = None, context: ssl.SSLContext | None = None) -> None:
         super().__init__()
+        self._sock = sock
+        self._context = context
         self.came: list[float] = []  # monotonic seconds of each request
         self.rest: Reply | None = None
 
@@ -37,6 +41,19 @@ class ThirdParty(FakeService):
     def count(self, path: str = "") -> int:
         """Requests to addresses that contain this."""
         return sum(path in request.path for request in self.asked)
+
+    async def _start(self) -> web.AppRunner:
+        if self._sock is None:
+            self._sock = socket.socket()
+            self._sock.bind(("127.0.0.1", 0))
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        host, port = self._sock.getsockname()
+        await web.SockSite(runner, self._sock, ssl_context=self._context).start()
+        self.url = f"{'https' if self._context else 'http'}://{host}:{port}"
+        return runner
 
     def __exit__(self, *error: object) -> None:
         async def settle() -> None:

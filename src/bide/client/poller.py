@@ -92,7 +92,9 @@ class Poller:
         self._asking = 0  # requests that wait for their turn and are no polls
         self._polls_turn = False
         self._troubled = False
-        self._unproven = False  # the credential is new, for the one before was denied, and was not taken yet
+        self._unproven = (
+            False  # the credential is new, for the one before was denied, and was not taken yet
+        )
         self._words: set[str] = set()  # that the description does not know
         self._endings: set[asyncio.Task[None]] = set()
 
