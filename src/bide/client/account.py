@@ -19,12 +19,12 @@ from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Seen, Thro
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
 from bide.client.ledger import Ledger
-from bide.client.poller import BASE, CAP, REDIRECTS, Poller
+from bide.client.poller import BASE, CAP, Poller, refusal
 from bide.client.results import save
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
-from bide.client.transport import Answer, Redirected, Transport, problem, transient
+from bide.client.transport import REDIRECTS, Answer, Redirected, Transport, problem, transient
 from bide.client.waited import FOREVER
 from bide.core.advice import Advice
 from bide.core.budget import Budget, Limit
@@ -202,6 +202,8 @@ class Account:
             ):  # the budget waits out the first; the second says nothing about requests
                 await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))
                 refused += 1
+            except BadPoll as error:
+                raise refusal(error, self.api) from None
         for following in self.api.then(ref, kind, input):
             answer = await self._persist(following, safe=False)
             if answer.status >= 400:
@@ -220,7 +222,7 @@ class Account:
         try:
             seen = self.api.read(job.ref, answer.status, answer.headers, answer.body)
         except BadPoll as error:
-            raise _refused(error, self.api) from None
+            raise refusal(error, self.api) from None
         if not seen.unchanged:
             job.seen, job.etag = seen, seen.etag
 
@@ -233,7 +235,7 @@ class Account:
         try:
             self.api.cancelled(answer.status, answer.headers, answer.body)
         except BadPoll as error:
-            raise _refused(error, self.api) from None
+            raise refusal(error, self.api) from None
 
     async def result(self, job: Tracked) -> Any:
         """Of a job that has ended well."""
@@ -287,6 +289,8 @@ class Account:
                 if call is None:
                     break
                 job.requests += 1
+                if self._signer.stale:
+                    await self._signer.ready()
                 headers = self._signer.headers(call)
                 try:
                     async for chunk in self._transport.stream(call.url, offset=offset, headers=headers):
@@ -333,9 +337,3 @@ def _files(seen: Seen | None) -> dict[str, str]:
     if seen is not None and seen.result_url is not None:
         files.setdefault("result", seen.result_url)
     return files
-
-
-def _refused(error: BadPoll, api: Api) -> ServiceError:
-    return ServiceError(
-        error.status, {"code": f"http-{error.status}", "detail": error.detail}, api.url or ""
-    )

@@ -41,6 +41,7 @@ from bide.client.submission import (
     render_submission,
     submission_headers,
 )
+from bide.client.timing import Timing
 from bide.client.tracked import Tracked
 from bide.client.transport import (
     Answer,
@@ -60,6 +61,7 @@ from bide.core.wire import WireJob, encode, quote, read_job
 
 PAGE = 100
 NO_LIMIT = Limit(math.inf)
+CANCEL_WITHIN = 10.0  # seconds for all that are cancelled when a wait times out
 
 Records = list[dict[str, Any]]
 Jobs = list[WireJob]
@@ -113,20 +115,24 @@ class JobHandle:
         then, unless `cancel_on_timeout`. A partial success returns its result; what went wrong is in `latest.error`.
         `progress` shows a bar in a terminal, or moves the tqdm bar that is given.
         """
-        scope = asyncio.timeout(timeout)
+        if timeout is None:
+            timeout = self._client._account.timeout
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        if not self._over():
+            options = WaitOptions(
+                timeout=timeout,
+                progress=progress,
+                on_change=on_change,
+                cancel_on_timeout=cancel_on_timeout,
+            )
+            await self._client.wait_all([self], **options)
+        scope = asyncio.timeout_at(until)
         try:
             async with scope:
-                if not self._over():
-                    async for _ in self._client.as_completed(
-                        [self], progress=progress, on_change=on_change
-                    ):
-                        pass
                 return await self._outcome()
         except TimeoutError:
             if not scope.expired() or timeout is None:
                 raise
-            if cancel_on_timeout:
-                await _cancel([self])
             raise WaitTimeout(self.id, timeout) from None
 
     async def _outcome(self) -> Any:
@@ -205,8 +211,10 @@ class AsyncClient:
         *,
         api: str | Api | None = None,
         pace: Pace | None = None,
+        timing: Timing | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        """`pace` and `timing` are the clocks of long polls and of the scheduler: for tests and rehearsals."""
         check_names("a client", options, ClientOptions)
         self._pace = pace or Pace()
         self._ledger = options.get("ledger")
@@ -222,8 +230,8 @@ class AsyncClient:
         )
         self._own = api is None or api == "bide"
         if self._own:
-            where = url or os.environ.get("BIDE_URL") or DEFAULT_URL
-            self._transport = Transport(where, key, terms.headers)
+            url = url or os.environ.get("BIDE_URL") or DEFAULT_URL
+            self._transport = Transport(url, key, terms.headers)
             address, proof = split_credentials(self._transport.url)
             described: Api = own_api(address)
             credential = None
@@ -233,7 +241,7 @@ class AsyncClient:
             described = load(api, url) if isinstance(api, str) else api  # type: ignore[assignment]
             self._transport = Transport(described.url or "")
             credential = described.credential(key)
-        self._account = Account(described, self._transport, credential, terms)
+        self._account = Account(described, self._transport, credential, terms, timing=timing)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_credentials(self.url)!r})"
@@ -434,7 +442,7 @@ class AsyncClient:
         A job that the service does not know comes out too: its `result()` says so. Callbacks hear of changes of
         status and progress.
         """
-        handles = list_of(jobs)
+        handles = list_of(dict.fromkeys(jobs))
         if timeout is None:
             timeout = self._account.timeout
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -527,10 +535,15 @@ list_of = list  # AsyncClient.list hides the builtin inside its class
 
 
 async def _cancel(handles: Sequence[JobHandle]) -> None:
-    """What can be cancelled; what cannot has ended meanwhile, or never will be."""
-    for handle in handles:
+    """What can be cancelled; what cannot has ended meanwhile, or never will be. A dead service holds up nobody."""
+
+    async def cancel(handle: JobHandle) -> None:
         with suppress(BideError):
             await handle.cancel()
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CANCEL_WITHIN):
+            await asyncio.gather(*map(cancel, handles))
 
 
 def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[OnChange | None]:

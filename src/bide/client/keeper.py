@@ -123,10 +123,14 @@ class Keeper:
         job.kind = job.kind or entry.kind
         if entry.submitted_at is not None:
             job.submitted_at = entry.submitted_at
-        if entry.status is None or job.seen is not None:  # what it knows itself is newer
-            return
+        if entry.status is None or (job.seen is not None and not entry.ended):
+            return  # what this process has seen itself is newer
+        if job.seen is not None and job.seen.terminal:
+            return  # and says more
         job.asked_at = entry.asked_at
+        job.etag = job.etag or entry.etag
         progress = entry.progress
+        result = None if entry.result is None else msgspec.json.decode(entry.result)
         percent = progress.percent if progress is not None else None
         job.seen = Seen(
             state=ENDINGS.get(entry.status, "live"),
@@ -136,7 +140,7 @@ class Keeper:
             message=progress.message if progress is not None else None,
             finished_at=entry.finished_at,
             error=entry.error,
-            result=None if entry.result is None else msgspec.json.decode(entry.result),
+            result=result,
             result_url=entry.result_url,
             files=entry.files,
         )

@@ -54,17 +54,22 @@ class Loop:
 
     def drain(self, source: AsyncIterator[T]) -> Iterator[T]:
         end = object()
+        one_at_a_time = asyncio.Lock()  # a step that Ctrl-C ended tidies up before the source is closed
 
         async def step() -> Any:
-            return await anext(source, end)
+            async with one_at_a_time:
+                return await anext(source, end)
+
+        async def close() -> None:
+            async with one_at_a_time:
+                if hasattr(source, "aclose"):
+                    await source.aclose()
 
         try:
             while (item := self.run(step())) is not end:
                 yield item
         finally:
-            close = getattr(source, "aclose", None)
-            if close is not None:
-                self.run(close())
+            self.run(close())
 
     def stop(self, last: Coroutine[Any, Any, None]) -> None:
         if self._loop.is_closed():
