@@ -92,6 +92,7 @@ class Transport:
             self._proof["Authorization"] = f"Bearer {key}"
         self._proof.update(headers or {})
         self._session: aiohttp.ClientSession | None = None
+        self._context: ssl.SSLContext | None = None
         self._origins: dict[str, _Way] = {}
 
     def __repr__(self) -> str:
@@ -256,8 +257,7 @@ class Transport:
 
     def _open(self) -> aiohttp.ClientSession:
         """Made with the first request, for a session belongs to the loop that runs then."""
-        # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported.
-        connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context())
+        connector = aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector, headers={"Accept": JSON_TYPE}, cookie_jar=aiohttp.DummyCookieJar()
         )
@@ -274,10 +274,19 @@ class Transport:
             proof = {"Proxy-Authorization": credentials} if credentials else {}
             secure = url.startswith("https:")
             options: dict[str, Any] = {"proxy": proxy} if proxy else {}
-            if proof and secure:
-                options["proxy_headers"] = proof
+            if secure:
+                options["ssl"] = self._trust()
+                if proof:
+                    options["proxy_headers"] = proof
             way = self._origins[origin] = (options, {} if secure else proof)
         return way
+
+    def _trust(self) -> ssl.SSLContext:
+        """OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported; and
+        only where it is needed, for that takes as long as many requests."""
+        if self._context is None:
+            self._context = ssl.create_default_context()
+        return self._context
 
     async def close(self) -> None:
         if self._session is not None:
