@@ -150,7 +150,8 @@ class FakeService:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request)
         body = await request.read()
-        self.bodies.append(json.loads(body) if body else None)
+        form = request.content_type != "application/json"
+        self.bodies.append(body.decode() if form else json.loads(body) if body else None)
         replies = self._scripts.get((request.method, request.path))
         if not replies:
             return await problem(404, "not-found", f"nothing at {request.path}")(request)

@@ -364,7 +364,8 @@ class Poller:
         except BadPoll as error:
             if answer is not None:
                 self._heard(answer, isinstance(error, Throttled))
-            if error.final and error.status != 401:  # it is the list that is refused, and not the jobs
+            # It is the list that is refused, and not the jobs; unless nothing of the API can be reached so.
+            if error.final and error.status not in (401, 310):
                 self._ask_alone(jobs)
                 return
             for waited in jobs:

@@ -25,6 +25,7 @@ class Waited:
         "asked",
         "born",
         "deadline",
+        "given",
         "key",
         "kind",
         "leads",
@@ -50,6 +51,7 @@ class Waited:
         self.sent = 0.0  # age at which the question that is on its way was sent
         self.planned = 0.0  # age at which it is due
         self.made = 0.0  # the price at that plan
+        self.given = False  # the moment is not of that plan: it was given, and no new plan may move it
         self.version = 0  # of what was known then
         self.number = 0  # of its live entry in the queue; 0: it is being asked about; below: it is gone
         self.not_before = -FOREVER
@@ -103,6 +105,8 @@ class Waited:
 
     def stale(self, price: float) -> bool:
         """Whether the plan was made for another price, or with much less knowledge."""
+        if self.given:
+            return False
         plans = self.report if self.leads and self.report is not None else self.kind.plans
         return plans.version != self.version or not 0.8 * price < self.made < 1.25 * price
 
