@@ -105,6 +105,7 @@ class Keeper:
             kind=job.kind,
             size=job.size,
             submitted_at=job.submitted_at,
+            since=self._wall(),
             asked_at=None if job.seen is None else self._wall(),
             etag=job.etag,
             requests=job.requests,
@@ -125,7 +126,7 @@ class Keeper:
             job.submitted_at = entry.submitted_at
         if entry.status is None or job.seen is not None:  # what it knows itself is newer
             return
-        job.asked_at = entry.asked_at
+        job.asked_at, job.since = entry.asked_at, entry.since
         progress = entry.progress
         percent = progress.percent if progress is not None else None
         job.seen = Seen(

@@ -113,7 +113,8 @@ class Poller:
             listener.ended(job)
         elif job.waited is None:
             now, wall = self.timing.now(), self.timing.wall()
-            age = 0.0 if job.submitted_at is None else max(0.0, wall - job.submitted_at)
+            born = job.submitted_at if job.submitted_at is not None else job.since
+            age = 0.0 if born is None else max(0.0, wall - born)
             asked = age if job.seen is not None else 0.0
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
