@@ -26,7 +26,6 @@ from bide.lab.vendor import Vendor
 from bide.lab.world import Seen, World
 from tests.unit.fake_service import FakeService, job, job_id, says
 
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "documents.toml"
 
 
