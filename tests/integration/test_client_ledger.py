@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,22 @@ import pytest
 from aiohttp import web
 
 from bide import AsyncClient, Client
+from bide.client.account import Account, Terms
+from bide.client.apis import load
+from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.sync import Job
+from bide.client.timing import Timing
+from bide.client.tracked import Tracked
+from bide.client.transport import Transport
+from bide.core.budget import Limit
 from bide.core.errors import BideError, SetupError
 from bide.core.wire import WireJob
+from bide.lab.scenario import parse_scenario
 from bide.lab.vendor import Vendor
-from bide.lab.world import Seen
+from bide.lab.world import Seen, World
 from tests.unit.fake_service import FakeService, job, job_id, says
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "documents.toml"
 
 
 @pytest.fixture
@@ -137,3 +148,47 @@ async def test_a_job_of_a_service_comes_back_with_its_files(
 def test_without_a_ledger_there_is_nothing_to_go_on_with(vendor: Vendor) -> None:
     with client(vendor, None) as without, pytest.raises(SetupError, match="ledger=FILE"):
         without.untold()
+
+
+class Heard:
+    """Waits for jobs of an account."""
+
+    def __init__(self, jobs: int) -> None:
+        self.all_ended = asyncio.Event()
+        self._left = jobs
+
+    def changed(self, job: Tracked) -> None: ...
+
+    def ended(self, job: Tracked) -> None:
+        self._left -= 1
+        if not self._left:
+            self.all_ended.set()
+
+
+async def test_a_job_that_another_process_knew_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    """Jobs of this kind take ten minutes; the last one is in its eleventh when the second process begins."""
+    speed = 200.0
+    timing = Timing(speed)
+    text = "[[jobs]]\ncount = 6\nduration = { fixed = 600 }\nprogress = 'none'"
+    with Vendor(world=World(parse_scenario(text), 0), speed=speed) as vendor:
+        vendor.jobs["job-5"].ends = 800.0
+        ledger = SqliteLedger(tmp_path / "l")
+        await ledger.open()
+        for names in (("job-0", "job-1", "job-2", "job-3", "job-4"), ("job-5",)):
+            transport = Transport(vendor.url)
+            api = load(
+                EXAMPLE, vendor.url
+            )  # without long polls: they would be held too long for this speed
+            account = Account(api, transport, api.credential("k"), Terms(Limit(600, 60)), timing=timing)
+            account.ledger = ledger
+            heard = Heard(len(names))
+            jobs = [account.job(name) for name in ("job-5", *names)]
+            await account.keep(jobs)
+            for job in dict.fromkeys((*names, "job-5")):
+                account.watch(next(one for one in jobs if one.ref.id == job), heard)
+            async with asyncio.timeout(30):
+                await heard.all_ended.wait()
+            await account.close()
+            await transport.close()
+        await ledger.close()
+    assert vendor.delays()[-1] < 150.0

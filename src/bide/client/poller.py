@@ -115,7 +115,8 @@ class Poller:
             listener.ended(job)
         elif job.waited is None:
             now, wall = self.timing.now(), self.timing.wall()
-            age = 0.0 if job.submitted_at is None else max(0.0, wall - job.submitted_at)
+            born = job.submitted_at if job.submitted_at is not None else job.since
+            age = 0.0 if born is None else max(0.0, wall - born)
             asked = age if job.seen is not None else 0.0
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
@@ -128,7 +129,15 @@ class Poller:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
         if not job.listeners and job.waited is not None:
             self.schedule.remove(job.waited)
+            self._part(job, job.waited)
             job.waited = None
+
+    def _part(self, job: Tracked, waited: Waited) -> None:
+        """Whoever waits for it again, soon perhaps, is to know how old it is and when it was last seen."""
+        now, wall = self.timing.now(), self.timing.wall()
+        job.since = wall - (now - waited.born)
+        if job.seen is not None:
+            job.asked_at = wall - (now - waited.born - waited.asked)
 
     async def close(self) -> None:
         for timer in (self._timer, self._sweeper):
