@@ -191,6 +191,36 @@ def test_a_state_of_an_earlier_start_of_the_machine_is_not_believed(
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_what_a_dead_process_had_under_way_is_forgotten_in_a_while(tmp_path: Path) -> None:
+    dead, other = (FileBudgets(tmp_path).open("one", Limit(1000, 1.0, 100)) for _ in range(2))
+    headers = {"RateLimit": '"a";r=50;t=60', "RateLimit-Policy": '"a";q=60;w=60'}
+    now = 100.0
+    for _ in range(5):
+        assert dead.take(now) <= now
+    for _ in range(40):
+        now += 0.5
+        if other.take(now) <= now:
+            other.heard(now + 0.1, 200, headers, WALL)
+    assert other.dump(now)["state"][2] == []
+
+
+def test_an_answer_that_others_wait_for_is_told_at_once(tmp_path: Path) -> None:
+    one, other = (FileBudgets(tmp_path).open("one") for _ in range(2))
+    assert one.take(100.0) <= 100.0
+    assert other.take(100.0) > 101.0, "the first goes alone"
+    one.heard(100.1, 200, {}, WALL)
+    assert other.take(100.2) <= 100.2
+
+
+def test_what_was_kept_back_is_told_when_one_falls_silent(tmp_path: Path) -> None:
+    one, other = (FileBudgets(tmp_path).open("one", Limit(float("inf"))) for _ in range(2))
+    for i in range(5):
+        assert one.take(100.0 + i / 1000) <= 100.0 + i / 1000
+        one.heard(100.0 + i / 1000, 200, {}, WALL)
+    one.settle()
+    assert other.dump(100.1)["state"][2] == []
+
+
 def test_a_new_budget_begins_with_what_is_known(tmp_path: Path) -> None:
     known = Budget(Limit(60, 60.0), rng=random.Random(1))
     known.heard(100.0, 429, {"Retry-After": "30"}, WALL)

@@ -43,6 +43,11 @@ class Signer:
                 credential.take(answer.status, answer.headers, answer.body, self._wall())
                 self._renewed()
 
+    def proof(self) -> dict[str, str]:
+        """All that says who asks."""
+        added = self._credential.headers() if self._credential is not None else {}
+        return {**added, **self._added}
+
     def headers(self, call: Call) -> Mapping[str, str]:
         """Of a call as it is sent."""
         if not call.authorized:
