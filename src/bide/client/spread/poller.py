@@ -269,6 +269,10 @@ class _Share:
         self._leaving = False
         self._task = asyncio.create_task(self._go_on())
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
     def say(self, message: m.Message) -> None:
         """What nobody hears is not needed: the next child is told all."""
         if self._channel is not None:
