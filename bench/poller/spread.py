@@ -3,7 +3,7 @@
 1,000 jobs wait in each process, and each is always due: nothing but the machine limits them. The CPU time is that of
 who polls; the parent, which only hears of ends and hands out new jobs, is told beside it.
 
-    python -m bench.poller.spread http://127.0.0.1:PORT
+    python -m bench.poller --only spread
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import gc
 import math
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.service.table import Line, show
+from bench.service.table import Line
 from bide.client.account import Account, Terms
 from bide.client.apis import load
 from bide.client.spread import messages as m
@@ -154,7 +153,3 @@ def measure(server_url: str) -> list[Line]:
     ratio = statistics.median(figure / a for (figure, _, _), a in pairs)
     what = f"polls a CPU-second, {PROCESSES} processes : 1 process"
     return [Line(what, ratio, "≥", 0.85, "×", detail)]
-
-
-if __name__ == "__main__":
-    print(show(measure(sys.argv[1])))

@@ -197,13 +197,16 @@ async def test_a_child_that_stands_still_is_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(parent, "BEAT", 0.2)
-    monkeypatch.setattr(parent, "SILENT", 9)
+    monkeypatch.setattr(parent, "SILENT", 150)
     with Vendor(PLENTY, takes=lambda rng: 1.5, key=KEY) as vendor:
         async with waiting(vendor, 10) as (client, jobs):
             ending = asyncio.create_task(client.wait_all(jobs, timeout=60))
             share = (await spread_of(client))._shares[0]
             pid = await until(lambda: share.lives and share.pid, "a child")
             os.kill(pid, signal.SIGSTOP)
+            monkeypatch.setattr(parent, "SILENT", 9)
+            await until(lambda: share.pid != pid, "another")
+            monkeypatch.setattr(parent, "SILENT", 150)
             await ending
         assert "signal 9" in caplog.text
 
@@ -404,4 +407,4 @@ def test_messages_survive_the_way() -> None:
     start = messages.Start(form, "https://x", False, None, None, 1.0, "/b", (1.0, 0.0), ["a"])
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(start), type=messages.Down)
     assert again == start
-    assert "x-api-key" not in repr(messages.Proof(1, {"x-api-key": KEY}))
+    assert "x-api-key" not in repr(messages.Proof(1, {"x-api-key": KEY}, {}))

@@ -385,3 +385,16 @@ def test_a_limit_is_read(text: str, limit: Limit) -> None:
 def test_what_is_no_limit_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="is not a limit"):
         read_limit(text)
+
+
+def test_an_answer_without_headers_is_no_longer_on_its_way() -> None:
+    """As of a result that is fetched from the same budget: the others must not wait for it."""
+    budget = Budget(rng=random.Random(1))
+    headers = {"RateLimit-Policy": '"default";q=60;w=60', "RateLimit": '"default";r=1;t=1'}
+    now = 100.0
+    assert budget.take(now) <= now
+    budget.heard(now + 0.1, 200, headers, WALL)
+    now = budget.ready(now + 0.2)
+    assert budget.take(now) <= now
+    budget.heard(now + 0.1, 200, {}, WALL)
+    assert budget.ready(now + 0.2) < now + 3.0

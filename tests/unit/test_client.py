@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bide.client.api import AsyncClient
+from bide.client.api import AsyncClient, ClientOptions
 from bide.client.submission import BATCH, Submission, batches, render_submission
 from bide.client.sync import Client
 from bide.client.transport import proxy_for, read_retry_after, without_credentials
@@ -247,6 +247,28 @@ async def test_the_key_appears_in_no_error_log_or_repr(
                 shown += [str(caught.value), repr(caught.value)]
     assert "s3cret" not in "\n".join(shown) + caplog.text
     assert service.header("Authorization") == ["Bearer s3cret"] * 3
+
+
+@pytest.mark.parametrize("limit", [None, "100/1s"])  # by long poll, and by the scheduler
+async def test_the_key_does_not_follow_a_redirect_to_another_host(
+    service: FakeService, limit: str | None
+) -> None:
+    with FakeService() as other:
+        other.script(1, says(job(1, result=1)))
+        elsewhere = f"{other.url}/jobs/{job_id(1)}"
+        service.script(1, lambda request: _redirected(elsewhere))
+        options = ClientOptions(headers={"X-Team": "films"}, limit=limit)
+        async with AsyncClient(service.url, key="s3cret", **options) as client:
+            assert await client.job(job_id(1)).result(timeout=20) == 1
+        assert (service.header("Authorization"), service.header("X-Team")) == (
+            ["Bearer s3cret"],
+            ["films"],
+        )
+        assert other.header("Authorization") == [None]
+
+
+async def _redirected(url: str) -> web.StreamResponse:
+    return web.Response(status=307, headers={"Location": url})
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8642", "ftp://x", "http://", ""])

@@ -19,12 +19,12 @@ from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Seen, Thro
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
 from bide.client.ledger import Ledger
-from bide.client.poller import BASE, CAP, REDIRECTS, Poller
+from bide.client.poller import BASE, CAP, Poller, refusal
 from bide.client.results import save
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
-from bide.client.transport import Answer, Redirected, Transport, problem, transient
+from bide.client.transport import REDIRECTS, Answer, Redirected, Transport, problem, transient
 from bide.client.waited import FOREVER
 from bide.core.advice import Advice
 from bide.core.budget import Budget, Limit
@@ -34,6 +34,7 @@ from bide.core.retry import backoff
 
 T = TypeVar("T")
 LEARN_EVERY = 10.0  # seconds between two writings of what was learned
+EXPIRED = (401, 403, 404, 410)  # of an address that an answer gave
 TRIES = 8  # of a request that somebody waits for
 
 
@@ -139,6 +140,12 @@ class Account:
             return None
         return poller.schedule.advice(self._timing.now())
 
+    @property
+    def guesses(self) -> bool:
+        """Whether no job that is waited for is of a kind of which one has been seen to end."""
+        kinds = self._poller.schedule.kinds.values() if self._poller is not None else ()
+        return not any(kind.waiting and kind.plans.sketch.count for kind in kinds)
+
     def job(self, text: str, kind: str = "") -> Tracked:
         """From an id or a URL."""
         job = Tracked(self.api.ref(text), kind)
@@ -155,11 +162,12 @@ class Account:
         """After `keep`. `deadline` is a moment of this account's time."""
         poller = self._poller
         assert poller is not None
-        size = self.terms.size
+        size: Any = job.size or self.terms.size  # of a job from the ledger, that under which it was sent
         poller.watch(
             job,
             listener,
-            kind=self._kind(poller, job),
+            kind=self._kind(poller, job, size),
+            asked_at=job.asked_at,
             expected=self.terms.expected,
             size=size,
             deadline=FOREVER if deadline is None else deadline,
@@ -169,8 +177,7 @@ class Account:
         if self._poller is not None:
             self._poller.unwatch(job, listener)
 
-    def _kind(self, poller: Poller, job: Tracked) -> Kind:
-        size = self.terms.size
+    def _kind(self, poller: Poller, job: Tracked, size: Size | None) -> Kind:
         name = (job.kind, size or "")
         kind = self._kinds.get(name)
         if kind is None:
@@ -199,6 +206,8 @@ class Account:
             ):  # the budget waits out the first; the second says nothing about requests
                 await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))
                 refused += 1
+            except BadPoll as error:
+                raise refusal(error, self.api) from None
         for following in self.api.then(ref, kind, input):
             answer = await self._persist(following, safe=False)
             if answer.status >= 400:
@@ -217,7 +226,7 @@ class Account:
         try:
             seen = self.api.read(job.ref, answer.status, answer.headers, answer.body)
         except BadPoll as error:
-            raise _refused(error, self.api) from None
+            raise refusal(error, self.api) from None
         if not seen.unchanged:
             job.seen, job.etag = seen, seen.etag
 
@@ -230,7 +239,7 @@ class Account:
         try:
             self.api.cancelled(answer.status, answer.headers, answer.body)
         except BadPoll as error:
-            raise _refused(error, self.api) from None
+            raise refusal(error, self.api) from None
 
     async def result(self, job: Tracked) -> Any:
         """Of a job that has ended well."""
@@ -252,18 +261,31 @@ class Account:
 
     def address(self, job: Tracked, name: str) -> Call:
         """Where a file of a job is; BideError when there is none of that name."""
-        seen: Seen | None = job.seen
-        files = {file.name: file.url for file in seen.files} if seen is not None else {}
-        if seen is not None and seen.result_url is not None:
-            files.setdefault("result", seen.result_url)
+        files = _files(job.seen)
         if name not in files:
             known = ", ".join(files) or "none"
             raise BideError(f"job {job.ref.id} has no file {name!r}; there are: {known}")
         return self.api.fetch(files[name])
 
+    def files(self, job: Tracked) -> tuple[str, ...]:
+        """What of a job can be fetched: its files, and its result where that is at an address."""
+        return tuple(_files(job.seen))
+
     async def download(self, job: Tracked, name: str, path: Path) -> Path:
         """Streams a file of a job, or its result, to `path`."""
         first = self.address(job, name)
+        try:
+            return await self._download(job, name, path, first)
+        except ServiceError as error:
+            if error.status not in EXPIRED:
+                raise
+            await self.look(job)  # many addresses are good for an hour or so
+            again = self.address(job, name)
+            if again.url == first.url:
+                raise
+        return await self._download(job, name, path, again)
+
+    async def _download(self, job: Tracked, name: str, path: Path, first: Call) -> Path:
 
         async def source(offset: int) -> AsyncIterator[bytes]:
             call: Call | None = first
@@ -271,6 +293,8 @@ class Account:
                 if call is None:
                     break
                 job.requests += 1
+                if self._signer.stale:
+                    await self._signer.ready()
                 headers = self._signer.headers(call)
                 try:
                     async for chunk in self._transport.stream(call.url, offset=offset, headers=headers):
@@ -312,7 +336,8 @@ class Account:
         return await operation()
 
 
-def _refused(error: BadPoll, api: Api) -> ServiceError:
-    return ServiceError(
-        error.status, {"code": f"http-{error.status}", "detail": error.detail}, api.url or ""
-    )
+def _files(seen: Seen | None) -> dict[str, str]:
+    files = {file.name: file.url for file in seen.files} if seen is not None else {}
+    if seen is not None and seen.result_url is not None:
+        files.setdefault("result", seen.result_url)
+    return files

@@ -27,6 +27,7 @@ from bide.client.account import Account, Terms
 from bide.client.apis import Api, Ref, load
 from bide.client.followed import Followed
 from bide.client.gathering import Gathering
+from bide.client.keeper import Keeper
 from bide.client.kinds import Size
 from bide.client.ledger import Ledger
 from bide.client.ledger.sqlite import SqliteLedger
@@ -40,6 +41,7 @@ from bide.client.submission import (
     render_submission,
     submission_headers,
 )
+from bide.client.timing import Timing
 from bide.client.tracked import Tracked
 from bide.client.transport import (
     Answer,
@@ -58,6 +60,8 @@ from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob, encode, quote, read_job
 
 PAGE = 100
+NO_LIMIT = Limit(math.inf)
+CANCEL_WITHIN = 10.0  # seconds for all that are cancelled when a wait times out
 
 Records = list[dict[str, Any]]
 Jobs = list[WireJob]
@@ -88,6 +92,11 @@ class JobHandle:
         """How many requests this job has taken."""
         return self._watch.requests
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What `download` can fetch: its files, and `result` where another API has that at an address."""
+        return self._watch.files
+
     async def status(self) -> WireJob:
         """The job as it is now: one request, cheap when nothing has changed."""
         return await self._watch.look()
@@ -106,20 +115,24 @@ class JobHandle:
         then, unless `cancel_on_timeout`. A partial success returns its result; what went wrong is in `latest.error`.
         `progress` shows a bar in a terminal, or moves the tqdm bar that is given.
         """
-        scope = asyncio.timeout(timeout)
+        if timeout is None:
+            timeout = self._client._account.timeout
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        if not self._over():
+            options = WaitOptions(
+                timeout=timeout,
+                progress=progress,
+                on_change=on_change,
+                cancel_on_timeout=cancel_on_timeout,
+            )
+            await self._client.wait_all([self], **options)
+        scope = asyncio.timeout_at(until)
         try:
             async with scope:
-                if not self._over():
-                    async for _ in self._client.as_completed(
-                        [self], progress=progress, on_change=on_change
-                    ):
-                        pass
                 return await self._outcome()
         except TimeoutError:
             if not scope.expired() or timeout is None:
                 raise
-            if cancel_on_timeout:
-                await _cancel([self])
             raise WaitTimeout(self.id, timeout) from None
 
     async def _outcome(self) -> Any:
@@ -199,8 +212,10 @@ class AsyncClient:
         *,
         api: str | Api | None = None,
         pace: Pace | None = None,
+        timing: Timing | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        """`pace` and `timing` are the clocks of long polls and of the scheduler: for tests and rehearsals."""
         check_names("a client", options, ClientOptions)
         self._pace = pace or Pace()
         self._ledger = options.get("ledger")
@@ -219,17 +234,18 @@ class AsyncClient:
             raise ValueError("`processes` must be 1 or more")
         self._own = api is None or api == "bide"
         if self._own:
-            self._transport = Transport(url or os.environ.get("BIDE_URL") or DEFAULT_URL, key)
+            url = url or os.environ.get("BIDE_URL") or DEFAULT_URL
+            self._transport = Transport(url, key, terms.headers)
             address, proof = split_credentials(self._transport.url)
             described: Api = own_api(address)
             credential = None
             headers = {**proof, **({"Authorization": f"Bearer {key}"} if key else {}), **terms.headers}
-            terms = replace(terms, limit=terms.limit or Limit(math.inf), headers=headers)
+            terms = replace(terms, limit=terms.limit or NO_LIMIT, headers=headers)
         else:
             described = load(api, url) if isinstance(api, str) else api  # type: ignore[assignment]
             self._transport = Transport(described.url or "")
             credential = described.credential(key)
-        self._account = Account(described, self._transport, credential, terms)
+        self._account = Account(described, self._transport, credential, terms, timing=timing)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_credentials(self.url)!r})"
@@ -430,7 +446,7 @@ class AsyncClient:
         A job that the service does not know comes out too: its `result()` says so. Callbacks hear of changes of
         status and progress.
         """
-        handles = list_of(jobs)
+        handles = list_of(dict.fromkeys(jobs))
         if timeout is None:
             timeout = self._account.timeout
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -460,7 +476,8 @@ class AsyncClient:
         for handle in handles:
             groups.setdefault(handle._client, []).append(handle)
         for client, group in groups.items():
-            if client._own and client._ledger is None and len(group) <= AT_ONCE:
+            free = client._account.terms.limit == NO_LIMIT and client._ledger is None
+            if client._own and free and len(group) <= AT_ONCE:
                 gathering.hold(group)
             else:
                 account = await client.account()
@@ -482,6 +499,31 @@ class AsyncClient:
         """Whether the budget carries what is waited for; None when nothing is."""
         return self._account.advice()
 
+    async def untold(self) -> Sequence[JobHandle]:
+        """What the ledger has of this API and `told` was not called for: what goes on, and what has ended meanwhile."""
+        keeper = await self._keeper()
+        return [self._from_ledger(job) for job, entry in await keeper.jobs() if not entry.told]
+
+    async def told(self, *jobs: JobHandle) -> None:
+        """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
+        keeper = await self._keeper()
+        await keeper.told([job._tracked() for job in jobs if job._over()])
+
+    async def _keeper(self) -> Keeper:
+        account = await self.account()
+        await account.open()
+        if account.keeper is None:
+            raise SetupError("this client has no ledger: give it one, ledger=FILE")
+        return account.keeper
+
+    def _from_ledger(self, job: Tracked) -> JobHandle:
+        if not self._own:
+            return self._follow(self._account, job)
+        handle, record = self.job(job.ref.id), job.record()
+        if record is not None:
+            handle._hear(record, job)
+        return handle
+
     def _handle(self, job: WireJob, etag: str | None = None) -> JobHandle:
         watch = Watch(self._transport, job.job_id, self._pace)
         watch.know(job, etag)
@@ -497,10 +539,15 @@ list_of = list  # AsyncClient.list hides the builtin inside its class
 
 
 async def _cancel(handles: Sequence[JobHandle]) -> None:
-    """What can be cancelled; what cannot has ended meanwhile, or never will be."""
-    for handle in handles:
+    """What can be cancelled; what cannot has ended meanwhile, or never will be. A dead service holds up nobody."""
+
+    async def cancel(handle: JobHandle) -> None:
         with suppress(BideError):
             await handle.cancel()
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CANCEL_WITHIN):
+            await asyncio.gather(*map(cancel, handles))
 
 
 def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[OnChange | None]:

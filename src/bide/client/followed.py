@@ -30,21 +30,27 @@ class Followed:
     def requests(self) -> int:
         return self.job.requests
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.account.files(self.job)
+
     async def look(self) -> WireJob:
-        if not self.job.over:
+        if self.job.seen is None or not self.job.seen.terminal:
             await self.account.look(self.job)
         return self._known()
 
     async def until_end(self, on_change: OnChange | None = None) -> WireJob:
-        ear = _Ear(on_change)
-        await self.account.keep([self.job])
-        self.account.watch(self.job, ear)
-        try:
-            await ear.heard
-        finally:
-            self.account.unwatch(self.job, ear)
-        if self.job.error is not None:
-            raise self.job.error
+        if not self.job.over:
+            ear = _Ear(on_change)
+            await self.account.keep([self.job])
+            self.account.watch(self.job, ear)
+            try:
+                await ear.heard
+            finally:
+                self.account.unwatch(self.job, ear)
+        error, self.job.error = self.job.error, None  # told; another wait asks again
+        if error is not None:
+            raise error
         return self._known()
 
     async def result(self) -> Any:
@@ -83,8 +89,13 @@ class _Ear:
 
     def changed(self, job: Tracked) -> None:
         record = job.record()
-        if self._on_change is not None and record is not None:
+        if self._on_change is None or record is None:
+            return
+        try:
             self._on_change(record)
+        except Exception as error:  # a fault of who waits is theirs, and not the poller's
+            if not self.heard.done():
+                self.heard.set_exception(error)
 
     def ended(self, job: Tracked) -> None:
         self.changed(job)

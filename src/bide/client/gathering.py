@@ -23,6 +23,7 @@ class Gathering:
         self._news = asyncio.Event()
         self._followed: dict[Tracked, tuple[Account, JobHandle]] = {}
         self._tasks: dict[asyncio.Task[None], JobHandle] = {}
+        self._fault: BaseException | None = None  # of a callback: it is raised to who waits
 
     @property
     def left(self) -> list[str]:
@@ -51,7 +52,9 @@ class Gathering:
 
     async def next(self, timeout: float | None) -> JobHandle | None:
         """The next that has ended; None when time runs out."""
-        while not self._ended:
+        while not self._ended or self._fault is not None:
+            if self._fault is not None:
+                raise self._fault
             self._news.clear()
             try:
                 async with asyncio.timeout(timeout):
@@ -73,8 +76,11 @@ class Gathering:
         record = job.record()
         if record is not None:
             handle._hear(record, job)
-            if self._on_change is not None:
-                self._on_change(record)
+            if self._on_change is not None and self._fault is None:
+                try:
+                    self._on_change(record)
+                except Exception as error:
+                    self._fail(error)
 
     def ended(self, job: Tracked) -> None:
         """Listener: it is over."""
@@ -86,9 +92,15 @@ class Gathering:
     def _held(self, task: asyncio.Task[None]) -> None:
         handle = self._tasks.pop(task, None)
         if handle is not None and not task.cancelled():
-            task.result()
+            error = task.exception()
+            if error is not None:
+                self._fail(error)
             self._ended.append(handle)
             self._news.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self._fault = self._fault or error
+        self._news.set()
 
 
 async def _end(handle: JobHandle, on_change: OnChange | None) -> None:

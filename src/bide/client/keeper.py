@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bide.client.apis import Api, Seen
+from bide.client.apis import Api, Found, Seen
 from bide.client.budgets import Remembers
 from bide.client.kinds import Kind
 from bide.client.ledger import Entry, Key, Learned, Ledger, bare
@@ -19,6 +19,7 @@ from bide.client.schedule import Schedule
 from bide.client.tracked import ENDINGS, Tracked
 from bide.core.budget import Budget, Limit
 from bide.core.clock import read_instant
+from bide.core.record import Progress
 
 
 class Keeper:
@@ -114,8 +115,7 @@ class Keeper:
             entry.status, entry.progress, entry.error = record.status, record.progress, record.error
             if record.status.terminal:
                 entry.finished_at = read_instant(record.finished_at) if record.finished_at else None
-                if record.result is not None:
-                    entry.result = msgspec.Raw(msgspec.json.encode(record.result))
+                _keep_outputs(entry, job)
         return entry
 
     def _restore(self, job: Tracked, entry: Entry) -> None:
@@ -124,19 +124,49 @@ class Keeper:
         job.kind = job.kind or entry.kind
         if entry.submitted_at is not None:
             job.submitted_at = entry.submitted_at
-        if entry.status is None:
-            return
+        if entry.status is None or (job.seen is not None and not entry.ended):
+            return  # what this process has seen itself is newer
+        if job.seen is not None and job.seen.terminal:
+            return  # and says more
+        job.asked_at = entry.asked_at
+        job.etag = job.etag or entry.etag
         progress = entry.progress
+        result = None if entry.result is None else msgspec.json.decode(entry.result)
         percent = progress.percent if progress is not None else None
         job.seen = Seen(
             state=ENDINGS.get(entry.status, "live"),
             word=entry.status,
             progress=None if percent is None else percent / 100.0,
+            counts=_counts(progress),
             message=progress.message if progress is not None else None,
             finished_at=entry.finished_at,
             error=entry.error,
-            result=None if entry.result is None else msgspec.json.decode(entry.result),
+            result=result,
+            result_url=entry.result_url,
+            files=entry.files,
         )
+
+
+def _keep_outputs(entry: Entry, job: Tracked) -> None:
+    """Its result, and where its files are: the process that tells of its end may be another one."""
+    seen = job.seen
+    assert seen is not None
+    result = seen.result
+    if seen.record is not None:
+        result = seen.record.result
+        entry.files = tuple(
+            Found(f.name, f.url, f.content_type, f.size, f.sha256) for f in seen.record.files
+        )
+    else:
+        entry.result_url, entry.files = seen.result_url, seen.files
+    if result is not None:
+        entry.result = msgspec.Raw(msgspec.json.encode(result))
+
+
+def _counts(progress: Progress | None) -> tuple[float, float | None] | None:
+    if progress is None or progress.done is None:
+        return None
+    return progress.done, progress.total
 
 
 def _named(limit: Limit | None) -> list[Any] | None:

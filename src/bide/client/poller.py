@@ -27,14 +27,15 @@ from bide.client.apis import (
     Seen,
     Throttled,
 )
-from bide.client.apis.values import header, instant
+from bide.client.apis.values import header
 from bide.client.budgets import Purse
-from bide.client.kinds import Kind, Report, by_position, by_progress
+from bide.client.evidence import advice, clock_of, report, took
+from bide.client.kinds import Kind
 from bide.client.schedule import Schedule
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
-from bide.client.transport import ANSWER_TIMEOUT, Answer, Transport
+from bide.client.transport import ANSWER_TIMEOUT, REDIRECTS, Answer, Transport
 from bide.client.waited import FOREVER, Waited
 from bide.core.errors import ServiceError, ServiceUnreachable
 from bide.core.pacing import PRICE
@@ -46,10 +47,8 @@ CONNECTIONS = 64
 HOLDS = 32  # jobs up to which long polls are used
 SWEEP = 1.0  # seconds between two looks at requests that hang
 BASE, CAP = 0.5, 60.0  # backoff after a failed poll
-LONGEST_ADVICE = 300.0  # an absurd Retry-After is not obeyed beyond this
-REDIRECTS = 5
+CIRCLE = "the API redirects in a circle"
 GAP = 0.25  # seconds between two questions that the API holds
-WORTH_TELLING = 5.0  # seconds between two looks, above which a time of the API's own says more
 
 
 class Keeper(Protocol):
@@ -93,6 +92,9 @@ class Poller:
         self._asking = 0  # requests that wait for their turn and are no polls
         self._polls_turn = False
         self._troubled = False
+        self._unproven = (
+            False  # the credential is new, for the one before was denied, and was not taken yet
+        )
         self._words: set[str] = set()  # that the description does not know
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -118,7 +120,7 @@ class Poller:
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
             job.waited = self.schedule.add(job, now, kind=kind, age=age, asked=asked, **options)
-            if job.submitted_at is None and job.seen is None:
+            if job.submitted_at is None and (job.seen is None or asked_at is not None):
                 self.schedule.hurry(job.waited, now)
             self._kick()
 
@@ -140,28 +142,56 @@ class Poller:
     # --- requests that are no polls
 
     async def send(self, call: Call, only: str = "") -> Answer:
-        """A submission, a cancel, a result: on the same budget, in turns with the polls."""
-        await self._turn()
-        if self._signer.stale:
-            await self._signer.ready()
+        """A submission, a cancel, a result: on the same budget, in turns with the polls.
+
+        A GET is led on by redirects. A credential that is denied is renewed once, where it can be.
+        """
+        denied = False
+        for _ in range(REDIRECTS + 2):
+            await self._turn()
+            turn = self._signer.turn
+            answer = await self._send(call, only)
+            self._heard(answer, self.api.throttled(answer.status, answer.headers, answer.body))
+            following = self._led(call, answer) if call.method == "GET" else None
+            if following is not None:
+                call = following
+            elif answer.status == 401 and call.authorized and not denied:
+                denied = True
+                if not await self._signer.denied(turn):
+                    return answer
+            else:
+                return answer
+        raise refusal(BadPoll(310, CIRCLE, final=True), self.api)
+
+    async def _send(self, call: Call, only: str) -> Answer:
         try:
+            if self._signer.stale:
+                await self._signer.ready()
             async with asyncio.timeout(call.hold + ANSWER_TIMEOUT):
                 answer = await self._transport.exchange(
                     call.method, call.url, self._signer.headers(call), call.body, only
                 )
+        except BadPoll as error:
+            self._purse.heard(self.timing.now(), 0, {}, self.timing.wall())
+            raise refusal(error, self.api) from None
         except (ServiceUnreachable, TimeoutError) as error:
             self._purse.heard(self.timing.now(), 0, {}, self.timing.wall())
             if isinstance(error, TimeoutError):
-                raise ServiceUnreachable(f"no answer from {call.url.partition('?')[0]}") from None
+                raise ServiceUnreachable(
+                    f"no answer from {call.url.partition('?')[0]}: it took too long"
+                ) from None
             raise
-        self._heard(answer, self.api.throttled(answer.status, answer.headers, answer.body))
-        return answer
+        return self._signer.clean(answer)
 
     async def _turn(self) -> None:
         self._asking += 1
         try:
             while True:
                 now = self.timing.now()
+                if self._polls_turn and self._purse.ready(now) <= now:
+                    self._kick()  # a poll that is due goes first
+                    await asyncio.sleep(0)
+                    now = self.timing.now()
                 at = self._purse.take(now)
                 if at <= now:
                     return
@@ -235,6 +265,8 @@ class Poller:
             return [], closed
         if self._asking and not self._polls_turn:
             return [], FOREVER
+        while self._alone and self._alone[0].number < 0:  # nobody waits for it any more
+            self._alone.popleft()
         if self._alone:
             at = self._purse.take(now)
             if at > now:
@@ -250,15 +282,16 @@ class Poller:
     async def _exchange(self, worker: _Worker, call: Call) -> Answer:
         """Sends it and follows where it is led; ServiceUnreachable when that takes too long."""
         for _ in range(REDIRECTS + 1):
+            worker.turn = self._signer.turn
             if self._signer.stale:
                 await self._signer.ready()
+                worker.turn = self._signer.turn
             headers = self._signer.headers(call)
-            worker.turn = self._signer.turn
             worker.until = self.timing.now() + (call.hold + ANSWER_TIMEOUT) * self.timing.speed
             try:
                 answer = await self._transport.exchange(call.method, call.url, headers, call.body)
             except asyncio.CancelledError:
-                if not worker.expired:
+                if not worker.expired or worker.task.cancelling() > 1:  # by close, or by both at once
                     raise
                 worker.expired = False
                 worker.task.uncancel()
@@ -267,15 +300,19 @@ class Poller:
                 ) from None
             finally:
                 worker.until = FOREVER
-            if not 301 <= answer.status <= 308 or answer.status == 304 or self.api.reads(answer.status):
-                return answer
-            following = self.api.followed(call, header(answer.headers, "Location"))
+            following = self._led(call, answer)
             if following is None:
-                return answer
+                return self._signer.clean(answer)
             self._heard(answer, throttled=False)
             await self._turn()
             call = following
-        raise BadPoll(310, "the API redirects in a circle", final=True)
+        raise BadPoll(310, CIRCLE, final=True)
+
+    def _led(self, call: Call, answer: Answer) -> Call | None:
+        """Where a redirect leads."""
+        if not 301 <= answer.status <= 308 or answer.status == 304 or self.api.reads(answer.status):
+            return None
+        return self.api.followed(call, header(answer.headers, "Location"))
 
     # --- one answer
 
@@ -287,8 +324,7 @@ class Poller:
         try:
             call = self.api.ask(job.ref, job.etag, held)
             answer = await self._exchange(worker, call)
-            age = self.timing.now() - waited.born if job.submitted_at is not None else math.inf
-            seen = self.api.read(job.ref, answer.status, answer.headers, answer.body, age)
+            seen = self._read(waited, job, answer)
         except ServiceUnreachable as error:
             self._unanswered(error)
             self._again(waited, error)
@@ -299,6 +335,17 @@ class Poller:
         else:
             self._heard(answer, throttled=False)
             self._saw(waited, seen, answer, call.hold)
+
+    def _read(self, waited: Waited, job: Tracked, answer: Answer) -> Seen:
+        """What it says. Most answers about a job are the very same as the one before, byte for byte."""
+        same = self.api.by_body and answer.status == 200 and "Retry-After" not in answer.headers
+        body = hash(answer.body) if same else None
+        if body is not None and body == job.body and job.seen is not None:
+            return job.seen
+        age = self.timing.now() - waited.born if job.submitted_at is not None else math.inf
+        seen = self.api.read(job.ref, answer.status, answer.headers, answer.body, age)
+        job.body = body
+        return seen
 
     async def _ask_many(self, worker: _Worker, jobs: list[Waited]) -> None:
         refs = [waited.key.ref for waited in jobs]
@@ -317,13 +364,8 @@ class Poller:
         except BadPoll as error:
             if answer is not None:
                 self._heard(answer, isinstance(error, Throttled))
-            if error.final and not isinstance(
-                error, Denied
-            ):  # it is the list that is refused, and not the jobs
-                for kind in self.schedule.kinds.values():
-                    kind.batch = 1
-                self._alone.extend(waited for waited in jobs if waited.number == 0)
-                self._kick()
+            if error.final and error.status != 401:  # it is the list that is refused, and not the jobs
+                self._ask_alone(jobs)
                 return
             for waited in jobs:
                 await self._bad(worker, waited, error)
@@ -337,6 +379,13 @@ class Poller:
                     self._alone.append(waited)
             if self._alone:
                 self._kick()
+
+    def _ask_alone(self, jobs: list[Waited]) -> None:
+        """From now on, for the API has no list."""
+        for kind in self.schedule.kinds.values():
+            kind.batch = 1
+        self._alone.extend(waited for waited in jobs if waited.number == 0)
+        self._kick()
 
     def _held(self, waited: Waited, hold: float, news: bool) -> float | None:
         """When to ask again after a question that the API was to hold; None: when it is planned.
@@ -353,7 +402,7 @@ class Poller:
 
     def _saw(self, waited: Waited, seen: Seen, answer: Answer, hold: float = 0.0) -> None:
         job: Tracked = waited.key
-        job.failures = 0
+        job.failures, job.denied, self._unproven = 0, False, False
         if self._troubled:
             self._troubled = False
             log.warning("answers come again")
@@ -363,15 +412,13 @@ class Poller:
         before = job.seen
         at = self._held(waited, hold, not seen.unchanged) if hold else None
         if seen.unchanged and before is not None:
-            self.schedule.goes_on(waited, now, None, _advice(seen), at)
+            self.schedule.goes_on(waited, now, None, advice(seen), at)
             return
         if seen.etag is not None:
             job.etag = seen.etag
         job.seen = seen
-        clock = instant(header(answer.headers, "Date"))
         if seen.terminal:
-            took = _took(waited, now, seen, clock)
-            self.schedule.ended(waited, now, took)
+            self.schedule.ended(waited, now, took(waited, now, seen, answer))
             self._over(job)
             return
         if seen.moved is not None:
@@ -382,8 +429,10 @@ class Poller:
                 "%s says %r, which its description does not know: waiting on", self.api.name, seen.word
             )
         if job.submitted_at is None and seen.started_at is not None:
-            self._date(waited, now, seen.started_at, clock)
-        self.schedule.goes_on(waited, now, _report(waited, now, seen, clock), _advice(seen), at)
+            self._date(waited, now, seen.started_at, clock_of(answer))
+        self.schedule.goes_on(waited, now, report(waited, now, seen, answer), advice(seen), at)
+        if seen is before:
+            return
         if before is None or (before.state, before.word, before.progress, before.message) != (
             seen.state,
             seen.word,
@@ -444,17 +493,31 @@ class Poller:
             waited.key.failures += 1
             self.schedule.failed(waited, now, now + min(5.0, 0.5 * 1.5**waited.key.failures))
         elif isinstance(error, Denied):
-            if await self._signer.denied(worker.turn):
-                self.schedule.failed(waited, now, now)
-            elif error.status == 401:  # it is the same for all of them
-                for one in self.schedule.jobs():
-                    self._give_up(one, error)
-            else:
-                self._give_up(waited, error)
+            await self._denied(worker, waited, error)
         elif error.final:
             self._give_up(waited, error)
         else:
             self._again(waited, error)
+
+    async def _denied(self, worker: _Worker, waited: Waited, error: Denied) -> None:
+        """With another credential the question is asked again: once, and only while such credentials are taken."""
+        job: Tracked = waited.key
+        newest = worker.turn == self._signer.turn
+        renewed = False
+        if not job.denied and not (newest and self._unproven and error.status == 401):
+            renewed = await self._signer.denied(worker.turn)
+        if waited.number < 0:  # let go meanwhile
+            return
+        if renewed:
+            job.denied = True
+            self._unproven = self._unproven or newest
+            now = self.timing.now()
+            self.schedule.failed(waited, now, now)
+        elif error.status == 401:  # it is the same for all of them
+            for one in self.schedule.jobs():
+                self._give_up(one, error)
+        else:
+            self._give_up(waited, error)
 
     def _unanswered(self, error: ServiceUnreachable) -> None:
         now = self.timing.now()
@@ -474,8 +537,7 @@ class Poller:
 
     def _give_up(self, waited: Waited, error: BadPoll) -> None:
         job: Tracked = waited.key
-        problem = {"code": f"http-{error.status}", "detail": error.detail}
-        job.error = ServiceError(error.status, problem, self.api.url or "")
+        job.error = refusal(error, self.api)
         self.schedule.remove(waited)
         self._over(job)
 
@@ -505,26 +567,8 @@ class _Worker:
         self.expired = False
 
 
-def _advice(seen: Seen) -> float | None:
-    advice = seen.retry_after
-    return None if advice is None or advice <= 0 else min(advice, LONGEST_ADVICE)
-
-
-def _took(waited: Waited, now: float, seen: Seen, clock: float | None) -> float | None:
-    """How long it took by the API's own times: they are read against its own clock, which may be wrong."""
-    age = now - waited.born
-    if seen.finished_at is None or clock is None or age - waited.asked < WORTH_TELLING:
-        return None
-    return age - max(0.0, clock - seen.finished_at)
-
-
-def _report(waited: Waited, now: float, seen: Seen, clock: float | None) -> Report | None:
-    if seen.remaining is not None and seen.remaining > 0:
-        return Report("remaining", seen.remaining)
-    if seen.eta is not None and clock is not None and seen.eta > clock:
-        return Report("eta", seen.eta - clock)
-    if seen.progress is not None:
-        return by_progress(now - waited.born, 100.0 * seen.progress)
-    if seen.position is not None:
-        return by_position(float(seen.position))
-    return None
+def refusal(error: BadPoll, api: Api) -> ServiceError:
+    """What is raised to who waits."""
+    return ServiceError(
+        error.status, {"code": f"http-{error.status}", "detail": error.detail}, api.url or ""
+    )

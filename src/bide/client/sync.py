@@ -54,17 +54,22 @@ class Loop:
 
     def drain(self, source: AsyncIterator[T]) -> Iterator[T]:
         end = object()
+        one_at_a_time = asyncio.Lock()  # a step that Ctrl-C ended tidies up before the source is closed
 
         async def step() -> Any:
-            return await anext(source, end)
+            async with one_at_a_time:
+                return await anext(source, end)
+
+        async def close() -> None:
+            async with one_at_a_time:
+                if hasattr(source, "aclose"):
+                    await source.aclose()
 
         try:
             while (item := self.run(step())) is not end:
                 yield item
         finally:
-            close = getattr(source, "aclose", None)
-            if close is not None:
-                self.run(close())
+            self.run(close())
 
     def stop(self, last: Coroutine[Any, Any, None]) -> None:
         if self._loop.is_closed():
@@ -104,6 +109,10 @@ class Job:
     @property
     def requests(self) -> int:
         return self._handle.requests
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self._handle.files
 
     def status(self) -> WireJob:
         return self._loop.run(self._handle.status())
@@ -192,6 +201,14 @@ class Client:
     def advice(self) -> Advice | None:
         """Whether the budget carries what is waited for; None when nothing is."""
         return self._client.advice()
+
+    def untold(self) -> Sequence[Job]:
+        """What the ledger has of this API and `told` was not called for: see AsyncClient.untold."""
+        return [self._job(handle) for handle in self._loop.run(self._client.untold())]
+
+    def told(self, *jobs: Job) -> None:
+        """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
+        self._loop.run(self._client.told(*(job._handle for job in jobs)))
 
     def list(
         self,

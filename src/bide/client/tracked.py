@@ -33,6 +33,9 @@ class Tracked:
     """Small, for there may be a hundred thousand of them."""
 
     __slots__ = (
+        "asked_at",
+        "body",
+        "denied",
         "error",
         "etag",
         "failures",
@@ -51,11 +54,14 @@ class Tracked:
         self.kind = kind
         self.size = ""
         self.submitted_at = submitted_at  # epoch seconds; None: not by us
+        self.asked_at: float | None = None  # epoch seconds; when another process last saw it
         self.seen: Seen | None = None  # the last answer that told something
         self.error: Exception | None = None  # why nothing more will be heard of it
+        self.body: int | None = None  # the hash of that answer's body
         self.etag: str | None = None
         self.requests = 0
         self.failures = 0  # polls in a row that told nothing
+        self.denied = False  # the last answer did, and another credential was found
         self.waited: Waited | None = None  # its place in the schedule, while it is waited for
         self.listeners: tuple[Listener, ...] = ()
 

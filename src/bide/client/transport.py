@@ -3,7 +3,8 @@
 Invariants:
 1. What comes out of `send` is an Answer of status 2xx or 304, a ServiceError or a ServiceUnreachable; of `exchange` an
    Answer of any status or a ServiceUnreachable. Nothing of aiohttp's comes out.
-2. The key goes into the Authorization header and nowhere else: into no error, no log and no repr.
+2. The key goes into the Authorization header, to the service's own origin, and nowhere else: into no error, no log and
+   no repr, and to nobody that a redirect leads to.
 3. Every request that is sent counts, whatever becomes of it.
 4. No answer takes more memory than LARGEST, whatever its headers say.
 """
@@ -24,7 +25,9 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from yarl import URL
 
+from bide.client.apis.values import absolute, header, instant, origin
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable, SetupError
 from bide.core.wire import JSON_TYPE, encode
 
@@ -33,6 +36,8 @@ ANSWER_TIMEOUT = 30.0  # beyond the time that the service was asked to hold the 
 CHUNK = 256 * 1024
 LARGEST = 16 * 1024 * 1024  # of an answer that is read as a whole
 UNREADABLE = "unreadable-answer"
+REDIRECTS = 5
+SHORTEST_SECRET = 6  # characters; a shorter one would be found everywhere
 
 Params = Sequence[tuple[str, str]]
 # How to get to an origin: options of the request and headers, for a proxy where there is one.
@@ -71,7 +76,9 @@ class Redirected(BideError):
 class Transport:
     """Sends requests to one service, or, without an address of its own, to any."""
 
-    def __init__(self, url: str = "", key: str | None = None) -> None:
+    def __init__(
+        self, url: str = "", key: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         parts = urlsplit(url)
         if not url:
             pass
@@ -81,9 +88,13 @@ class Transport:
             )
         self.url = url.rstrip("/")
         self.requests = 0
-        self._key = key
+        self._address, self._proof = split_credentials(self.url)
+        if key:
+            self._proof["Authorization"] = f"Bearer {key}"
+        self._proof.update(headers or {})
         self._session: aiohttp.ClientSession | None = None
         self._origins: dict[str, _Way] = {}
+        self._secure: ssl.SSLContext | None = None
 
     def __repr__(self) -> str:
         return f"Transport({without_credentials(self.url)!r})"
@@ -103,6 +114,7 @@ class Transport:
         async with self._request(method, path, params, json, headers, timeout) as response:
             body = await _whole(response)
             if response.status >= 400:
+                body = self._clean(body)
                 raise problem(response.status, response.headers, body, str(response.url))
             return Answer(response.status, response.headers, body, str(response.url))
 
@@ -121,7 +133,7 @@ class Transport:
         try:
             response = await session._request(
                 method,
-                url,
+                URL(url, encoded=True),  # whoever made it has seen to that
                 headers=headers,
                 data=body or None,
                 allow_redirects=False,
@@ -136,9 +148,11 @@ class Transport:
             except BaseException:
                 response.close()
                 raise
-        except aiohttp.InvalidURL:
-            raise SetupError(f"{without_credentials(url)!r} is not an address") from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if isinstance(error, aiohttp.InvalidURL) or not isinstance(
+                error, aiohttp.ClientError | OSError
+            ):
+                raise SetupError(f"{without_credentials(url)!r} is not an address") from None
             self._unreachable(error, url)
 
     async def stream(
@@ -176,39 +190,65 @@ class Transport:
         headers: Mapping[str, str] | None,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        url = self.url + path if path.startswith("/") else path
-        options, added = self._way_to(url)
-        sent = {**(headers or {}), **added}
+        own = path.startswith("/")
+        url = self._address + path if own else path
+        sent = {**(self._proof if own else {}), **(headers or {})}
         data = None
         if json is not None:
             sent["Content-Type"] = JSON_TYPE
             data = encode(json)
         session = self._session or self._open()
-        self.requests += 1
         try:
-            async with session.request(
-                method,
-                url,
-                params=params,
-                data=data,
-                headers=sent,
-                timeout=timeout,
-                allow_redirects=url is not path,
-                **options,
-            ) as response:
-                if url is path and 301 <= response.status <= 308 and response.status != 304:
-                    raise Redirected(response.headers.get("Location"))
-                yield response
-        except aiohttp.TooManyRedirects:
+            for _ in range(REDIRECTS + 1):
+                self.requests += 1
+                options, added = self._way_to(url)
+                async with session.request(
+                    method,
+                    url,
+                    params=params,
+                    data=data,
+                    headers={**sent, **added},
+                    timeout=timeout,
+                    allow_redirects=False,
+                    **options,
+                ) as response:
+                    if not 301 <= response.status <= 308 or response.status == 304:
+                        yield response
+                        return
+                    location = response.headers.get("Location")
+                    if not own:
+                        raise Redirected(location)
+                    if response.status <= 303 and method != "GET":
+                        method, data = "GET", None
+                    url, params = self._led(response, location), ()
+                    if origin(url) != origin(self._address):  # nothing of ours is meant for them
+                        sent = {name: sent[name] for name in sent if name not in self._proof}
             raise ServiceError(
                 310, {"code": "redirect-loop", "title": "The service redirects in a circle"}
-            ) from None
+            )
         except aiohttp.InvalidURL:
             raise SetupError(
                 f"{without_credentials(self.url)!r} is not the address of a service"
             ) from None
         except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError) as error:
             self._unreachable(error, url)
+
+    def _led(self, response: aiohttp.ClientResponse, location: str | None) -> str:
+        url = absolute(str(response.url), location)
+        if url is None:
+            title = "The service redirects to nowhere"
+            raise ServiceError(
+                response.status, {"code": "redirect-nowhere", "title": title}, str(response.url)
+            )
+        return url
+
+    def _clean(self, body: bytes) -> bytes:
+        """A refusal may repeat the key that it refuses."""
+        for name, value in self._proof.items():
+            secret = value.rpartition(" ")[2].encode()
+            if name == "Authorization" and len(secret) >= SHORTEST_SECRET:
+                body = body.replace(secret, b"[hidden]")
+        return body
 
     def _unreachable(self, error: Exception, url: str) -> NoReturn:
         what = (
@@ -220,13 +260,10 @@ class Transport:
 
     def _open(self) -> aiohttp.ClientSession:
         """Made with the first request, for a session belongs to the loop that runs then."""
-        headers = {"Accept": JSON_TYPE}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported.
-        connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context())
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+            connector=aiohttp.TCPConnector(limit=0),
+            headers={"Accept": JSON_TYPE},
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
         # By itself aiohttp sends a GET again whose connection broke, at once and uncounted; backing off is ours.
         self._session._retry_connection = False
@@ -241,6 +278,11 @@ class Transport:
             proof = {"Proxy-Authorization": credentials} if credentials else {}
             secure = url.startswith("https:")
             options: dict[str, Any] = {"proxy": proxy} if proxy else {}
+            if secure:
+                # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was
+                # imported; and only here, for that takes as long as many requests.
+                self._secure = self._secure or ssl.create_default_context()
+                options["ssl"] = self._secure
             if proof and secure:
                 options["proxy_headers"] = proof
             way = self._origins[origin] = (options, {} if secure else proof)
@@ -261,13 +303,17 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
     if length is not None and length <= CHUNK and "Content-Encoding" not in response.headers:
         return await response.read()
     parts: list[bytes] = []
-    size = 0
-    async for part in response.content.iter_any():
-        size += len(part)
-        if size > LARGEST:
-            response.close()
-            raise aiohttp.ClientPayloadError(f"the answer is larger than {LARGEST >> 20} MiB")
-        parts.append(part)
+    size = length or 0
+    if size <= LARGEST:
+        size = 0
+        async for part in response.content.iter_any():
+            size += len(part)
+            if size > LARGEST:
+                break
+            parts.append(part)
+    if size > LARGEST:
+        response.close()
+        raise aiohttp.ClientPayloadError(f"the answer is larger than {LARGEST >> 20} MiB")
     return b"".join(parts)
 
 
@@ -348,4 +394,5 @@ def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
         at = email.utils.parsedate_to_datetime(value)
     except (TypeError, ValueError):
         return None
-    return max(0.0, at.timestamp() - now)
+    # By the service's own clock, which may be wrong.
+    return max(0.0, at.timestamp() - (instant(header(headers, "Date")) or now))

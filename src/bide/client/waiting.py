@@ -75,6 +75,10 @@ class Watch:
     def ended(self) -> bool:
         return self.latest is not None and self.latest.status.terminal
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(file.name for file in self.latest.files) if self.latest is not None else ()
+
     async def send(self, method: str, path: str, **options: Any) -> Answer:
         self.requests += 1
         return await self._transport.send(method, path, **options)

@@ -38,15 +38,20 @@ class Advice(msgspec.Struct, frozen=True, rename="camel"):
 
     def __str__(self) -> str:
         if self.ask_for is None:
-            return f"the budget is enough: about {60 * self.needed:.3g} requests a minute are needed"
+            return f"the budget is enough: about {_plain(60 * self.needed)} requests a minute are needed"
         text = (
-            f"the budget is too small: {60 * (self.allowed or 0.0):.3g} requests a minute are allowed, "
-            f"{60 * self.needed:.3g} are needed. Expect a delay of about {self.delay:.3g} s instead of "
-            f"{self.wanted:.3g}. Ask the vendor for {self.ask_for:.0f} a minute"
+            f"the budget is too small: {_plain(60 * (self.allowed or 0.0))} requests a minute are allowed, "
+            f"{_plain(60 * self.needed)} are needed. Expect a delay of about {_plain(self.delay)} s instead of "
+            f"{_plain(self.wanted)}. Ask the vendor for {self.ask_for:.0f} a minute"
         )
         if self.batched is not None:
-            text += f", or ask about {self.batch} jobs in one request: about {self.batched:.3g} s"
+            text += f", or ask about {self.batch} jobs in one request: about {_plain(self.batched)} s"
         return text
+
+
+def _plain(number: float) -> str:
+    """Three digits that count; no powers of ten."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def advise(loads: Sequence[Load], allowed: float | None, price: float, batch: int = 10) -> Advice:

@@ -181,6 +181,11 @@ class Budget:
         if status == 429 or (status == 503 and told and read_pause(told, wall) is not None):
             self._refused(now, told or {}, wall)
         elif told is None and not s.strikes:
+            if s.meters:  # an answer from elsewhere, perhaps: it tells nothing but that it has come
+                flying = self._flying(now) * s.unit
+                for meter in s.meters.values():
+                    meter.land(now, flying)
+                self._plan()
             seeker = s.seeker
             if not (self._seeking or seeker.found):
                 return

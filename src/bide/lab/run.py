@@ -65,10 +65,13 @@ class Figures:
         }
 
 
-def simulate(scenario: Scenario, policy: str, seed: int, price: float = PRICE) -> Figures:
+def simulate(
+    scenario: Scenario, policy: str, seed: int, price: float = PRICE, *, dice: int | None = None
+) -> Figures:
+    """The seed decides the jobs, and the dice of who waits too unless they have one of their own."""
     world = World(scenario, seed)
     if policy in OURS:
-        delays = _ours(world, scenario, seed, price, told=policy == "oracle")
+        delays = _ours(world, scenario, seed if dice is None else dice, price, told=policy == "oracle")
     else:
         delays = _peers(world, policy, random.Random(f"{policy}/{seed}"))
     shown = price if policy in OURS else None

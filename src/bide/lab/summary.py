@@ -24,7 +24,12 @@ class Mean:
         return cls(mean, 1.96 * math.sqrt(variance / len(values)))
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} ± {self.half:.2g}" if self.half else f"{self.value:.3g}"
+        return f"{_plain(self.value)} ± {_plain(self.half)}" if self.half else _plain(self.value)
+
+
+def _plain(number: float) -> str:
+    """Three digits that count; no powers of ten."""
+    return f"{number:.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Summary:
 
 
 DELAYS = ("mean", "p50", "p95", "max")
-COLUMNS = ("policy", "requests a job", "429s", "mean delay", "p50", "p95", "max")
+COLUMNS = ("policy", "requests a job", "429s", "mean delay, s", "p50", "p95", "max")
 
 
 def row(summary: Summary) -> list[str]:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from bide.client.apis import Ref
+from bide.client.apis import Found, Ref
 from bide.client.ledger import Entry, Learned, Ledger
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.record import Progress
@@ -109,7 +109,9 @@ class LedgerSuite:
     async def test_an_outcome_survives_with_its_result(self, book: Ledger, tmp_path: Path) -> None:
         await book.add([entry("good"), entry("bad"), entry("open")])
         result = msgspec.Raw(b'{"url":"https://cdn.example/v.mp4"}')
-        await book.end(entry("good", status="DONE", result=result, finished_at=NOW + 9, requests=3))
+        at, files = "https://cdn.example/v.mp4", (Found("v.srt", "https://cdn.example/v.srt", size=9),)
+        known = {"result": result, "result_url": at, "files": files}
+        await book.end(entry("good", status="DONE", **known, finished_at=NOW + 9, requests=3))
         error = ErrorInfo("OCR_TIMEOUT", "page 7")
         await book.end(entry("bad", status="ERROR", error=error))
         again = await self.reopened(book, tmp_path)
@@ -120,7 +122,8 @@ class LedgerSuite:
             NOW + 9,
             3,
         )
-        assert (bad.status, bad.error, bad.result) == ("ERROR", error, None)
+        assert (good.result_url, good.files) == (at, files)
+        assert (bad.status, bad.error, bad.result, bad.files) == ("ERROR", error, None, ())
         assert [e.job_id for e in await again.entries(ended=False)] == ["open"]
         await again.close()
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from bide.client.apis.answers import Ref
+from bide.client.apis.answers import Found, Ref
 from bide.core.errors import ErrorInfo
 from bide.core.record import Progress
 
@@ -47,6 +47,8 @@ class Entry(msgspec.Struct, kw_only=True):
     ended: bool = False
     finished_at: float | None = None
     result: msgspec.Raw | None = None
+    result_url: str | None = None  # where it is, when the answer did not hold it
+    files: tuple[Found, ...] = ()
     error: ErrorInfo | None = None
     told: bool = False  # whoever waits has been told, and has done what is to be done with it
 

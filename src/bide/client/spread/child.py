@@ -64,7 +64,7 @@ class GivenSigner(Signer):
         return False
 
     def take(self, proof: m.Proof) -> None:
-        self._credential = Given(proof.headers)
+        self._credential, self._added = Given(proof.headers), proof.added
         self.turn = proof.turn
         self._merged.clear()
         if self._answer is not None and not self._answer.done():

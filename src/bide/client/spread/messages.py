@@ -53,7 +53,8 @@ class Proof(Message):
     """The headers that prove who asks; a higher turn than before when they are others."""
 
     turn: int
-    headers: dict[str, str]
+    headers: dict[str, str]  # of the credential
+    added: dict[str, str]  # of the caller
 
     def __repr__(self) -> str:
         return f"<Proof {self.turn}>"

@@ -188,7 +188,7 @@ class Spread(Poller):
     # --- the credential
 
     def proof(self) -> m.Proof:
-        return m.Proof(self._signer.turn, self._signer.proof())
+        return m.Proof(self._signer.turn, *self._signer.proof())
 
     async def _renew(self, share: _Share, turn: int) -> None:
         """Answers once there is another credential, or there will be none."""
@@ -300,6 +300,8 @@ class _Share:
                 reason = await self._live()
             except Exception as error:  # whatever it is, the jobs must be polled
                 reason = f"{type(error).__name__}: {error}"
+            if self.lives:
+                self._asked_lately()
             self.lives = False
             if self._leaving:
                 return
@@ -308,6 +310,11 @@ class _Share:
             if failures >= TRIES:
                 self._spread.hand_over(self)
             await asyncio.sleep(backoff(failures, 0.1, CAP, self._spread.rng))
+
+    def _asked_lately(self) -> None:
+        """The child that has died asked after what an earlier process knew."""
+        for charge in self.jobs.values():
+            charge.options.pop("asked_at", None)
 
     async def _live(self) -> str:
         """One child's life; how it ended."""

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from bide.core.clock import Clock, ShiftedClock, SystemClock
 from bide.core.job import Change, Refused, Spawned
-from bide.core.record import Job, Status
+from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.store import (
     Claim,
@@ -51,9 +51,6 @@ MOST_BEHIND = (
     86400.0  # a clock that is further behind than this is wrong, and following the events would hide it
 )
 _encode = msgspec.json.Encoder().encode
-_LIVE = ", ".join(f"'{status.value}'" for status in Status if not status.terminal)
-# The first condition is there for the index: the planner does not see that the second one implies it.
-_HELD = f"SELECT {COLUMNS} FROM jobs WHERE status <> 'DONE' AND status IN ({_LIVE}) AND lease_until IS NOT NULL"
 
 
 class SqliteStore:
@@ -73,7 +70,7 @@ class SqliteStore:
         self._reader = connect(self.path)
         self._read = self._reader.execute
         self._clock = self._carried_on()
-        self._memory.held = {job.id: job for job in map(job_of, self._read(_HELD))}
+        self._memory.recall(self._reader)
         begin = partial(Work, self._memory)
         told = partial(explain, path=self.path)
         self._writer = Writer(partial(connect, self.path), self._clock, heard, begin, told)

@@ -47,6 +47,9 @@ _CANDIDATES = (
     "WHERE j.ready = 1 AND j.queue = ? AND j.kind = ? ORDER BY j.priority DESC, j.seq LIMIT ?"
 )
 _INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files) VALUES (?, ?, ?, ?)"
+_LIVE = ", ".join(f"'{status.value}'" for status in Status if not status.terminal)
+# The first condition is there for the index: the planner does not see that the second one implies it.
+_HELD = f"SELECT {COLUMNS} FROM jobs WHERE status <> 'DONE' AND status IN ({_LIVE}) AND lease_until IS NOT NULL"
 _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
 FEW = 8  # new jobs that a claim looks through in memory
 
@@ -63,7 +66,15 @@ class Memory:
         self.held: dict[str, Job] = {}
         self.recent = Recent()
         self.paused: frozenset[str] | None = None  # None: to be read
-        self.last_event: int | None = None
+        self.last_event: int | None = None  # None: nothing has been recalled yet
+
+    def recall(self, connection: sqlite3.Connection) -> int:
+        """Reads what the last process knew; the number of the last event."""
+        if self.last_event is None:
+            self.held = {job.id: job for job in map(job_of, connection.execute(_HELD))}
+            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+            self.last_event = row[0] if row is not None else 0
+        return self.last_event
 
 
 class Work(Tx):
@@ -77,10 +88,7 @@ class Work(Tx):
         self._jobs: dict[str, Job | None] = {}  # as they are now; None: removed
         self._stored: dict[str, Job] = {}  # as they are in the table, of those that differ
         self._new: dict[str, NewJob] = {}  # not in the table yet
-        if memory.last_event is None:
-            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-            memory.last_event = row[0] if row is not None else 0
-        self._number = memory.last_event
+        self._number = memory.recall(connection)
         self.pauses = False  # a queue was paused or resumed
 
     def job(self, job_id: str) -> Job | None:
