@@ -1,4 +1,4 @@
-"""`python -m bench.poller [--only speed,reality]`: ends with 0 only when every line holds."""
+"""`python -m bench.poller [--only speed,spread,reality]`: ends with 0 only when every line holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from bench.poller import reality, speed
+from bench.poller import reality, speed, spread
 from bench.service.table import Line, report
 
 
@@ -31,7 +31,12 @@ def measure_speed() -> list[Line]:
         return asyncio.run(run())
 
 
-PARTS = {"speed": measure_speed, "reality": reality.measure}
+def measure_spread() -> list[Line]:
+    with server() as url:
+        return spread.measure(url)
+
+
+PARTS = {"speed": measure_speed, "spread": measure_spread, "reality": reality.measure}
 
 
 def main() -> int:

@@ -51,6 +51,9 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--expect", type=_POSITIVE, help="How many seconds a job will take, if you know.")
 @click.option("--size", type=click.Choice(["small", "medium", "large"]), help="How large the jobs are.")
 @click.option(
+    "--processes", type=click.IntRange(min=1), help="Spread the polling over so many.  [default: 1]"
+)
+@click.option(
     "--ledger",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file that keeps what is waited for. Without jobs: goes on with those in it.",
@@ -112,9 +115,16 @@ def wait(
 
 
 def _options(
-    headers: dict[str, str], price: float | None, limit: Limit | None, expect: float | None, size: Any
+    headers: dict[str, str],
+    price: float | None,
+    limit: Limit | None,
+    expect: float | None,
+    size: Any,
+    processes: int | None,
 ) -> ClientOptions:
-    return ClientOptions(headers=headers, price=price, limit=limit, expected=expect, size=size)
+    return ClientOptions(
+        headers=headers, price=price, limit=limit, expected=expect, size=size, processes=processes
+    )
 
 
 async def _run(

@@ -47,6 +47,7 @@ class Terms:
     expected: float | None = None
     size: Size | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    processes: int = 1  # that the polling is spread over
 
 
 class Account:
@@ -93,16 +94,19 @@ class Account:
             await self.keeper.recall()
             budget = self.keeper.budget(self.limit, self._rng, self._timing.now())
             self._learning = asyncio.create_task(self._learn_on(self.keeper))
-        self._poller = Poller(
-            self.api,
-            self._transport,
-            self._signer,
-            budget,
-            price=self.terms.price,
-            timing=self._timing,
-            rng=self._rng,
-            keeper=self.keeper,
-        )
+        options: dict[str, Any] = {
+            "price": self.terms.price,
+            "timing": self._timing,
+            "rng": self._rng,
+            "keeper": self.keeper,
+        }
+        who = self.api, self._transport, self._signer
+        if self.terms.processes == 1:
+            self._poller = Poller(*who, budget, **options)
+        else:
+            from bide.client.spread.poller import spread
+
+            self._poller = spread(self.terms.processes, *who, budget, self.limit, **options)
 
     async def close(self) -> None:
         poller = self._poller

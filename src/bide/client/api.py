@@ -184,6 +184,7 @@ class ClientOptions(TypedDict, total=False):
     size: Size | None  # "small", "medium" or "large": how long jobs take, and how long to wait for them
     headers: Mapping[str, str] | None  # added to every request to the API
     ledger: str | os.PathLike[str] | Ledger | None  # where what is waited for survives a crash
+    processes: int | None  # that the polling is spread over, on one shared budget; 1 by default
 
 
 class WaitOptions(TypedDict, total=False):
@@ -227,7 +228,10 @@ class AsyncClient:
             expected=options.get("expected"),
             size=options.get("size"),
             headers=options.get("headers") or {},
+            processes=options.get("processes") or 1,
         )
+        if terms.processes < 1:
+            raise ValueError("`processes` must be 1 or more")
         self._own = api is None or api == "bide"
         if self._own:
             url = url or os.environ.get("BIDE_URL") or DEFAULT_URL

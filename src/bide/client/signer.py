@@ -77,6 +77,10 @@ class Signer:
         credential.take(answer.status, answer.headers, answer.body, self._wall())
         self._renewed()
 
+    def proof(self) -> tuple[dict[str, str], dict[str, str]]:
+        """All that says who asks: the headers of the credential, and those of the caller."""
+        return self._credential.headers() if self._credential is not None else {}, self._added
+
     def headers(self, call: Call) -> Mapping[str, str]:
         """Of a call as it is sent."""
         if not call.authorized:

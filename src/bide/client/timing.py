@@ -10,7 +10,7 @@ from collections.abc import Callable
 class Timing:
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
-        self._start = time.time()
+        self.start = time.time()
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -20,7 +20,7 @@ class Timing:
         """Seconds since the epoch."""
         if self.speed == 1.0:
             return time.time()
-        return self._start + (time.time() - self._start) * self.speed
+        return self.start + (time.time() - self.start) * self.speed
 
     def later(self, at: float, what: Callable[[], object]) -> asyncio.TimerHandle:
         """Calls it at a moment of `now`."""

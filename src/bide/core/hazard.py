@@ -219,6 +219,19 @@ class Sketch:
                 sketch.passing[int(key)] = float(passing)
         return sketch
 
+    def absorb(self, data: dict[str, Any]) -> None:
+        """What others have learned meanwhile, in the form of a dump, on top of what is known here."""
+        if data.get("perOctave") != BINS_PER_OCTAVE:
+            return
+        for _ in range(int(data["count"])):
+            self._fade()
+        for key, (ended, within, passing) in data["bins"].items():
+            if 0 <= int(key) < BINS:
+                self.ended[int(key)] += float(ended) * self._weight
+                self.within[int(key)] += float(within) * self._weight
+                self.passing[int(key)] += float(passing) * self._weight
+        self._news += max(float(data["count"]), GLIMPSE)
+
 
 def _bin(age: float) -> int:
     return min(bisect_right(EDGES, age) - 1, BINS - 1)

@@ -49,7 +49,7 @@ class Api:
         self.form = form
         self.name = form.name
         self.url = _base(url if url is not None else form.url)
-        self._folder = folder
+        self.folder = folder
         self._calls = Calls(form, self.url)
         self._reader = Reader(form, Outputs(form, self.url, self._calls.status_url))
         self._references = References(form, self.url)
@@ -82,7 +82,7 @@ class Api:
 
     def at(self, url: str) -> Api:
         """The same API at another address."""
-        return Api(self.form, url, self._folder)
+        return Api(self.form, url, self.folder)
 
     # --- jobs
 
@@ -212,7 +212,7 @@ class Api:
         return self._reader.crowded(status, headers, body)
 
     def credential(self, key: str | None = None, **options: Any) -> Credential:
-        return credential(self.form.auth, key, folder=self._folder, **options)
+        return credential(self.form.auth, key, folder=self.folder, **options)
 
     def signed(self, call: Call, credential: Credential | None, now: float) -> Call:
         """With the credential, when the call goes to whom it is meant for. `now` is in epoch seconds."""
