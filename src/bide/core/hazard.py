@@ -176,6 +176,11 @@ class Sketch:
             self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + CROWD_SHARE * crowd
         return self._table
 
+    @property
+    def moved(self) -> bool:
+        """Whether a good part is new since the table was made."""
+        return self._table is None or self._news > self._enough
+
     def latest(self) -> Table:
         """The same, but made anew only when a good part is new: it takes milliseconds."""
         table = self._table
