@@ -92,12 +92,12 @@ def _average(
             )
             models.append((fit, at, template))
     alive = _alive(models, bins)
-    share = (sum(ended) + 1.0) / (sum(ended) + 1.0 + PRIOR_ENDS)
-    found: list[float] = []
-    for (a, b), usual in zip(pairwise(alive), prior, strict=True):
-        theta = math.log(a / b) / span if b > alive[0] * 1e-9 else found[-1] if found else usual
-        found.append(share * max(1e-9, theta) + (1.0 - share) * usual)
-    return found
+    # A few may be of another sort than all that were seen: where hardly one of the models' jobs is left, a job that
+    # goes on is one of those, and their hazard counts.
+    others = alive[0] * PRIOR_ENDS / (sum(ended) + 1.0)
+    apart = accumulate((usual * span for usual in prior), initial=0.0)
+    alive = [going + others * math.exp(-gathered) for going, gathered in zip(alive, apart, strict=True)]
+    return [max(1e-9, math.log(a / b) / span) for a, b in pairwise(alive)]
 
 
 def _alive(models: list[tuple[float, int, Template]], bins: int) -> list[float]:
@@ -115,25 +115,37 @@ def _alive(models: list[tuple[float, int, Template]], bins: int) -> list[float]:
 
 
 def _correct(average: list[float], ended: Sequence[float], watched: Sequence[float]) -> list[float]:
-    """The average times what was seen over what it expected, nearby."""
-    expected = list(map(mul, watched, average))
+    """The average times what was seen over what was expected: in wide neighbourhoods first, then, of what that gives,
+    in narrower ones. So a gap between two modes is found empty as a whole, not only bin by bin."""
     seen = [(i, n) for i, n in enumerate(ended) if n > TRACE]
-    found = [(sum(n * math.log(average[i]) for i, n in seen) - sum(expected), [1.0] * len(average))]
+    curve = average
+    unseen = [average[i] for i, _ in seen]  # the curve, as if one of the bin's own ends had not been seen
+    found = [(_fit(seen, unseen, watched, curve), curve)]
     for reach in REACHES:
-        near, due = around(ended, reach), around(expected, reach)
-        ratio = [(n + FIRM) / (x + FIRM) for n, x in zip(near, due, strict=True)]
-        fit = -sum(map(mul, expected, ratio))
-        for i, n in seen:  # as if one of the bin's own ends had not been seen
-            fit += n * math.log(average[i] * (max(0.0, near[i] - min(1.0, n)) + FIRM) / (due[i] + FIRM))
-        found.append((fit, ratio))
+        near, due = around(ended, reach), around(list(map(mul, watched, curve)), reach)
+        for k, (i, n) in enumerate(seen):
+            without = due[i] * unseen[k] / curve[i]
+            unseen[k] *= (max(0.0, near[i] - min(1.0, n)) + FIRM) / (without + FIRM)
+        curve = [
+            theta * (n + FIRM) / (x + FIRM) for theta, n, x in zip(curve, near, due, strict=True)
+        ]
+        found.append((_fit(seen, unseen, watched, curve), curve))
     best = max(fit for fit, _ in found)
     weights = [math.exp(fit - best) for fit, _ in found]
-    factor = [0.0] * len(average)
-    for weight, (_, ratio) in zip(weights, found, strict=True):
+    mixed = [0.0] * len(average)
+    for weight, (_, curve) in zip(weights, found, strict=True):
         share = weight / sum(weights)
         if share > TRACE:
-            factor = [old + share * r for old, r in zip(factor, ratio, strict=True)]
-    return list(map(mul, average, factor))
+            mixed = [old + share * theta for old, theta in zip(mixed, curve, strict=True)]
+    return mixed
+
+
+def _fit(
+    seen: list[tuple[int, float]], unseen: list[float], watched: Sequence[float], curve: list[float]
+) -> float:
+    """The log-likelihood of a curve, each end foretold without itself."""
+    ends = sum(n * math.log(theta) for (_, n), theta in zip(seen, unseen, strict=True))
+    return ends - sum(map(mul, watched, curve))
 
 
 def around(values: Sequence[float], reach: int) -> Sequence[float]:

@@ -257,9 +257,11 @@ class Table:
         """The chance that a job is still going on at this age."""
         return math.exp(-self.cumulative_at(age))
 
-    def mean(self) -> float:
-        """The mean duration, as far as the bins reach."""
-        return self.integral[-1]
+    def mean(self, upto: float = LAST) -> float:
+        """The mean duration, of which only the part before an age counts."""
+        i = min(max(bisect_right(EDGES, upto) - 1, 0), BINS - 1)
+        part = self.surviving[i] * -math.expm1(self.hazards[i] * (EDGES[i] - upto)) / self.hazards[i]
+        return self.integral[i] + part
 
     def quantile(self, q: float, age: float = 0.0) -> float:
         """The age by which a job that has reached `age` has ended with chance q."""

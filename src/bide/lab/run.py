@@ -114,6 +114,9 @@ class Told(Sketch):
             self.learn(duration)
         self.table()
 
+    def _fade(self) -> None:
+        self.count += 1
+
     def survived(self, low: float, high: float) -> None:
         pass
 
