@@ -22,7 +22,7 @@ COARSE = 2  # bins that the families take as one
 BEFORE, BEYOND = 2, 10  # coarse bins around what was seen in which scales are tried
 NEGLIGIBLE = 7.0  # log-likelihood below the best
 REACHES = (32, 16, 8, 4, 2, 1)  # bins: the neighbourhoods of the correction
-FIRM = 0.1  # ends, seen and expected, that the average is worth against the correction
+FIRM = 0.15  # ends, seen and expected, that the average is worth against the correction
 TRACE = 1e-3  # of an end or of watching: less is nothing
 
 

@@ -31,7 +31,7 @@ SHORTEST, LONGEST = 0.5, 6 * 3600.0
 PRIOR = [0.02 if low < SHORTEST else 1.0 / max(1.0, math.log(LONGEST / low)) for low in EDGES[:-1]]
 MEMORY = 200  # an observation has faded to 1/e after this many newer ones
 DOUBT = (
-    0.02  # of an end that nobody saw is spread evenly over when it may have been, whatever is believed
+    0.01  # of an end that nobody saw is spread evenly over when it may have been, whatever is believed
 )
 # A curve is made anew with so many ends new, and this part of those remembered. It takes milliseconds: where many wait
 # and news comes fast, one for each that waits beyond a crowd adds a little.
