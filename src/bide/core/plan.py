@@ -73,7 +73,7 @@ class Plan:
             requests += alive
             known += alive * (to - age)
             age, alive = to, table.survival(to)
-        return requests, max(0.0, known - table.mean())
+        return requests, max(0.0, known - table.mean(age))
 
 
 class Plans:
