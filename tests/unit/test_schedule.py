@@ -332,7 +332,7 @@ def test_what_was_learned_survives_being_stored() -> None:
     kind = Kind(taught(10, 20, 30))
     kind.report("eta").sketch.learn(1.0)
     again = Kind.load(kind.dump())
-    assert again.plans.at(1.0).next(0.0) == pytest.approx(kind.plans.at(1.0).next(0.0))
+    assert again.plans.at(1.0, 0.0).next(0.0) == pytest.approx(kind.plans.at(1.0, 0.0).next(0.0))
     assert again.report("eta").sketch.count == kind.report("eta").sketch.count
 
 

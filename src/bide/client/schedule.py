@@ -82,7 +82,7 @@ class Schedule:
         if size is not None:
             job.shortest, job.longest, _ = SIZES[size]
         if expected is not None and expected > 0:
-            job.believe(Report("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0)
+            job.believe(Report("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0, now)
         self.waiting += 1
         kind.wait(1)
         self._ring.append(job)
@@ -182,7 +182,7 @@ class Schedule:
         """
         job.goes_on()
         if report is not None:
-            job.believe(report, self.price, job.asked)
+            job.believe(report, self.price, job.asked, now)
         if after is not None:
             job.not_before = now + after
         self._plan(job, now)

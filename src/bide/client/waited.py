@@ -63,16 +63,16 @@ class Waited:
         self.origin = self.scale = 0.0  # the report: at this age, so much was left
         self.reports: dict[str, tuple[float, float]] | None = None  # the first of each source
 
-    def believe(self, report: Report, price: float, age: float) -> None:
+    def believe(self, report: Report, price: float, age: float, now: float) -> None:
         """Keeps a report, and follows it when less delay and fewer requests are to be expected so."""
         self.report = self.kind.report(report.source)
         self.origin, self.scale = age, report.left
         if self.reports is None:
             self.reports = {}
         self.reports.setdefault(report.source, (age, report.left))
-        by_report = report.left * self.report.at(price / report.left).cost(0.0)
+        by_report = report.left * self.report.at(price / report.left, now).cost(0.0)
         known = self.kind.plans.sketch.count >= ENOUGH
-        self.leads = not known or by_report < self.kind.plans.at(price).cost(age)
+        self.leads = not known or by_report < self.kind.plans.at(price, now).cost(age)
 
     def weight(self, now: float) -> float:
         """How much more than others a second of its delay costs; the nearer the deadline, the more."""
@@ -86,11 +86,11 @@ class Waited:
             price /= self.weight(now)
         if self.leads and self.report is not None:
             plans, scale = self.report, self.scale
-            at = plans.at(price / scale, dice).next((self.asked - self.origin) / scale)
+            at = plans.at(price / scale, now, dice).next((self.asked - self.origin) / scale)
             age = self.origin + at * scale
         else:
             plans = self.kind.plans
-            age = plans.at(price, dice).next(self.asked)
+            age = plans.at(price, now, dice).next(self.asked)
         self.version = plans.version
         silence = age - self.asked
         if silence < self.shortest:

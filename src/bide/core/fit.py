@@ -242,8 +242,8 @@ def _fit(
     seen: list[tuple[int, float]], unseen: list[float], watched: Sequence[float], curve: list[float]
 ) -> float:
     """The log-likelihood of a curve, each end foretold without itself."""
-    ends = sum(n * math.log(theta) for (_, n), theta in zip(seen, unseen, strict=True))
-    return ends - sum(map(mul, watched, curve))
+    ends = math.fsum(n * math.log(theta) for (_, n), theta in zip(seen, unseen, strict=True))
+    return ends - math.fsum(map(mul, watched, curve))
 
 
 def around(values: Sequence[float], reach: int) -> Sequence[float]:
