@@ -268,6 +268,15 @@ async def test_a_submission_that_is_one_too_many_is_waited_out(server: ThirdPart
     assert [request.method for request in server.asked].count("POST") == 3
 
 
+async def test_a_submission_that_is_throttled_is_waited_out_however_often(server: ThirdParty) -> None:
+    refused = tells({"message": "slow down"}, 429)
+    server.on("POST", "/v2/generate", *[refused] * 12, tells({"id": "gen-1"}, 201))
+    async with sync_so(server, speed=2000.0) as client:
+        job = await asyncio.wait_for(client.submit("lipsync", {}), 20)
+    assert job.id == "gen-1"
+    assert len(server.asked) == 13
+
+
 async def test_a_refused_submission_is_told_at_once_and_sent_once(server: ThirdParty) -> None:
     server.on("POST", "/v2/generate", tells({"error": "no such model"}, 422))
     async with sync_so(server) as client:

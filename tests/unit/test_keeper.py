@@ -147,6 +147,17 @@ class _account:
         await self._transport.close()
 
 
+async def test_a_full_disk_ends_no_account(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def full(learned: object) -> None:
+        raise OSError("no space left on device")
+
+    async with _account(ledger):
+        monkeypatch.setattr(ledger, "learn", full)
+    assert "what was learned is not in the ledger: no space left on device" in caplog.text
+
+
 async def test_what_this_process_has_seen_is_not_overwritten_by_what_it_wrote(
     ledger: SqliteLedger, clock: Clock
 ) -> None:
