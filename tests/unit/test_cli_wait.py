@@ -114,6 +114,14 @@ def test_a_result_at_an_address_is_saved_beside_its_json(shop: Shop, tmp_path: P
     assert json.loads((tmp_path / "films/job-0.json").read_text()).endswith("/job-0.mp4")
 
 
+def test_files_that_a_description_names_are_saved_too(shop: Shop, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text() + '\n[[files]]\nname = "{body.id}.srt"\nurl = "outputUrl"\n'
+    (tmp_path / "own.toml").write_text(text)
+    result = bide("job-0", "--api", "own.toml", "--url", shop.url, "--key", KEY, "--out", "films")
+    assert result.exit_code == 0, result.stderr
+    assert sorted(p.name for p in (tmp_path / "films/job-0").iterdir()) == ["job-0.srt", "result.mp4"]
+
+
 def test_headers_go_along_and_a_key_for_bide_does_not(
     shop: Shop, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
