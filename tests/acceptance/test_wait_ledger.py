@@ -68,7 +68,7 @@ def test_after_a_kill_all_jobs_end_and_none_is_reported_twice_that_had_been_told
 
 
 def test_ctrl_c_is_130_and_the_ledger_goes_on(tmp_path: Path) -> None:
-    with Shop(3, "{ fixed = 2.5 }") as shop:
+    with Shop(3, "{ fixed = 3600 }") as shop:
         films = ("--ledger", "films.ledger", "--json")
         first = start(tmp_path, *shop.jobs, "--api", "sync.so", "--url", shop.url, *films)
         until(lambda: len(shop.asked) >= 3, "every job was asked about")
@@ -78,6 +78,8 @@ def test_ctrl_c_is_130_and_the_ledger_goes_on(tmp_path: Path) -> None:
         assert "go on with: bide wait --ledger films.ledger" in stderr
         assert "Traceback" not in stderr
 
+        for task in shop.jobs.values():
+            task.ends = 0.0
         second = start(tmp_path, *films)
         lines, _ = finish(second)
         assert second.returncode == 0
