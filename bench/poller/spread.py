@@ -65,14 +65,13 @@ def cpu_of(pid: int) -> float:
 
 
 class Meter:
-    """Requests and CPU time of one child, read whenever it tells how many requests it has sent."""
+    """Requests and CPU time of one child, read with each of its beats."""
 
     def __init__(self) -> None:
         self.readings: list[tuple[float, int, float]] = []
         self.requests = 0
 
-    def read(self, pid: int, requests: int) -> None:
-        self.requests += requests
+    def read(self, pid: int) -> None:
         self.readings.append((time.perf_counter(), self.requests, cpu_of(pid)))
 
     def since(self, moment: float) -> tuple[int, float, float]:
@@ -118,8 +117,11 @@ def _listen(spread: Spread) -> dict[int, Meter]:
 
     def heard(share: Any, message: Any) -> None:
         said(share, message)
-        if isinstance(message, m.Beat):
-            meters.setdefault(share.pid, Meter()).read(share.pid, message.requests)
+        if isinstance(message, m.Told | m.Beat):
+            meter = meters.setdefault(share.pid, Meter())
+            meter.requests += message.sent
+            if isinstance(message, m.Beat):
+                meter.read(share.pid)
 
     spread.said = heard  # type: ignore[method-assign]
     return meters

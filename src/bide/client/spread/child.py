@@ -149,13 +149,15 @@ class Child:
         assert job.seen is not None
         seen = m.pack(job.seen)
         assert seen is not None
-        self._channel.say(m.Told(self._numbers[job], job.requests, job.ref, job.submitted_at, seen))
+        self._channel.say(
+            m.Told(self._numbers[job], job.requests, self._sent(), job.ref, job.submitted_at, seen)
+        )
         job.requests = 0
 
     def ended(self, job: Tracked) -> None:
         if isinstance(job.error, ServiceError):
             error, number = job.error, self._numbers[job]
-            self._channel.say(m.GaveUp(number, job.requests, error.status, error.problem))
+            self._channel.say(m.GaveUp(number, job.requests, self._sent(), error.status, error.problem))
         else:
             self.changed(job)
         del self._jobs[self._numbers.pop(job)]
@@ -166,14 +168,14 @@ class Child:
         for count in range(1, sys.maxsize):
             await asyncio.sleep(BEAT)
             self._purse.settle()
-            self._tell_requests()
+            self._channel.say(m.Beat(self._sent()))
             if count % LEARN == 0:
                 self._tell_news()
 
-    def _tell_requests(self) -> None:
+    def _sent(self) -> int:
         more = self._transport.requests - self._counted
         self._counted += more
-        self._channel.say(m.Beat(more))
+        return more
 
     def _tell_news(self) -> None:
         for number, notebook in self._notebooks.items():
@@ -185,7 +187,7 @@ class Child:
         await self._poller.close()
         await self._transport.close()
         self._tell_news()
-        self._tell_requests()
+        self._channel.say(m.Beat(self._sent()))
         self._budgets.close()
 
 

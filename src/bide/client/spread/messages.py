@@ -107,6 +107,7 @@ class Told(Message):
 
     number: int
     requests: int  # since it was last told of
+    sent: int  # requests for all jobs, since the last message
     ref: Ref
     submitted_at: float | None
     seen: bytes
@@ -117,6 +118,7 @@ class GaveUp(Message):
 
     number: int
     requests: int
+    sent: int
     status: int
     problem: dict[str, Any]
 
@@ -128,9 +130,9 @@ class Denied(Message):
 
 
 class Beat(Message):
-    """Still alive, and so many requests since the last one."""
+    """Still alive."""
 
-    requests: int
+    sent: int
 
 
 class Said(Message):

@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import bide
 from bide.client.apis import Api, BadPoll, Denied
 from bide.client.budgets.file import FileBudgets
 from bide.client.kinds import Kind
@@ -140,17 +141,17 @@ class Spread(Poller):
     # --- what children say
 
     def said(self, share: _Share, message: Any) -> None:
+        if isinstance(message, m.Told | m.GaveUp | m.Beat):
+            self._transport.requests += message.sent
         match message:
             case m.Told(number) if number in share.jobs:
                 self._told(share.jobs[number], message)
-            case m.GaveUp(number, requests, status, problem) if number in share.jobs:
+            case m.GaveUp(number) if number in share.jobs:
                 job = share.jobs[number].job
-                job.requests += requests
-                self._fail(job, status, problem)
+                job.requests += message.requests
+                self._fail(job, message.status, message.problem)
             case m.Learned(kind, news):
                 self._learned(share, kind, news)
-            case m.Beat(requests):
-                self._transport.requests += requests
             case m.Denied(turn):
                 task = asyncio.create_task(self._renew(share, turn))
                 self._renewals.add(task)
@@ -357,11 +358,14 @@ class _Share:
 
 
 def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
+    # bide itself must be found, wherever the program has gone meanwhile; all other modules are told with Start.
+    search = [str(Path(bide.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-m", "bide.client.spread", str(theirs.fileno())],
         pass_fds=(theirs.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(search)},
         start_new_session=True,  # Ctrl-C in a terminal is for the parent alone
     )
 
