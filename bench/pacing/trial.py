@@ -20,6 +20,10 @@ BACKOFFS = tuple(
 )
 DEFAULT_PRICE = 1.0
 STEP = 3.0  # between two prices of adaptive
+SHORT = STEP**0.5  # above the prices around the default: there the curve that is read between them bends
+SATURATED = (
+    1.25  # times as many requests as at the price before: if fewer, the budget is all that there is
+)
 LOWEST, HIGHEST = 1e-4, 2e4
 FEWEST = 1.5  # requests a job: peers that spend less are not compared at equal requests
 AROUND = tuple(STEP**i for i in (-2, -1, 0, 1, 2))  # the prices at which adaptive is held to the oracle
@@ -86,14 +90,14 @@ def _adaptive(scenario: Scenario, seed: int, most: float) -> dict[float, Point]:
 
     points = {price: at(price) for price in AROUND}
     price, last = min(points), points[min(points)]
-    before = points[min(points) * STEP]
-    while last.requests < most and price > LOWEST and last.requests > 1.1 * before.requests:
-        price /= STEP  # below, the budget is all that there is
+    before = points[AROUND[1]]
+    while last.requests < most and price > LOWEST and last.requests > SATURATED * before.requests:
+        price /= STEP
         before, last = last, at(price)
         points[price] = last
     price, last = max(points), points[max(points)]
     while last.requests > FEWEST and price < HIGHEST:
-        price *= STEP
+        price *= SHORT
         last = points[price] = at(price)
     return points
 

@@ -19,7 +19,7 @@ from operator import mul, sub
 from typing import NamedTuple
 
 PRIOR_ENDS = 0.03  # ends that the prior is worth where something was seen
-LOGNORMAL = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6)
+LOGNORMAL = (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.13, 1.6)
 WEIBULL = (0.7, 1.0, 1.5, 2.5, 5.0, 10.0)
 COARSE = 2  # bins that the families take as one
 BEFORE, BEYOND = 2, 10  # coarse bins around what was seen in which scales are tried
@@ -242,8 +242,9 @@ def _fit(
     seen: list[tuple[int, float]], unseen: list[float], watched: Sequence[float], curve: list[float]
 ) -> float:
     """The log-likelihood of a curve, each end foretold without itself."""
-    ends = math.fsum(n * math.log(theta) for (_, n), theta in zip(seen, unseen, strict=True))
-    return ends - math.fsum(map(mul, watched, curve))
+    ends: float = sum(n * math.log(theta) for (_, n), theta in zip(seen, unseen, strict=True))
+    due: float = sum(map(mul, watched, curve))
+    return ends - due
 
 
 def around(values: Sequence[float], reach: int) -> Sequence[float]:
