@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.pacing.trial import DEFAULT_PRICE, FEWEST, Point, Trial, at_equal
+from bench.pacing.trial import AROUND, DEFAULT_PRICE, FEWEST, Between, Point, Trial, at_equal
 from bench.service.table import Line
 
 TIE = 1.02  # at the physical limit
+STARVED = 0.9  # of the budget: who spends as much is held back by it, and by nothing else
+LEAST = 1e-3  # seconds: a delay below that is none
 
 
 @dataclass(frozen=True)
@@ -35,37 +37,41 @@ class Duel:
     ratio: Mean  # of mean delays
     total: float  # of the sums of all delays
     tail: float  # of p95s
-    starved: bool
+    bar: float
+
+    @property
+    def excess(self) -> float:
+        return self.total / self.bar
 
 
 def duels(trials: Sequence[Trial]) -> list[Duel]:
     found = []
     for peer in trials[0].peers:
         theirs = [trial.peers[peer] for trial in trials]
-        if _mean(theirs, lambda point: point.requests) < FEWEST:
+        if mean_of(theirs, lambda point: point.requests) < FEWEST:
             continue
         ours = [
             at_equal(trial.adaptive, point.requests) for trial, point in zip(trials, theirs, strict=True)
         ]
-        least = 1e-3
+        pairs = list(zip(ours, theirs, strict=True))
         found.append(
             Duel(
                 peer,
-                Mean.of([(o[0] + least) / (t.mean + least) for o, t in zip(ours, theirs, strict=True)]),
-                sum(o[0] for o in ours) / max(least, sum(t.mean for t in theirs)),
-                sum(o[1] for o in ours) / max(least, sum(t.p95 for t in theirs)),
-                starved(theirs),
+                Mean.of([(o.mean + LEAST) / (t.mean + LEAST) for o, t in pairs]),
+                sum(o.mean for o in ours) / max(LEAST, sum(t.mean for t in theirs)),
+                sum(o.p95 for o in ours) / max(LEAST, sum(t.p95 for t in theirs)),
+                TIE if starved(ours) and starved(theirs) else 1.0,
             )
         )
     return found
 
 
-def starved(points: Sequence[Point]) -> bool:
-    """Whether the budget, and not its own interval, decided how often a policy asked."""
-    return any(point.refused for point in points)
+def starved(points: Sequence[Point] | Sequence[Between]) -> bool:
+    """Whether the budget, and not a policy, decided how much was asked."""
+    return math.fsum(point.spent for point in points) / len(points) >= STARVED
 
 
-def _mean(points: Sequence[Point], of: Callable[[Point], float]) -> float:
+def mean_of(points: Sequence[Point], of: Callable[[Point], float]) -> float:
     return math.fsum(of(point) for point in points) / len(points)
 
 
@@ -73,60 +79,48 @@ def lines(name: str, trials: Sequence[Trial], *, advertised: bool, constant: flo
     ours = [trial.adaptive[DEFAULT_PRICE] for trial in trials]
     requests = Mean.of([point.requests for point in ours])
     delay = Mean.of([point.mean for point in ours])
-    found = [_refusals(name, trials, advertised)]
     detail = f"adaptive: {requests} requests a job, {delay} s"
+    refusals = _refusals(name, trials, advertised)
     if constant is not None:
-        late = _mean(ours, lambda point: point.late_mean) / constant
-        found.append(Line(f"{name}: delay after 50 jobs", late, "≤", 0.10, "of it", detail))
-        return found
-    better = [
-        peer
-        for peer in trials[0].peers
-        if _dominates([trial.peers[peer] for trial in trials], requests.value, delay.value)
-    ]
-    found.append(
-        Line(
-            f"{name}: peers as sparing and faster",
-            len(better),
-            "≤",
-            0,
-            "",
-            f"{detail} {' '.join(better)}",
-        )
-    )
+        late = mean_of(ours, lambda point: point.late_mean) / constant
+        return [refusals, Line(f"{name}: delay after 50 jobs", late, "≤", 0.10, "of it", detail)]
+    better = [peer for peer in trials[0].peers if dominates([t.peers[peer] for t in trials], ours)]
     fought = duels(trials)
-    worst = max(fought, key=lambda duel: duel.total / (TIE if duel.starved else 1.0))
-    bar = TIE if worst.starved else 1.0
-    found.append(
+    worst = max(fought, key=lambda duel: duel.excess)
+    tail = max(fought, key=lambda duel: duel.tail)
+    return [
+        refusals,
+        Line(
+            f"{name}: peers as sparing and faster", len(better), "≤", 0, "", " ".join([detail, *better])
+        ),
         Line(
             f"{name}: delay at equal requests",
             worst.total,
             "≤",
-            bar,
+            worst.bar,
             "×",
             f"{worst.peer}: {worst.ratio}",
-        )
-    )
-    tail = max(fought, key=lambda duel: duel.tail)
-    found.append(Line(f"{name}: p95 at equal requests", tail.tail, "≤", 1.25, "×", tail.peer))
-    ratios = [
-        trial.adaptive[DEFAULT_PRICE].mean
-        / at_equal(trial.oracle, trial.adaptive[DEFAULT_PRICE].requests)[0]
-        for trial in trials
+        ),
+        Line(f"{name}: p95 at equal requests", tail.tail, "≤", 1.25, "×", tail.peer),
+        max((_beside_oracle(name, trials, price) for price in AROUND), key=lambda line: line.figure),
     ]
-    total = sum(point.mean for point in ours) / sum(
-        at_equal(trial.oracle, trial.adaptive[DEFAULT_PRICE].requests)[0] for trial in trials
-    )
-    found.append(Line(f"{name}: delay beside the oracle's", total, "≤", 1.15, "×", str(Mean.of(ratios))))
-    return found
 
 
-def _dominates(theirs: Sequence[Point], requests: float, delay: float) -> bool:
-    tie = TIE if starved(theirs) else 1.0
-    return (
-        _mean(theirs, lambda point: point.requests) <= requests
-        and _mean(theirs, lambda point: point.mean) * tie < delay
-    )
+def dominates(theirs: Sequence[Point], ours: Sequence[Point]) -> bool:
+    """Whether a peer has as few requests and a lower mean delay."""
+    tie = TIE if starved(theirs) and starved(ours) else 1.0
+    return mean_of(theirs, lambda point: point.requests) <= mean_of(
+        ours, lambda point: point.requests
+    ) and mean_of(theirs, lambda point: point.mean) * tie < mean_of(ours, lambda point: point.mean)
+
+
+def _beside_oracle(name: str, trials: Sequence[Trial], price: float) -> Line:
+    ours = [trial.adaptive[price] for trial in trials]
+    theirs = [at_equal(trial.oracle, trial.adaptive[price].requests) for trial in trials]
+    ratio = Mean.of([o.mean / t.mean for o, t in zip(ours, theirs, strict=True)])
+    total = sum(point.mean for point in ours) / sum(point.mean for point in theirs)
+    detail = f"at a price of {price:.2g}: {ratio}"
+    return Line(f"{name}: delay beside the oracle's", total, "≤", 1.15, "×", detail)
 
 
 def _refusals(name: str, trials: Sequence[Trial], advertised: bool) -> Line:

@@ -55,16 +55,6 @@ class ThirdParty(FakeService):
         self.url = f"{'https' if self._context else 'http'}://{host}:{port}"
         return runner
 
-    def __exit__(self, *error: object) -> None:
-        async def settle() -> None:
-            """Clients that have just gone are noticed before the loop is closed."""
-            await self._runner.cleanup()
-            for _ in range(5):
-                await asyncio.sleep(0.005)
-
-        asyncio.run_coroutine_threadsafe(settle(), self._loop).result(10)
-        super().__exit__(*error)
-
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.came.append(time.monotonic())
         self.asked.append(request)

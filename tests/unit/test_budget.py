@@ -138,6 +138,14 @@ def test_a_hidden_limit_is_found_with_few_refusals_and_then_nearly_used(
     assert 0.8 < (spender.rate(0.0) or 0.0) < 1.2
 
 
+@pytest.mark.parametrize("phase", [1.0, 20.0, 40.0, 59.0])
+def test_a_hidden_window_far_away_is_found_with_few_refusals_too(phase: float) -> None:
+    """All that is on its way when the window is spent is refused: with a second of latency that could be sixty."""
+    run = drive(budget(), Window(60, 60.0, phase, advertised=False), 4 * 3600.0, latency=1.0)
+    assert run.refused <= 30
+    assert run.accepted > 0.85 * 4 * 3600
+
+
 def test_a_hidden_limit_that_is_not_reached_is_never_looked_for() -> None:
     spender = budget()
     run = drive(spender, Bucket(60, 60.0, 10, advertised=False), 3600.0, latency=0.2, demand=0.5)

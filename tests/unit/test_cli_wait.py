@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from bide.cli import root
 from bide.cli import wait as command
+from bide.client.kinds import TIMEOUTS
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.lab.scenario import parse_scenario
 from bide.lab.vendor import Vendor
@@ -22,6 +24,7 @@ from bide.lab.world import World
 from tests.unit.fake_service import FakeService, job, job_id, says
 
 KEY = "sk-d6f1a1c2b3"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "documents.toml"
 
 
 class Shop(Vendor):
@@ -111,6 +114,14 @@ def test_a_result_at_an_address_is_saved_beside_its_json(shop: Shop, tmp_path: P
     assert json.loads((tmp_path / "films/job-0.json").read_text()).endswith("/job-0.mp4")
 
 
+def test_files_that_a_description_names_are_saved_too(shop: Shop, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text() + '\n[[files]]\nname = "{body.id}.srt"\nurl = "outputUrl"\n'
+    (tmp_path / "own.toml").write_text(text)
+    result = bide("job-0", "--api", "own.toml", "--url", shop.url, "--key", KEY, "--out", "films")
+    assert result.exit_code == 0, result.stderr
+    assert sorted(p.name for p in (tmp_path / "films/job-0").iterdir()) == ["job-0.srt", "result.mp4"]
+
+
 def test_headers_go_along_and_a_key_for_bide_does_not(
     shop: Shop, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,10 +177,39 @@ def test_time_that_runs_out_is_3_and_outranks_a_failure(shop: Shop) -> None:
     assert "job-0 did not end within 1 s" in result.stderr
 
 
+def test_a_size_has_a_timeout_of_its_own(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TIMEOUTS, "small", 0.3)
+    shop.jobs["job-0"].ends = 3600.0
+    assert at(shop, "job-0", "--size", "small").exit_code == 3
+
+
+def test_a_dear_request_is_made_less_often(shop: Shop) -> None:
+    asked = []
+    shop.jobs["job-0"].ends = 3600.0
+    for price in ("0.001", "100"):
+        shop.heard.clear()
+        bide(
+            *("job-0", "--api", str(EXAMPLE), "--url", shop.url, "--key", KEY),
+            *("--price", price, "--limit", "100/1s", "--timeout", "1"),
+        )
+        asked.append(len(shop.heard))
+    assert asked[0] > 3 * asked[1] > 0
+
+
+def test_a_limit_holds_for_a_bide_service_as_well(service: FakeService) -> None:
+    numbers = range(1, 4)
+    for number in numbers:
+        service.script(number, says(job(number, result=number)))
+    began = time.monotonic()
+    result = bide(*map(job_id, numbers), "--url", service.url, "--limit", "2/1s", "--json")
+    assert (result.exit_code, len(lines(result))) == (0, 3)
+    assert time.monotonic() - began > 0.4 * (len(service.asked) - 1)
+
+
 # --- advice
 
 
-@pytest.mark.parametrize(("limit", "times"), [("4/1s", 1), ("1000/1s", 0)])
+@pytest.mark.parametrize(("limit", "times"), [("1/1s", 1), ("1000/1s", 0)])
 def test_a_budget_that_is_too_small_is_said_once(
     limit: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

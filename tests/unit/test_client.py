@@ -327,6 +327,11 @@ def test_retry_after_is_read_in_both_forms_and_nonsense_is_none() -> None:
     assert read_retry_after({"Retry-After": " 12 "}, at) == 12.0
     assert read_retry_after({"Retry-After": "Tue, 01 Jan 2030 00:01:00 GMT"}, at) == 60.0
     assert read_retry_after({"Retry-After": "Mon, 31 Dec 2029 00:00:00 GMT"}, at) == 0.0
+    wrong_clock = {
+        "Retry-After": "Tue, 01 Jan 2030 00:01:00 GMT",
+        "Date": "Tue, 01 Jan 2030 00:00:30 GMT",
+    }
+    assert read_retry_after(wrong_clock, at - 3600.0) == 30.0
     for nonsense in ("", "-5", "soon", "1e9", "Tue, 99 Foo"):
         assert read_retry_after({"Retry-After": nonsense}, at) is None
 

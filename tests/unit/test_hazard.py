@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.core.hazard import BINS, BINS_PER_OCTAVE, EDGES, LAST, Sketch
+from bide.core.hazard import BINS, BINS_PER_OCTAVE, EDGES, LAST, Sketch, _bin
 
 DURATIONS = st.lists(st.floats(0, 1e7), max_size=60)
 
@@ -187,3 +187,49 @@ def test_what_is_no_stretch_is_not_learned(bad: tuple[float, float]) -> None:
     sketch.learn_between(*bad)
     sketch.survived(*bad)
     assert sketch.dump()["bins"] == {}
+
+
+def test_what_nobody_saw_is_not_believed_because_it_was_believed_before() -> None:
+    """Asked about once or twice a job, at first as the prior has it: the shares of the stretches must come out right."""
+    rng = random.Random(5)
+    sketch = Sketch()
+    for _ in range(300):
+        duration, low = rng.lognormvariate(math.log(40), 0.7), 0.0
+        high = rng.uniform(40, 55)
+        while high < duration:
+            sketch.survived(low, high)
+            low, high = high, high + rng.uniform(30, 45)
+        sketch.learn_between(low, high)
+        sketch.latest()
+    table = sketch.table()
+    assert table.quantile(0.5) == pytest.approx(40, rel=0.15)
+    assert table.survival(10.0) > 0.85
+    assert table.survival(90.0) == pytest.approx(0.123, abs=0.04)
+
+
+def test_stretches_survive_being_stored() -> None:
+    sketch = Sketch()
+    for high in (50.0, 70.0, 100.0):
+        sketch.learn_between(5.0, high)
+    data = msgspec.json.decode(msgspec.json.encode(sketch.dump()))
+    for q in (0.1, 0.5, 0.9):
+        assert Sketch.load(data).table().quantile(q) == pytest.approx(sketch.table().quantile(q))
+    data["cells"] += [[-1, 3, 1.0], [5, 5, 1.0], [0, BINS, 1.0]]
+    assert Sketch.load(data).cells == Sketch.load(sketch.dump()).cells
+
+
+def test_who_outlives_all_others_is_of_another_sort() -> None:
+    """The hazard near the end of all that was seen is high; of a job that hangs it must not stay so."""
+    table = learned([60.0 + i % 10 for i in range(200)]).table()
+    near, far = table.hazards[_bin(66.0)], table.hazards[_bin(600.0)]
+    assert near > 0.05
+    assert far < 0.01
+    assert table.quantile(0.5, age=600.0) > 700
+
+
+def test_the_mean_before_an_age() -> None:
+    table = learned([10.0, 20.0, 40.0]).table()
+    assert table.mean(0.0) == 0.0
+    assert table.mean(0.01) == pytest.approx(0.01, rel=1e-3)
+    assert table.mean(EDGES[100]) == pytest.approx(table.integral[100])
+    assert table.mean() == pytest.approx(table.integral[-1])

@@ -235,6 +235,13 @@ def test_every_policy_hears_of_every_end_and_none_before_it(name: str) -> None:
     assert figures.requests >= 20
 
 
+def test_how_much_of_a_budget_was_spent() -> None:
+    assert simulate(plain(), "fixed:1", 0).spent == pytest.approx(1.0, abs=0.02)
+    assert simulate(plain(), "fixed:300", 0).spent < 0.2
+    free = parse_scenario("[[jobs]]\ncount = 3\nduration = { fixed = 10 }")
+    assert simulate(free, "fixed:1", 0).spent == 0.0
+
+
 def test_runs_can_be_repeated() -> None:
     assert simulate(plain(), "adaptive", 3) == simulate(plain(), "adaptive", 3)
 

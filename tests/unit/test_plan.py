@@ -107,11 +107,11 @@ def test_the_cost_to_come_is_what_the_plan_comes_to(price: float) -> None:
 
 def test_plans_are_renewed_when_something_was_learned() -> None:
     plans = Plans()
-    before, version = plans.at(1.0), plans.version
-    assert plans.at(1.0) is before
+    before, version = plans.at(1.0, 0.0), plans.version
+    assert plans.at(1.0, 0.0) is before
     for _ in range(10):
         plans.sketch.learn(500.0)
-    assert plans.at(1.0) is not before
+    assert plans.at(1.0, 0.0) is not before
     assert plans.version > version
 
 
@@ -149,3 +149,14 @@ def test_less_budget_never_means_less_delay(waiting: float, allowed: float) -> N
 
 def test_advice_about_nothing_is_calm() -> None:
     assert advise([], 1.0, 1.0).enough
+
+
+def test_where_many_end_plans_are_made_anew_once_a_second() -> None:
+    plans = Plans()
+    for _ in range(100):
+        plans.sketch.learn(60.0)
+    first = plans.at(1.0, 10.0)
+    for _ in range(200):
+        plans.sketch.learn(6.0)
+    assert plans.at(1.0, 10.9) is first
+    assert plans.at(1.0, 11.0) is not first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -172,6 +173,60 @@ def test_an_api_that_wants_peace_about_a_job_gets_it() -> None:
     assert plan.next(now)[1] >= now + 77.0
 
 
+# --- moments that are given
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_a_job_of_unknown_age_is_asked_about_at_once(batch: int) -> None:
+    plan = schedule(price=50.0)
+    kind = plan.kind("k", batch)
+    kind.expect(600.0)
+    others = [plan.add(f"other {i}", 0.0, kind=kind) for i in range(3)]
+    assert plan.next(0.0)[0] == []
+    stranger = plan.add("stranger", 0.0, kind=kind)
+    plan.hurry(stranger, 0.0)
+    jobs, _ = plan.next(0.0)
+    assert stranger in jobs
+    assert batch > 1 or jobs == [stranger]
+    plan.goes_on(stranger, 0.0)  # from then on it is as good as any other
+    assert plan.next(0.0)[1] > 10.0
+    assert len(others) == 3
+
+
+def test_a_job_in_a_hurry_still_waits_for_the_budget() -> None:
+    plan = schedule(Limit(1.0, 10.0))
+    for i in range(3):
+        plan.hurry(plan.add(i, 0.0, kind=plan.kind("k")), 0.0)
+    moments: list[float] = []
+    drive(plan, dict.fromkeys(range(3), 0.0), sees=lambda job, now: moments.append(now))
+    assert all(b - a >= 10.0 for a, b in pairwise(moments))
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_a_question_that_the_api_holds_is_asked_again_at_the_moment_that_is_given(
+    learning: bool,
+) -> None:
+    plan = schedule(price=50.0)
+    kind = plan.kind("k")
+    kind.expect(600.0)
+    held = plan.add("held", 0.0, kind=kind)
+    others = [plan.add(i, 0.0, kind=kind) for i in range(30)]
+    for job in (held, *others):
+        plan.hurry(job, 0.0)
+    asked = [job for _ in range(31) for job in plan.next(0.0)[0]]
+    assert set(asked) == {held, *others}
+    plan.goes_on(held, 0.0, at=0.25)
+    for i, job in enumerate(others):
+        if learning and i % 2:
+            plan.ended(job, 0.1)  # what is learned meanwhile changes plans, but not this moment
+        else:
+            plan.goes_on(job, 0.1)
+    assert plan.next(0.2) == ([], 0.25)
+    assert plan.next(0.25)[0] == [held]
+    plan.goes_on(held, 0.3)
+    assert plan.next(0.3)[1] > 0.7  # that was for once
+
+
 # --- that it learns
 
 
@@ -277,7 +332,7 @@ def test_what_was_learned_survives_being_stored() -> None:
     kind = Kind(taught(10, 20, 30))
     kind.report("eta").sketch.learn(1.0)
     again = Kind.load(kind.dump())
-    assert again.plans.at(1.0).next(0.0) == pytest.approx(kind.plans.at(1.0).next(0.0))
+    assert again.plans.at(1.0, 0.0).next(0.0) == pytest.approx(kind.plans.at(1.0, 0.0).next(0.0))
     assert again.report("eta").sketch.count == kind.report("eta").sketch.count
 
 

@@ -195,6 +195,17 @@ async def test_a_redirect_loop_ends_with_a_precise_error(service: FakeService) -
             await client.job(job_id(1)).result()
 
 
+async def test_a_redirect_to_nowhere_ends_with_a_precise_error(service: FakeService) -> None:
+    async def nowhere(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": "mailto:jobs@example.com"})
+
+    service.script(1, nowhere)
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(ServiceError, match="redirect-nowhere"):
+            await client.job(job_id(1)).result()
+        assert client.requests == 1
+
+
 async def test_a_service_that_does_not_hold_is_asked_as_often_as_it_advises(
     service: FakeService, pace: Pace, sleeps: Sleeps
 ) -> None:

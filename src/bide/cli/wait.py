@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -106,7 +107,7 @@ def wait(
         code = asyncio.run(_run(asked, texts, ledger, timeout, end))
     except KeyboardInterrupt:
         if ledger is not None:
-            click.echo(f"bide: go on with: bide wait --ledger {ledger}", err=True)
+            click.echo(f"bide: go on with: bide wait --ledger {quote(str(ledger))}", err=True)
         raise
     finally:
         log.removeHandler(trouble)

@@ -7,6 +7,7 @@ elsewhere, such as a film in somebody's storage, is told as its address and fetc
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ from bide.core.budget import Budget, Limit
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable
 from bide.core.pacing import PRICE
 from bide.core.retry import backoff
+
+log = logging.getLogger("bide.client")
 
 T = TypeVar("T")
 LEARN_EVERY = 10.0  # seconds between two writings of what was learned
@@ -115,13 +118,22 @@ class Account:
         await poller.close()
         if self._learning is not None and self.keeper is not None:
             self._learning.cancel()
-            await self.keeper.learn(poller.schedule, self.limit, self._timing.now())
+            await self._learn(self.keeper)
 
     async def _learn_on(self, keeper: Keeper) -> None:
         while True:
             await asyncio.sleep(LEARN_EVERY)
-            if self._poller is not None:
-                await keeper.learn(self._poller.schedule, self.limit, self._timing.now())
+            await self._learn(keeper)
+
+    async def _learn(self, keeper: Keeper) -> None:
+        if self._poller is None:
+            return
+        try:
+            await keeper.learn(self._poller.schedule, self.limit, self._timing.now())
+        except (
+            Exception
+        ) as error:  # a full disk: waiting goes on, and begins with less knowledge the next time
+            log.error("what was learned is not in the ledger: %s", error)
 
     # --- waiting
 
@@ -326,14 +338,19 @@ class Account:
         return await self._insist(send, safe=safe)
 
     async def _insist(self, operation: Callable[[], Awaitable[T]], *, safe: bool) -> T:
-        for failures in range(TRIES - 1):
+        failures = 0
+        while True:
             try:
                 return await operation()
             except (ServiceError, ServiceUnreachable) as error:
                 if not transient(error) or (isinstance(error, ServiceUnreachable) and not safe):
                     raise
-            await self._timing.sleep(backoff(failures, BASE, CAP, self._rng))
-        return await operation()
+                # Too many requests is no failure: the budget has paused for all, for longer each time.
+                if not (isinstance(error, ServiceError) and error.status == 429):
+                    failures += 1
+                if failures >= TRIES:
+                    raise
+            await self._timing.sleep(backoff(max(0, failures - 1), BASE, CAP, self._rng))
 
 
 def _files(seen: Seen | None) -> dict[str, str]:

@@ -118,7 +118,7 @@ class JobHandle:
         if timeout is None:
             timeout = self._client._account.timeout
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        if not self._over():
+        if not self._over() and self._refusal is None:
             options = WaitOptions(
                 timeout=timeout,
                 progress=progress,

@@ -80,7 +80,7 @@ class Board:
             and len(self._rows) < SHOWN
             and (self._jobs <= SHOWN or job.status is Status.PROCESSING)
         ):
-            name = f"{job.kind} {job.job_id[-6:]}"
+            name = f"{job.kind} {job.job_id[-6:]}".strip()  # not every API has kinds
             row = self._rows[job.job_id] = self._progress.add_task(name, total=None, percent="", note="")
         return row
 

@@ -86,6 +86,8 @@ class Gathering:
         """Listener: it is over."""
         self.changed(job)
         _, handle = self._followed.pop(job)
+        if isinstance(job.error, ServiceError) and handle._tracked() is not job:
+            handle._refusal = job.error  # this job is forgotten, and the handle has to know
         self._ended.append(handle)
         self._news.set()
 

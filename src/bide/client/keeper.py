@@ -106,6 +106,7 @@ class Keeper:
             kind=job.kind,
             size=job.size,
             submitted_at=job.submitted_at,
+            since=self._wall(),
             asked_at=None if job.seen is None else self._wall(),
             etag=job.etag,
             requests=job.requests,
@@ -128,7 +129,7 @@ class Keeper:
             return  # what this process has seen itself is newer
         if job.seen is not None and job.seen.terminal:
             return  # and says more
-        job.asked_at = entry.asked_at
+        job.asked_at, job.since = entry.asked_at, entry.since
         job.etag = job.etag or entry.etag
         progress = entry.progress
         result = None if entry.result is None else msgspec.json.decode(entry.result)

@@ -115,7 +115,8 @@ class Poller:
             listener.ended(job)
         elif job.waited is None:
             now, wall = self.timing.now(), self.timing.wall()
-            age = 0.0 if job.submitted_at is None else max(0.0, wall - job.submitted_at)
+            born = job.submitted_at if job.submitted_at is not None else job.since
+            age = 0.0 if born is None else max(0.0, wall - born)
             asked = age if job.seen is not None else 0.0
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
@@ -128,7 +129,15 @@ class Poller:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
         if not job.listeners and job.waited is not None:
             self.schedule.remove(job.waited)
+            self._part(job, job.waited)
             job.waited = None
+
+    def _part(self, job: Tracked, waited: Waited) -> None:
+        """Whoever waits for it again, soon perhaps, is to know how old it is and when it was last seen."""
+        now, wall = self.timing.now(), self.timing.wall()
+        job.since = wall - (now - waited.born)
+        if job.seen is not None:
+            job.asked_at = wall - (now - waited.born - waited.asked)
 
     async def close(self) -> None:
         for timer in (self._timer, self._sweeper):
@@ -364,7 +373,8 @@ class Poller:
         except BadPoll as error:
             if answer is not None:
                 self._heard(answer, isinstance(error, Throttled))
-            if error.final and error.status != 401:  # it is the list that is refused, and not the jobs
+            # It is the list that is refused, and not the jobs; unless nothing of the API can be reached so.
+            if error.final and error.status not in (401, 310):
                 self._ask_alone(jobs)
                 return
             for waited in jobs:

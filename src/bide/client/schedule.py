@@ -82,7 +82,7 @@ class Schedule:
         if size is not None:
             job.shortest, job.longest, _ = SIZES[size]
         if expected is not None and expected > 0:
-            job.believe(Report("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0)
+            job.believe(Report("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0, now)
         self.waiting += 1
         kind.wait(1)
         self._ring.append(job)
@@ -92,6 +92,7 @@ class Schedule:
     def hurry(self, job: Waited, now: float) -> None:
         """It is asked about as soon as can be: nobody knows how old it is, so it may have ended already."""
         job.planned = job.asked
+        job.given = True
         self._push(job, now)
 
     def next(self, now: float) -> tuple[list[Waited], float]:
@@ -132,7 +133,7 @@ class Schedule:
                 worth_it = _worth_it(job, floor)
                 if worth_it > now:
                     return None, worth_it if worth_it < due else due
-            elif job.made < STALE * price and replans < MOST_REPLANS:
+            elif job.made < STALE * price and not job.given and replans < MOST_REPLANS:
                 replans += 1
                 queue.pop()
                 self._plan(job, now)
@@ -181,11 +182,12 @@ class Schedule:
         """
         job.goes_on()
         if report is not None:
-            job.believe(report, self.price, job.asked)
+            job.believe(report, self.price, job.asked, now)
         if after is not None:
             job.not_before = now + after
         self._plan(job, now)
         if at is not None:
+            job.given = True
             self._push(job, at)
         self._tend(now)
 
@@ -219,6 +221,7 @@ class Schedule:
     def _plan(self, job: Waited, now: float) -> None:
         dice = self._random
         job.made = price = self.price
+        job.given = False
         kind = job.kind
         if kind.batch > 1:
             price /= kind.batch

@@ -35,7 +35,7 @@ class Signer:
         self._wall = wall
         self._added = dict(headers or {})  # of the caller's own; they go where the credential goes
         self._lock = asyncio.Lock()
-        self._tries = 0  # to fetch a token
+        self._tries = 0  # to fetch a token that have ended
         self._failure: BideError | None = None  # of the last of them
         self.turn = 0  # grows whenever the credential is another one
         self._merged: dict[int, tuple[Mapping[str, str], dict[str, str]]] = {}
@@ -52,7 +52,6 @@ class Signer:
                 return
             if self._failure is not None and tries != self._tries:
                 raise self._failure
-            self._tries += 1
             self._failure = None
             try:
                 await self._fetch()
@@ -60,6 +59,8 @@ class Signer:
                 self._failure = Denied(401, error.detail, final=True)
             except (BadPoll, ServiceUnreachable) as error:
                 self._failure = ServiceUnreachable(f"no token for {self._api.name}: {error}")
+            finally:
+                self._tries += 1
             if self._failure is not None:
                 raise self._failure
 

@@ -55,12 +55,17 @@ class Loop:
     def drain(self, source: AsyncIterator[T]) -> Iterator[T]:
         end = object()
         one_at_a_time = asyncio.Lock()  # a step that Ctrl-C ended tidies up before the source is closed
+        running: asyncio.Task[Any] | None = None
 
         async def step() -> Any:
+            nonlocal running
+            running = asyncio.current_task()
             async with one_at_a_time:
                 return await anext(source, end)
 
         async def close() -> None:
+            if running is not None:  # Ctrl-C may have come before anybody waited for it
+                running.cancel()
             async with one_at_a_time:
                 if hasattr(source, "aclose"):
                     await source.aclose()

@@ -44,6 +44,7 @@ class Tracked:
         "ref",
         "requests",
         "seen",
+        "since",
         "size",
         "submitted_at",
         "waited",
@@ -54,6 +55,7 @@ class Tracked:
         self.kind = kind
         self.size = ""
         self.submitted_at = submitted_at  # epoch seconds; None: not by us
+        self.since: float | None = None  # epoch seconds; when another process began to wait for it
         self.asked_at: float | None = None  # epoch seconds; when another process last saw it
         self.seen: Seen | None = None  # the last answer that told something
         self.error: Exception | None = None  # why nothing more will be heard of it

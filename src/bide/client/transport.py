@@ -93,8 +93,8 @@ class Transport:
             self._proof["Authorization"] = f"Bearer {key}"
         self._proof.update(headers or {})
         self._session: aiohttp.ClientSession | None = None
+        self._context: ssl.SSLContext | None = None
         self._origins: dict[str, _Way] = {}
-        self._secure: ssl.SSLContext | None = None
 
     def __repr__(self) -> str:
         return f"Transport({without_credentials(self.url)!r})"
@@ -279,14 +279,18 @@ class Transport:
             secure = url.startswith("https:")
             options: dict[str, Any] = {"proxy": proxy} if proxy else {}
             if secure:
-                # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was
-                # imported; and only here, for that takes as long as many requests.
-                self._secure = self._secure or ssl.create_default_context()
-                options["ssl"] = self._secure
-            if proof and secure:
-                options["proxy_headers"] = proof
+                options["ssl"] = self._trust()
+                if proof:
+                    options["proxy_headers"] = proof
             way = self._origins[origin] = (options, {} if secure else proof)
         return way
+
+    def _trust(self) -> ssl.SSLContext:
+        """OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported; and
+        only where it is needed, for that takes as long as many requests."""
+        if self._context is None:
+            self._context = ssl.create_default_context()
+        return self._context
 
     async def close(self) -> None:
         if self._session is not None:

@@ -25,6 +25,7 @@ class Waited:
         "asked",
         "born",
         "deadline",
+        "given",
         "key",
         "kind",
         "leads",
@@ -50,6 +51,7 @@ class Waited:
         self.sent = 0.0  # age at which the question that is on its way was sent
         self.planned = 0.0  # age at which it is due
         self.made = 0.0  # the price at that plan
+        self.given = False  # the moment is not of that plan: it was given, and no new plan may move it
         self.version = 0  # of what was known then
         self.number = 0  # of its live entry in the queue; 0: it is being asked about; below: it is gone
         self.not_before = -FOREVER
@@ -61,16 +63,16 @@ class Waited:
         self.origin = self.scale = 0.0  # the report: at this age, so much was left
         self.reports: dict[str, tuple[float, float]] | None = None  # the first of each source
 
-    def believe(self, report: Report, price: float, age: float) -> None:
+    def believe(self, report: Report, price: float, age: float, now: float) -> None:
         """Keeps a report, and follows it when less delay and fewer requests are to be expected so."""
         self.report = self.kind.report(report.source)
         self.origin, self.scale = age, report.left
         if self.reports is None:
             self.reports = {}
         self.reports.setdefault(report.source, (age, report.left))
-        by_report = report.left * self.report.at(price / report.left).cost(0.0)
+        by_report = report.left * self.report.at(price / report.left, now).cost(0.0)
         known = self.kind.plans.sketch.count >= ENOUGH
-        self.leads = not known or by_report < self.kind.plans.at(price).cost(age)
+        self.leads = not known or by_report < self.kind.plans.at(price, now).cost(age)
 
     def weight(self, now: float) -> float:
         """How much more than others a second of its delay costs; the nearer the deadline, the more."""
@@ -84,11 +86,11 @@ class Waited:
             price /= self.weight(now)
         if self.leads and self.report is not None:
             plans, scale = self.report, self.scale
-            at = plans.at(price / scale, dice).next((self.asked - self.origin) / scale)
+            at = plans.at(price / scale, now, dice).next((self.asked - self.origin) / scale)
             age = self.origin + at * scale
         else:
             plans = self.kind.plans
-            age = plans.at(price, dice).next(self.asked)
+            age = plans.at(price, now, dice).next(self.asked)
         self.version = plans.version
         silence = age - self.asked
         if silence < self.shortest:
@@ -103,6 +105,8 @@ class Waited:
 
     def stale(self, price: float) -> bool:
         """Whether the plan was made for another price, or with much less knowledge."""
+        if self.given:
+            return False
         plans = self.report if self.leads and self.report is not None else self.kind.plans
         return plans.version != self.version or not 0.8 * price < self.made < 1.25 * price
 

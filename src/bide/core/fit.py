@@ -1,10 +1,12 @@
 """From few observations to a whole hazard curve: families of durations, averaged by how well they fit, then corrected.
 
 All works on hazard · age ("shape") over log-spaced bins, where a change of scale is a shift. The likelihood of a curve is
-that of ends seen and time watched, so jobs that still go on count. First the curves of two families (log-normal and
-Weibull, at every scale and in several widths) are averaged, each weighed by its likelihood: a handful of ends is enough.
-Then the average is corrected bin by bin by what was seen against what it expected, in neighbourhoods as narrow as the
-evidence supports: how well each neighbourhood foretells ends that are left out decides.
+that of ends seen, of stretches in which ends were, and of time watched, so jobs that still go on count. First the
+curves of two families (log-normal and Weibull, at every scale and in several widths) are averaged, each weighed by its
+likelihood: a handful of ends is enough. Then the average is corrected bin by bin by what was seen against what it
+expected, in neighbourhoods as narrow as the evidence supports: how well each neighbourhood foretells ends that are left
+out decides. For that, an end that nobody saw is spread over its stretch by what was believed before, and once more by
+what the correction gives.
 """
 
 from __future__ import annotations
@@ -13,29 +15,50 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, pairwise
-from operator import mul
+from operator import mul, sub
+from typing import NamedTuple
 
 PRIOR_ENDS = 0.03  # ends that the prior is worth where something was seen
-LOGNORMAL = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6)
+LOGNORMAL = (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.13, 1.6)
 WEIBULL = (0.7, 1.0, 1.5, 2.5, 5.0, 10.0)
 COARSE = 2  # bins that the families take as one
 BEFORE, BEYOND = 2, 10  # coarse bins around what was seen in which scales are tried
 NEGLIGIBLE = 7.0  # log-likelihood below the best
 REACHES = (32, 16, 8, 4, 2, 1)  # bins: the neighbourhoods of the correction
-FIRM = 0.1  # ends, seen and expected, that the average is worth against the correction
+FIRM = 0.15  # ends, seen and expected, that the average is worth against the correction
 TRACE = 1e-3  # of an end or of watching: less is nothing
+LITTLE = 0.02  # of an end between two edges: less is not worth the time
+PASSES = 2  # in which unseen ends are spread
+NEARBY = 16  # coarse bins before the end of a stretch from which on scales are tried
+
+
+class Cell(NamedTuple):
+    """Ends that were between two edges of coarse bins."""
+
+    low: int
+    high: int
+    ends: float
 
 
 class Template:
     """A member of a family around scale 0: its shape in each bin, the logarithm, and the cumulative hazard up to it."""
 
-    __slots__ = ("cumulative", "log", "shape")
+    __slots__ = ("_between", "cumulative", "log", "shape")
 
     def __init__(self, cumulative: list[float], span: float) -> None:
         steps = pairwise(cumulative)
         self.shape = [min(1e6, max(1e-12, (b - a) / span)) for a, b in steps]
         self.log = [math.log(theta) for theta in self.shape]
         self.cumulative = [0.0, *accumulate(theta * span for theta in self.shape)]
+        self._between: dict[tuple[int, int], float] = {}
+
+    def between(self, low: int, high: int) -> float:
+        """The logarithm of the chance to end between two edges, once the first is reached."""
+        found = self._between.get((low, high))
+        if found is None:
+            gathered = self.cumulative[high] - self.cumulative[low]
+            found = self._between[low, high] = math.log(max(-math.expm1(-gathered), 1e-30))
+        return found
 
 
 @cache
@@ -53,14 +76,51 @@ def _lognormal(z: float) -> float:
 
 
 def shapes(
-    ended: Sequence[float], watched: Sequence[float], prior: Sequence[float], span: float
+    ended: Sequence[float],
+    watched: Sequence[float],
+    cells: Sequence[Cell],
+    prior: Sequence[float],
+    span: float,
+    believed: list[float] | None = None,
 ) -> list[float]:
-    """Hazard · age in each bin, from the ends seen in it and the log-time watched; `span` is a bin's log-width."""
-    if not any(watched) and not any(ended):
+    """Hazard · age in each bin, from the ends seen in it and the log-time watched; `span` is a bin's log-width.
+
+    What was `believed` before is where the spreading of unseen ends goes on from.
+    """
+    cells = [cell for cell in cells if cell.ends > LITTLE]
+    if not any(watched) and not any(ended) and not cells:
         return list(prior)
-    coarse = _average(_pairs(ended), _pairs(watched), prior[::COARSE], COARSE * span)
+    coarse = _average(_pairs(ended), _pairs(watched), cells, prior[::COARSE], COARSE * span)
     average = [theta for theta in coarse for _ in range(COARSE)][: len(ended)]
-    return _correct(average, ended, watched)
+    if not cells:
+        return _correct(average, ended, watched)
+    curve = average if believed is None else believed
+    for _ in range(PASSES):
+        curve = _correct(average, *_spread(curve, ended, watched, cells, span))
+    return curve
+
+
+def _spread(
+    curve: list[float],
+    ended: Sequence[float],
+    watched: Sequence[float],
+    cells: Sequence[Cell],
+    span: float,
+) -> tuple[list[float], list[float]]:
+    """Ends and time watched, with the ends of the cells where a curve has them."""
+    ended, watched = list(ended), list(watched)
+    falls = [math.exp(-theta * span) for theta in curve]
+    for low, high, ends in cells:
+        bins = range(COARSE * low, min(COARSE * high, len(curve)))
+        left, alive = 1.0, []
+        for i in bins:
+            alive.append(left)
+            left *= falls[i]
+        scale = ends / max(1.0 - left, 1e-12)
+        for i, before, after in zip(bins, alive, [*alive[1:], left], strict=True):
+            ended[i] += scale * (before - after)
+            watched[i] += scale * ((before + after) / 2 - left) * span
+    return ended, watched
 
 
 def _pairs(values: Sequence[float]) -> list[float]:
@@ -68,15 +128,20 @@ def _pairs(values: Sequence[float]) -> list[float]:
 
 
 def _average(
-    ended: list[float], watched: list[float], prior: Sequence[float], span: float
+    ended: list[float],
+    watched: list[float],
+    cells: Sequence[Cell],
+    prior: Sequence[float],
+    span: float,
 ) -> list[float]:
     """The families' curves, weighed by likelihood, as one."""
     bins = len(ended)
     seen = [i for i, n in enumerate(ended) if n > TRACE]
+    seen += [max(cell.low, cell.high - NEARBY) for cell in cells]
     looked = seen + [i for i, e in enumerate(watched) if e > TRACE]
     if not looked:
         return list(prior)
-    low, high = min(seen, default=max(looked)), max(looked)
+    low, high = min(seen, default=max(looked)), max(*looked, *(min(c.high, bins - 1) for c in cells), 0)
     early = max(0, low - 8)  # before, about as many were watched in every bin
     young = watched[early] / span
     n, e = ended[low : high + 1], watched[early : high + 1]
@@ -91,12 +156,30 @@ def _average(
                 - young * (cumulative[at + early] - cumulative[at])
             )
             models.append((fit, at, template))
-    alive = _alive(models, bins)
-    share = (sum(ended) + 1.0) / (sum(ended) + 1.0 + PRIOR_ENDS)
-    found: list[float] = []
-    for (a, b), usual in zip(pairwise(alive), prior, strict=True):
-        theta = math.log(a / b) / span if b > alive[0] * 1e-9 else found[-1] if found else usual
-        found.append(share * max(1e-9, theta) + (1.0 - share) * usual)
+    alive = _alive(_weighed(models, cells) if cells else models, bins)
+    total = sum(ended) + sum(cell.ends for cell in cells)
+    # A few may be of another sort than all that were seen: where hardly one of the models' jobs is left, a job that
+    # goes on is one of those, and their hazard counts.
+    others = alive[0] * PRIOR_ENDS / (total + 1.0)
+    apart = accumulate((usual * span for usual in prior), initial=0.0)
+    alive = [going + others * math.exp(-gathered) for going, gathered in zip(alive, apart, strict=True)]
+    return [max(1e-9, math.log(a / b) / span) for a, b in pairwise(alive)]
+
+
+def _weighed(
+    models: list[tuple[float, int, Template]], cells: Sequence[Cell]
+) -> list[tuple[float, int, Template]]:
+    """The models with the chances of the cells; those are below 1, so who is far behind without them stays there."""
+    best = -math.inf
+    found = []
+    for fit, at, template in sorted(models, key=lambda model: -model[0]):
+        if fit < best - NEGLIGIBLE:
+            break
+        whole = fit
+        for low, high, ends in cells:
+            whole += ends * template.between(at + low, at + high)
+        best = max(best, whole)
+        found.append((whole, at, template))
     return found
 
 
@@ -115,25 +198,53 @@ def _alive(models: list[tuple[float, int, Template]], bins: int) -> list[float]:
 
 
 def _correct(average: list[float], ended: Sequence[float], watched: Sequence[float]) -> list[float]:
-    """The average times what was seen over what it expected, nearby."""
-    expected = list(map(mul, watched, average))
+    """The average times what was seen over what was expected: in wide neighbourhoods first, then, of what that gives,
+    in narrower ones. So a gap between two modes is found empty as a whole, not only bin by bin."""
+    first, last = _busy(average, ended, watched)
+    before, after = average[:first], average[last:]
+    average, ended, watched = average[first:last], ended[first:last], watched[first:last]
     seen = [(i, n) for i, n in enumerate(ended) if n > TRACE]
-    found = [(sum(n * math.log(average[i]) for i, n in seen) - sum(expected), [1.0] * len(average))]
+    curve = average
+    unseen = [
+        average[i] for i, _ in seen
+    ]  # the curve, as if one of the bin's own ends had not been seen
+    found = [(_fit(seen, unseen, watched, curve), curve)]
     for reach in REACHES:
-        near, due = around(ended, reach), around(expected, reach)
-        ratio = [(n + FIRM) / (x + FIRM) for n, x in zip(near, due, strict=True)]
-        fit = -sum(map(mul, expected, ratio))
-        for i, n in seen:  # as if one of the bin's own ends had not been seen
-            fit += n * math.log(average[i] * (max(0.0, near[i] - min(1.0, n)) + FIRM) / (due[i] + FIRM))
-        found.append((fit, ratio))
+        near, due = around(ended, reach), around(list(map(mul, watched, curve)), reach)
+        for k, (i, n) in enumerate(seen):
+            without = due[i] * unseen[k] / curve[i]
+            unseen[k] *= (max(0.0, near[i] - min(1.0, n)) + FIRM) / (without + FIRM)
+        curve = [theta * (n + FIRM) / (x + FIRM) for theta, n, x in zip(curve, near, due, strict=True)]
+        found.append((_fit(seen, unseen, watched, curve), curve))
     best = max(fit for fit, _ in found)
     weights = [math.exp(fit - best) for fit, _ in found]
-    factor = [0.0] * len(average)
-    for weight, (_, ratio) in zip(weights, found, strict=True):
+    mixed = [0.0] * len(average)
+    for weight, (_, curve) in zip(weights, found, strict=True):
         share = weight / sum(weights)
         if share > TRACE:
-            factor = [old + share * r for old, r in zip(factor, ratio, strict=True)]
-    return list(map(mul, average, factor))
+            mixed = [old + share * theta for old, theta in zip(mixed, curve, strict=True)]
+    return before + mixed + after
+
+
+def _busy(average: list[float], ended: Sequence[float], watched: Sequence[float]) -> tuple[int, int]:
+    """The bins in which something was seen or expected, and as many around them as a neighbourhood reaches."""
+    busy = [
+        i
+        for i, (n, e) in enumerate(zip(ended, watched, strict=True))
+        if n > TRACE or e * average[i] > TRACE
+    ]
+    if not busy:
+        return 0, len(average)
+    return max(0, busy[0] - REACHES[0]), busy[-1] + REACHES[0] + 1
+
+
+def _fit(
+    seen: list[tuple[int, float]], unseen: list[float], watched: Sequence[float], curve: list[float]
+) -> float:
+    """The log-likelihood of a curve, each end foretold without itself."""
+    ends: float = sum(n * math.log(theta) for (_, n), theta in zip(seen, unseen, strict=True))
+    due: float = sum(map(mul, watched, curve))
+    return ends - due
 
 
 def around(values: Sequence[float], reach: int) -> Sequence[float]:
@@ -143,5 +254,5 @@ def around(values: Sequence[float], reach: int) -> Sequence[float]:
     for before in (reach - 1, 0):  # two running sums, back and forth, make a triangle
         sums = [0.0] * (before + 1) + list(accumulate(values))
         sums += [sums[-1]] * (reach - 1 - before)
-        values = [max(0.0, b - a) for a, b in zip(sums, sums[reach:], strict=False)]
+        values = list(map(sub, sums[reach:], sums))
     return [value / reach for value in values]

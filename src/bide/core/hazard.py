@@ -1,8 +1,9 @@
 """What is known about how long a kind of job takes: learned durations, and the survival curve they give.
 
 Ages are cut into log-spaced bins; within a bin the hazard is constant. A sketch counts, bin by bin, how many jobs
-ended and how long jobs were watched, so that jobs that still go on count too; fit.py makes a curve of that, in which
-no hazard is ever zero. Old observations fade, so that drift is followed.
+ended and how long jobs were watched, so that jobs that still go on count too. An end that nobody saw is kept as the
+stretch in which it was. fit.py makes a curve of all that, in which no hazard is ever zero. Old observations fade, so
+that drift is followed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 from typing import Any
 
-from bide.core.fit import shapes
+from bide.core.fit import COARSE, Cell, shapes
 
 BINS_PER_OCTAVE = 8
 FIRST, LAST = 2.0**-7, 2.0**21  # 8 ms to 24 days
@@ -30,18 +31,14 @@ SPAN = math.log(2.0) / BINS_PER_OCTAVE  # the log-width of a bin
 SHORTEST, LONGEST = 0.5, 6 * 3600.0
 PRIOR = [0.02 if low < SHORTEST else 1.0 / max(1.0, math.log(LONGEST / low)) for low in EDGES[:-1]]
 MEMORY = 200  # an observation has faded to 1/e after this many newer ones
-DOUBT = (
-    0.02  # of an end that nobody saw is spread evenly over when it may have been, whatever is believed
-)
+NARROW = 4  # bins: an end that nobody saw within fewer is taken to be where it is believed to have been
+DOUBT = 0.01  # of that is spread evenly, whatever is believed
 # A curve is made anew with so many ends new, and this part of those remembered. It takes milliseconds: where many wait
 # and news comes fast, one for each that waits beyond a crowd adds a little.
 NEWS, NEWS_SHARE, CROWD, CROWD_SHARE = 0.5, 0.1, 200, 0.02
 GLIMPSE = (
     0.15  # of an end is the news that a job still goes on at twice the age or more, and less before
 )
-GUESSES = 50
-
-Guess = tuple[float, float, float, list[float]]  # going on at, ended at, weight, and its shares by bin
 
 
 class Sketch:
@@ -49,10 +46,10 @@ class Sketch:
 
     __slots__ = (
         "_enough",
-        "_guesses",
         "_news",
         "_table",
         "_weight",
+        "cells",
         "count",
         "crowd",
         "ended",
@@ -64,12 +61,12 @@ class Sketch:
         self.ended = [0.0] * BINS  # how many ended in the bin
         self.within = [0.0] * BINS  # seconds that jobs were watched in it without crossing all of it
         self.passing = [0.0] * (BINS + 1)  # how many more crossed all of it than all of the bin before
+        self.cells: dict[tuple[int, int], float] = {}  # ends between two edges of every second bin
         self.count = 0
         self.crowd = 0  # how many jobs wait by what is known here
         self._weight = 1.0
         self._news = 0.0  # ends since the table was made, or what is worth as much
         self._enough = NEWS
-        self._guesses: list[Guess] = []  # the latest ends that nobody saw
         self._table: Table | None = None
 
     def learn(self, duration: float, share: float = 1.0) -> None:
@@ -88,36 +85,23 @@ class Sketch:
             return
         low, high = min(low, LAST), min(high, LAST)
         first, last = _bin(low), _bin(high)
-        shares = self._shares(low, high, first, last)
+        shares = self._shares(low, high, first, last) if last - first < NARROW else []
         self._fade()
         self._news += 1.0
-        guess = (low, high, self._weight, shares)
-        self._place(guess, 1.0)
-        if first < last:
-            if len(self._guesses) >= GUESSES:
-                del self._guesses[0]
-            self._guesses.append(guess)
-
-    def _place(self, guess: Guess, sign: float) -> None:
-        """Counts an end where it is believed to have been; with −1, takes it out again."""
-        low, high, weight, shares = guess
-        for i, share in enumerate(shares, _bin(low)):
-            part = sign * weight * share
+        for i, share in enumerate(shares, first):
+            part = self._weight * share
             self.ended[i] += part
             self._watched(low, (max(low, EDGES[i]) + min(high, EDGES[i + 1])) / 2, part)
+        if not shares:
+            self._between(low, high)
 
-    def _guess_again(self) -> None:
-        """Where the latest ends were, by what is believed now: so an early error does not confirm itself."""
-        for k, guess in enumerate(self._guesses):
-            low, high, weight, _ = guess
-            self._place(guess, -1.0)
-            self._guesses[k] = again = (
-                low,
-                high,
-                weight,
-                self._shares(low, high, _bin(low), _bin(high)),
-            )
-            self._place(again, 1.0)
+    def _between(self, low: float, high: float) -> None:
+        """Counts an end by the edges around both ages, the nearer the more."""
+        a, b = _place(low), _place(high)
+        for i, near in ((int(a), 1.0 - a % 1.0), (int(a) + 1, a % 1.0)):
+            for j, close in ((int(b), 1.0 - b % 1.0), (int(b) + 1, b % 1.0)):
+                if part := near * close * self._weight:
+                    self.cells[i, j] = self.cells.get((i, j), 0.0) + part
 
     def _shares(self, low: float, high: float, first: int, last: int) -> list[float]:
         """In which bins the end was, by what is believed so far and a little doubt."""
@@ -162,19 +146,22 @@ class Sketch:
             self.ended = [x / self._weight for x in self.ended]
             self.within = [x / self._weight for x in self.within]
             self.passing = [x / self._weight for x in self.passing]
-            self._guesses = [(a, b, weight / self._weight, s) for a, b, weight, s in self._guesses]
+            self.cells = {place: x / self._weight for place, x in self.cells.items()}
             self._weight = 1.0
 
     def table(self) -> Table:
         """What all of it comes to."""
         if self._table is None or self._news:
-            if self._table is not None:
-                self._guess_again()
             self._table = Table(self._hazards(), self.count)
             self._news = 0.0
             crowd = max(0, self.crowd - CROWD)
             self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + CROWD_SHARE * crowd
         return self._table
+
+    @property
+    def moved(self) -> bool:
+        """Whether a good part is new since the table was made."""
+        return self._table is None or self._news > self._enough
 
     def latest(self) -> Table:
         """The same, but made anew only when a good part is new: it takes milliseconds."""
@@ -192,7 +179,9 @@ class Sketch:
                 accumulate(self.passing), WIDTHS, self.within, strict=False
             )
         ]
-        found = shapes(ended, watched, PRIOR, SPAN)
+        cells = [Cell(i, j, weight * scale) for (i, j), weight in self.cells.items()]
+        before = self._table.shapes() if cells and self._table is not None else None
+        found = shapes(ended, watched, cells, PRIOR, SPAN, before)
         return [theta * SPAN / width for theta, width in zip(found, WIDTHS, strict=True)]
 
     def dump(self) -> dict[str, Any]:
@@ -203,7 +192,8 @@ class Sketch:
             for i, counts in enumerate(zip(self.ended, self.within, self.passing, strict=False))
             if any(counts)
         }
-        return {"count": self.count, "perOctave": BINS_PER_OCTAVE, "bins": bins}
+        cells = [[i, j, weight * scale] for (i, j), weight in self.cells.items()]
+        return {"count": self.count, "perOctave": BINS_PER_OCTAVE, "bins": bins, "cells": cells}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Sketch:
@@ -217,6 +207,9 @@ class Sketch:
                 sketch.ended[int(key)] = float(ended)
                 sketch.within[int(key)] = float(within)
                 sketch.passing[int(key)] = float(passing)
+        for i, j, weight in data.get("cells", ()):
+            if 0 <= i < j <= BINS // COARSE:
+                sketch.cells[int(i), int(j)] = float(weight)
         return sketch
 
     def absorb(self, data: dict[str, Any]) -> None:
@@ -237,6 +230,13 @@ def _bin(age: float) -> int:
     return min(bisect_right(EDGES, age) - 1, BINS - 1)
 
 
+def _place(age: float) -> float:
+    """Where an age lies among the edges of every COARSE-th bin."""
+    if age < FIRST:
+        return age / FIRST / COARSE
+    return min(1.0 + BINS_PER_OCTAVE * math.log2(age / FIRST), BINS - 1.0) / COARSE
+
+
 class Table:
     """The survival curve of a sketch: cumulative hazard, S and ∫S at the bin edges, closed form between them."""
 
@@ -255,6 +255,10 @@ class Table:
             gained = self.surviving[i] * -math.expm1(-hazard * WIDTHS[i]) / hazard
             self.integral.append(self.integral[-1] + gained)
 
+    def shapes(self) -> list[float]:
+        """Hazard · age, as fit.py has it."""
+        return [hazard * width / SPAN for hazard, width in zip(self.hazards, WIDTHS, strict=True)]
+
     def cumulative_at(self, age: float) -> float:
         if age <= 0:
             return 0.0
@@ -265,9 +269,11 @@ class Table:
         """The chance that a job is still going on at this age."""
         return math.exp(-self.cumulative_at(age))
 
-    def mean(self) -> float:
-        """The mean duration, as far as the bins reach."""
-        return self.integral[-1]
+    def mean(self, upto: float = LAST) -> float:
+        """The mean duration, of which only the part before an age counts."""
+        i = min(max(bisect_right(EDGES, upto) - 1, 0), BINS - 1)
+        part = self.surviving[i] * -math.expm1(self.hazards[i] * (EDGES[i] - upto)) / self.hazards[i]
+        return self.integral[i] + part
 
     def quantile(self, q: float, age: float = 0.0) -> float:
         """The age by which a job that has reached `age` has ended with chance q."""

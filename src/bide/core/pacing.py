@@ -89,21 +89,29 @@ def _solve(hazard: float, reached: float, price: float) -> float:
 
 
 class Hints:
-    """Retry-After for jobs of one kind: tabulated at the bin edges, so that asking is a look-up."""
+    """Retry-After for jobs of one kind. Those of one bin get that of its lower edge, worked out when first asked for."""
 
-    __slots__ = ("_intervals",)
+    __slots__ = ("_known", "_price", "_table")
 
     def __init__(self, table: Table, price: float = PRICE) -> None:
-        if table.count:
-            self._intervals = [interval(table, edge, price) for edge in EDGES]
-        else:  # a service's jobs may well be short: with a hazard of 1/age nobody is told to wait for long in vain
-            self._intervals = [max(price, math.sqrt(2.0 * price * edge)) for edge in EDGES]
+        self._table = table
+        self._price = price
+        self._known: dict[int, float] = {}
 
     def after(self, age: float) -> float:
-        if age <= EDGES[1]:
-            return self._intervals[0]
-        i = int(BINS_PER_OCTAVE * math.log2(age / EDGES[1])) + 1
-        return self._intervals[min(i, BINS)]
+        i = 0
+        if age > EDGES[1]:
+            i = min(int(BINS_PER_OCTAVE * math.log2(age / EDGES[1])) + 1, BINS)
+        wait = self._known.get(i)
+        if wait is None:
+            wait = self._known[i] = self._at(EDGES[i])
+        return wait
+
+    def _at(self, edge: float) -> float:
+        if self._table.count:
+            return interval(self._table, edge, self._price)
+        # A service's jobs may well be short: with a hazard of 1/age nobody is told to wait for long in vain.
+        return max(self._price, math.sqrt(2.0 * self._price * edge))
 
 
 def retry_after(wait: float) -> int:

@@ -17,6 +17,8 @@ FINENESS = 0.35  # the step of the grid, in best intervals for the hazard of the
 COARSEST, FINEST = 2, 12  # steps in a bin; where more would be needed, the hazard is as good as constant
 EARLY, LATE = 1e-3, 10.0  # cumulative hazard: before, a job has hardly begun; after, hardly one is left
 LEVELS = 4  # per doubling of the price: plans are made for these only
+# A curve and its plans take milliseconds: where ends come by the hundred, once a second is enough.
+RENEWAL, WELL_KNOWN = 1.0, 50
 MARKS, MOVED = (0.05, 0.5, 0.95), 0.1  # a curve has moved when one of these quantiles has, by that part
 
 
@@ -73,13 +75,13 @@ class Plan:
             requests += alive
             known += alive * (to - age)
             age, alive = to, table.survival(to)
-        return requests, max(0.0, known - table.mean())
+        return requests, max(0.0, known - table.mean(age))
 
 
 class Plans:
     """What a sketch knows, as plans: one for each level of the price, made when it is needed."""
 
-    __slots__ = ("_marks", "_plans", "_table", "sketch", "version")
+    __slots__ = ("_looks_at", "_marks", "_plans", "_table", "sketch", "version")
 
     def __init__(self, sketch: Sketch | None = None) -> None:
         self.sketch = Sketch() if sketch is None else sketch
@@ -89,11 +91,14 @@ class Plans:
         self._marks: list[float] = []
         self._table: Table | None = None
         self._plans: dict[int, Plan] = {}
+        self._looks_at = -math.inf  # when it is looked whether there is a new curve
 
-    def at(self, price: float, dice: float = 0.5) -> Plan:
+    def at(self, price: float, now: float, dice: float = 0.5) -> Plan:
         """The plan for a price; dice in [0, 1) decide between the levels above and below it."""
-        if self.sketch.latest() is not self._table:
+        if now >= self._looks_at and self.sketch.latest() is not self._table:
             self._renew()
+            if self.sketch.count > WELL_KNOWN:
+                self._looks_at = now + RENEWAL
         level = math.floor(LEVELS * math.log2(price) + dice)
         plan = self._plans.get(level)
         if plan is None:

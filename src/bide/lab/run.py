@@ -33,6 +33,7 @@ class Figures:
     requests: int
     refused: int
     price: float | None
+    spent: float  # of what the API allowed while jobs were waited for
     delays: list[float] = field(repr=False)  # in the order in which the jobs were sent
 
     @property
@@ -75,7 +76,8 @@ def simulate(
     else:
         delays = _peers(world, policy, random.Random(f"{policy}/{seed}"))
     shown = price if policy in OURS else None
-    return Figures(policy, len(world.tasks), world.requests, world.refused, shown, delays)
+    spent = world.spent([task.ends + delay for task, delay in zip(world.tasks, delays, strict=True)])
+    return Figures(policy, len(world.tasks), world.requests, world.refused, shown, spent, delays)
 
 
 def _peers(world: World, policy: str, dice: random.Random) -> list[float]:
@@ -84,7 +86,8 @@ def _peers(world: World, policy: str, dice: random.Random) -> list[float]:
     tasks = world.tasks
     delays = [0.0] * len(tasks)
     timers = [make() for _ in tasks]
-    # Requests that leave at the same moment arrive in any order.
+    # Requests that leave at the same moment go over connections of their own and arrive in any order. In the order of
+    # the timers, the same jobs would get the last of a budget every time, which no network does for anybody.
     queue = [(task.born + timers[i].first(dice), dice.random(), i) for i, task in enumerate(tasks)]
     heapq.heapify(queue)
     while queue:
@@ -113,6 +116,9 @@ class Told(Sketch):
         for duration in durations:
             self.learn(duration)
         self.table()
+
+    def _fade(self) -> None:
+        self.count += 1
 
     def survived(self, low: float, high: float) -> None:
         pass

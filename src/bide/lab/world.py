@@ -72,6 +72,14 @@ class World:
             return Answer(429, headers)
         return Answer(200, headers, [self._look(task, now) for task in tasks])
 
+    def spent(self, known: Sequence[float]) -> float:
+        """Which part of what the limit allowed was used, while jobs were waited for; `known`: until when each was."""
+        waited = until = 0.0
+        for task, end in zip(self.tasks, known, strict=True):
+            waited += max(0.0, end - max(task.born, until))
+            until = max(until, end)
+        return (self.requests - self.refused) / self.limit.allowance(waited)
+
     def _look(self, task: Task, now: float) -> Seen:
         if now >= task.ends:
             return _DONE
@@ -117,6 +125,12 @@ class _Limit:
         self._level = rules.burst if rules.kind == "bucket" else rules.requests
         self._at = 0.0 if rules.kind == "bucket" else -phase * rules.per  # filled last, or window began
         self._policy = f'"default";q={rules.requests:g};w={rules.per:g}'
+
+    def allowance(self, seconds: float) -> float:
+        """Requests that can be had in so long a stretch."""
+        rules = self._rules
+        at_once = rules.burst if rules.kind == "bucket" else rules.requests
+        return (at_once + self._rate * seconds) / rules.cost
 
     def take(self, now: float) -> bool:
         rules = self._rules

@@ -35,6 +35,7 @@ class Entry(msgspec.Struct, kw_only=True):
     kind: str = ""
     size: str = ""
     submitted_at: float | None = None  # by our clock
+    since: float | None = None  # when the wait for it began: it is at least that old
     created_at: float | None = None  # by the API's own
     deadline: float | None = None
     # The way there.
