@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from bide.client.api import AsyncClient, JobHandle
 from bide.client.apis import Api, load
@@ -29,10 +30,13 @@ from bide.client.spread import poller as parent
 from bide.client.spread.learning import Notebook
 from bide.client.spread.poller import Spread
 from bide.client.sync import Client
+from bide.client.waiting import AT_ONCE
 from bide.core.errors import JobFailed, ServiceError
 from bide.core.hazard import Sketch
 from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
+from tests.acceptance.vendors import Shop, start
+from tests.unit.fake_service import FakeService, job, job_id
 
 KEY = "sk-secret-1"
 INPUT: dict[str, Any] = {"model": "lipsync-2", "input": []}
@@ -165,6 +169,41 @@ async def test_what_was_learned_and_what_ended_is_in_the_ledger(short: Any, tmp_
     assert {entry.status for entry in await ledger.entries()} == {"DONE"}
     await ledger.close()
     assert KEY.encode() not in (tmp_path / "ledger").read_bytes()
+
+
+async def test_many_jobs_of_a_service_are_asked_about_in_batches_by_each_process() -> None:
+    count = 3 * AT_ONCE
+    asked: list[tuple[int, str | None]] = []
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        ids = request.query.getall("id")
+        asked.append((len(ids), request.headers.get("Authorization")))
+        jobs = [job(number, result=number) for number in range(count) if job_id(number) in ids]
+        return web.json_response({"jobs": jobs, "next": None, "missing": []})
+
+    with FakeService() as service:
+        service.on("GET", "/jobs", reply)
+        async with AsyncClient(service.url, KEY, processes=2) as client:
+            ended = await client.wait_all([client.job(job_id(n)) for n in range(count)], timeout=30)
+            assert [await handle.result() for handle in ended] == list(range(count))
+            assert client.requests == len(asked) < count
+    assert {proof for _, proof in asked} == {f"Bearer {KEY}"}
+
+
+def test_bide_wait_has_processes_and_goes_on_after_a_kill(tmp_path: Path) -> None:
+    how = ("--json", "--ledger", "films.ledger", "--limit", "40/1s", "--processes", "2")
+    with Shop(30, "{ uniform = [0.5, 3.0] }") as shop:
+        first = start(tmp_path, *shop.jobs, "--api", "sync.so", "--url", shop.url, *how)
+        assert first.stdout is not None
+        early = [first.stdout.readline() for _ in range(5)]
+        first.kill()
+        early += first.communicate()[0].splitlines()
+        second = start(tmp_path, *how)
+        late = second.communicate(timeout=30)[0].splitlines()
+        assert second.returncode == 0
+        told = [msgspec.json.decode(line) for line in (*early, *late)]
+        assert {line["jobId"] for line in told} == set(shop.jobs)
+        assert {line["status"] for line in told} == {"DONE"}
 
 
 # --- bad days
