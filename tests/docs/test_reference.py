@@ -13,7 +13,9 @@ import pytest
 
 import bide
 from bide.cli import COMMANDS, root
-from bide.client.api import AsyncClient, ClientOptions, JobHandle, WaitOptions
+from bide.client.api import AsyncClient
+from bide.client.handle import JobHandle
+from bide.client.options import ClientOptions, WaitOptions
 from bide.client.sync import Client
 from bide.core.errors import problems
 from bide.core.wire import Event, WireJob

@@ -20,9 +20,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from bide.client.api import AsyncClient, JobHandle
+from bide.client.api import AsyncClient
 from bide.client.apis import Api, load
 from bide.client.apis.form import Secret
+from bide.client.handle import JobHandle
 from bide.client.kinds import Kind
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.spread import messages

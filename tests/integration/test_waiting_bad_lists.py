@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bide.client import poller
+from bide.client import crew, sending
 from bide.core.clock import render_instant
 from bide.core.errors import JobFailed, ServiceError, WaitTimeout
 from tests.integration import third_party as their
@@ -84,8 +84,8 @@ async def test_an_unknown_status_word_among_many_does_not_end_their_wait(server:
 async def test_a_list_that_hangs_is_given_up_and_asked_for_again(
     bad: fake.Reply, server: ThirdParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller, "ANSWER_TIMEOUT", 0.15)
-    monkeypatch.setattr(poller, "SWEEP", 0.05)
+    monkeypatch.setattr(sending, "ANSWER_TIMEOUT", 0.15)
+    monkeypatch.setattr(crew, "SWEEP", 0.05)
     server.on("GET", "/jobs", bad, page())
     async with own(server) as client:
         await client.wait_all([client.job(id) for id in ids(MANY)], timeout=20)

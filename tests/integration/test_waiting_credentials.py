@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from bide.client import signer
-from bide.client.api import AsyncClient, JobHandle
+from bide.client.api import AsyncClient
+from bide.client.handle import JobHandle
 from bide.core.errors import BideError, JobFailed, ServiceError
 from tests.integration import third_party as their
 from tests.integration.third_party import (

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bide.client.api import AsyncClient, ClientOptions
+from bide.client.api import AsyncClient
+from bide.client.options import ClientOptions
 from bide.client.submission import BATCH, Submission, batches, render_submission
 from bide.client.sync import Client
 from bide.client.transport import proxy_for, read_retry_after, without_credentials

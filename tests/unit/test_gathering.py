@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from bide.client import api as client_api
-from bide.client.api import AsyncClient, JobHandle
+from bide.client.api import AsyncClient
+from bide.client.handle import JobHandle
 from bide.client.kinds import TIMEOUTS
 from bide.client.timing import Timing
 from bide.core.errors import WaitTimeout

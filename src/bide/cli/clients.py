@@ -14,9 +14,11 @@ import click
 
 from bide.cli.settings import Connection
 from bide.cli.targets import split_url
-from bide.client.api import AsyncClient, ClientOptions, JobHandle
+from bide.client.api import AsyncClient
 from bide.client.apis import Api, load
+from bide.client.handle import JobHandle
 from bide.client.ledger import Entry, Key, bare
+from bide.client.options import ClientOptions
 from bide.core.errors import SetupError
 
 OWN = "bide"

@@ -22,9 +22,11 @@ from bide.cli.ending import Ending
 from bide.cli.output import json_option
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.targets import read_headers, read_rate, read_targets
-from bide.client.api import AsyncClient, ClientOptions, JobHandle
+from bide.client.api import AsyncClient
+from bide.client.handle import JobHandle
 from bide.client.ledger import Key, Ledger
 from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.options import ClientOptions
 from bide.core.advice import Advice
 from bide.core.budget import Limit
 from bide.core.errors import SetupError, WaitTimeout

@@ -20,8 +20,9 @@ from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Seen, Thro
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
 from bide.client.ledger import Ledger
-from bide.client.poller import BASE, CAP, Poller, refusal
+from bide.client.poller import BASE, CAP, Poller
 from bide.client.results import save
+from bide.client.sending import refusal
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked

@@ -13,7 +13,7 @@ from bide.client.waiting import OnChange
 from bide.core.errors import ServiceError
 
 if TYPE_CHECKING:
-    from bide.client.api import JobHandle
+    from bide.client.handle import JobHandle
 
 
 class Gathering:

@@ -21,33 +21,30 @@ from bide.client.apis import (
     TERMINAL,
     Api,
     BadPoll,
-    Call,
     Denied,
     NotYet,
     Seen,
     Throttled,
 )
-from bide.client.apis.values import header
 from bide.client.budgets import Purse
+from bide.client.crew import Crew, Worker
 from bide.client.evidence import advice, clock_of, report, took
 from bide.client.kinds import Kind
 from bide.client.schedule import Schedule
+from bide.client.sending import Sender, refusal
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
-from bide.client.transport import ANSWER_TIMEOUT, REDIRECTS, Answer, Transport
+from bide.client.transport import Answer, Transport
 from bide.client.waited import FOREVER, Waited
-from bide.core.errors import ServiceError, ServiceUnreachable
+from bide.core.errors import ServiceUnreachable
 from bide.core.pacing import PRICE
 from bide.core.retry import Breaker, backoff
 
 log = logging.getLogger("bide.client")
 
-CONNECTIONS = 64
 HOLDS = 32  # jobs up to which long polls are used
-SWEEP = 1.0  # seconds between two looks at requests that hang
 BASE, CAP = 0.5, 60.0  # backoff after a failed poll
-CIRCLE = "the API redirects in a circle"
 GAP = 0.25  # seconds between two questions that the API holds
 
 
@@ -83,14 +80,10 @@ class Poller:
         self._signer = signer
         self._purse = purse
         self._breaker = Breaker(rng=self.rng)
-        self._workers: set[_Worker] = set()
-        self._resting: list[asyncio.Future[None]] = []
         self._alone: deque[Waited] = deque()  # that an answer about many did not tell of
-        self._timer: asyncio.TimerHandle | None = None
-        self._wakes_at = FOREVER
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._asking = 0  # requests that wait for their turn and are no polls
-        self._polls_turn = False
+        self._crew = Crew(self.timing, self._work)
+        self._sender = Sender(api, transport, signer, purse, self.timing, self._breaker, self._crew.kick)
+        self.send = self._sender.send
         self._troubled = False
         self._unproven = (
             False  # the credential is new, for the one before was denied, and was not taken yet
@@ -123,7 +116,7 @@ class Poller:
             job.waited = self.schedule.add(job, now, kind=kind, age=age, asked=asked, **options)
             if job.submitted_at is None and (job.seen is None or asked_at is not None):
                 self.schedule.hurry(job.waited, now)
-            self._kick()
+            self._crew.kick()
 
     def unwatch(self, job: Tracked, listener: Listener) -> None:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
@@ -140,121 +133,18 @@ class Poller:
             job.asked_at = wall - (now - waited.born - waited.asked)
 
     async def close(self) -> None:
-        for timer in (self._timer, self._sweeper):
-            if timer is not None:
-                timer.cancel()
-        tasks = [worker.task for worker in self._workers]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, *self._endings, return_exceptions=True)
-
-    # --- requests that are no polls
-
-    async def send(self, call: Call, only: str = "") -> Answer:
-        """A submission, a cancel, a result: on the same budget, in turns with the polls.
-
-        A GET is led on by redirects. A credential that is denied is renewed once, where it can be.
-        """
-        denied = False
-        for _ in range(REDIRECTS + 2):
-            await self._turn()
-            turn = self._signer.turn
-            answer = await self._send(call, only)
-            self._heard(answer, self.api.throttled(answer.status, answer.headers, answer.body))
-            following = self._led(call, answer) if call.method == "GET" else None
-            if following is not None:
-                call = following
-            elif answer.status == 401 and call.authorized and not denied:
-                denied = True
-                if not await self._signer.denied(turn):
-                    return answer
-            else:
-                return answer
-        raise refusal(BadPoll(310, CIRCLE, final=True), self.api)
-
-    async def _send(self, call: Call, only: str) -> Answer:
-        try:
-            if self._signer.stale:
-                await self._signer.ready()
-            async with asyncio.timeout(call.hold + ANSWER_TIMEOUT):
-                answer = await self._transport.exchange(
-                    call.method, call.url, self._signer.headers(call), call.body, only
-                )
-        except BadPoll as error:
-            self._purse.heard(self.timing.now(), 0, {}, self.timing.wall())
-            raise refusal(error, self.api) from None
-        except (ServiceUnreachable, TimeoutError) as error:
-            self._purse.heard(self.timing.now(), 0, {}, self.timing.wall())
-            if isinstance(error, TimeoutError):
-                raise ServiceUnreachable(
-                    f"no answer from {call.url.partition('?')[0]}: it took too long"
-                ) from None
-            raise
-        return self._signer.clean(answer)
-
-    async def _turn(self) -> None:
-        self._asking += 1
-        try:
-            while True:
-                now = self.timing.now()
-                if self._polls_turn and self._purse.ready(now) <= now:
-                    self._kick()  # a poll that is due goes first
-                    await asyncio.sleep(0)
-                    now = self.timing.now()
-                at = self._purse.take(now)
-                if at <= now:
-                    return
-                await self.timing.sleep(at - now)
-        finally:
-            self._asking -= 1
-            self._polls_turn = True
-            self._kick()
-
-    def _heard(self, answer: Answer, throttled: bool) -> None:
-        now = self.timing.now()
-        if answer.status >= 500:
-            self._breaker.failed(now)
-        else:
-            self._breaker.succeeded(now)
-        self._purse.heard(now, 429 if throttled else answer.status, answer.headers, self.timing.wall())
+        await self._crew.close()
+        await asyncio.gather(*self._endings, return_exceptions=True)
 
     # --- workers
 
-    def _kick(self) -> None:
-        """Somebody should look whether there is something to do."""
-        while self._resting:
-            future = self._resting.pop()
-            if not future.done():
-                future.set_result(None)
-                return
-        if len(self._workers) < CONNECTIONS:
-            worker = _Worker()
-            worker.task = asyncio.get_running_loop().create_task(self._work(worker))
-            self._workers.add(worker)
-            if self._sweeper is None:
-                self._sweep_later()
-
-    async def _rest(self, until: float) -> None:
-        if until < self._wakes_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._wakes_at = until
-            self._timer = self.timing.later(until, self._wake)
-        future = asyncio.get_running_loop().create_future()
-        self._resting.append(future)
-        await future
-
-    def _wake(self) -> None:
-        self._timer, self._wakes_at = None, FOREVER
-        self._kick()
-
-    async def _work(self, worker: _Worker) -> None:
+    async def _work(self, worker: Worker) -> None:
         while True:
             jobs, again = self._next()
             if not jobs:
-                await self._rest(again)
+                await self._crew.rest(again)
                 continue
-            self._kick()  # there may be more
+            self._crew.kick()  # there may be more
             try:
                 if len(jobs) == 1:
                     await self._ask(worker, jobs[0])
@@ -272,7 +162,7 @@ class Poller:
         closed = self._breaker.ready(now)
         if closed > now:
             return [], closed
-        if self._asking and not self._polls_turn:
+        if self._sender.asking and not self._sender.polls_turn:
             return [], FOREVER
         while self._alone and self._alone[0].number < 0:  # nobody waits for it any more
             self._alone.popleft()
@@ -284,65 +174,30 @@ class Poller:
         else:
             jobs, again = self.schedule.next(now)
         if jobs:
-            self._polls_turn = False
+            self._sender.polls_turn = False
             self._breaker.spend(now)
         return jobs, again
 
-    async def _exchange(self, worker: _Worker, call: Call) -> Answer:
-        """Sends it and follows where it is led; ServiceUnreachable when that takes too long."""
-        for _ in range(REDIRECTS + 1):
-            worker.turn = self._signer.turn
-            if self._signer.stale:
-                await self._signer.ready()
-                worker.turn = self._signer.turn
-            headers = self._signer.headers(call)
-            worker.until = self.timing.now() + (call.hold + ANSWER_TIMEOUT) * self.timing.speed
-            try:
-                answer = await self._transport.exchange(call.method, call.url, headers, call.body)
-            except asyncio.CancelledError:
-                if not worker.expired or worker.task.cancelling() > 1:  # by close, or by both at once
-                    raise
-                worker.expired = False
-                worker.task.uncancel()
-                raise ServiceUnreachable(
-                    f"no answer from {call.url.partition('?')[0]}: it took too long"
-                ) from None
-            finally:
-                worker.until = FOREVER
-            following = self._led(call, answer)
-            if following is None:
-                return self._signer.clean(answer)
-            self._heard(answer, throttled=False)
-            await self._turn()
-            call = following
-        raise BadPoll(310, CIRCLE, final=True)
-
-    def _led(self, call: Call, answer: Answer) -> Call | None:
-        """Where a redirect leads."""
-        if not 301 <= answer.status <= 308 or answer.status == 304 or self.api.reads(answer.status):
-            return None
-        return self.api.followed(call, header(answer.headers, "Location"))
-
     # --- one answer
 
-    async def _ask(self, worker: _Worker, waited: Waited) -> None:
+    async def _ask(self, worker: Worker, waited: Waited) -> None:
         job: Tracked = waited.key
         job.requests += 1
         held = self.api.longpoll if self.schedule.waiting <= HOLDS else None
         answer = None
         try:
             call = self.api.ask(job.ref, job.etag, held)
-            answer = await self._exchange(worker, call)
+            answer = await self._sender.exchange(worker, call)
             seen = self._read(waited, job, answer)
         except ServiceUnreachable as error:
-            self._unanswered(error)
+            self._sender.unanswered()
             self._again(waited, error)
         except BadPoll as error:
             if answer is not None:
-                self._heard(answer, isinstance(error, Throttled))
+                self._sender.heard(answer, isinstance(error, Throttled))
             await self._bad(worker, waited, error)
         else:
-            self._heard(answer, throttled=False)
+            self._sender.heard(answer, throttled=False)
             self._saw(waited, seen, answer, call.hold)
 
     def _read(self, waited: Waited, job: Tracked, answer: Answer) -> Seen:
@@ -356,7 +211,7 @@ class Poller:
         job.body = body
         return seen
 
-    async def _ask_many(self, worker: _Worker, jobs: list[Waited]) -> None:
+    async def _ask_many(self, worker: Worker, jobs: list[Waited]) -> None:
         refs = [waited.key.ref for waited in jobs]
         answer = None
         for waited in jobs:
@@ -364,15 +219,15 @@ class Poller:
         try:
             call = self.api.ask_many(refs)
             assert call is not None
-            answer = await self._exchange(worker, call)
+            answer = await self._sender.exchange(worker, call)
             found = self.api.read_many(refs, answer.status, answer.headers, answer.body)
         except ServiceUnreachable as error:
-            self._unanswered(error)
+            self._sender.unanswered()
             for waited in jobs:
                 self._again(waited, error)
         except BadPoll as error:
             if answer is not None:
-                self._heard(answer, isinstance(error, Throttled))
+                self._sender.heard(answer, isinstance(error, Throttled))
             # It is the list that is refused, and not the jobs; unless nothing of the API can be reached so.
             if error.final and error.status not in (401, 310):
                 self._ask_alone(jobs)
@@ -380,7 +235,7 @@ class Poller:
             for waited in jobs:
                 await self._bad(worker, waited, error)
         else:
-            self._heard(answer, throttled=False)
+            self._sender.heard(answer, throttled=False)
             for waited in jobs:
                 seen = found.get(waited.key.ref.id)
                 if seen is not None:
@@ -388,14 +243,14 @@ class Poller:
                 elif waited.number == 0:
                     self._alone.append(waited)
             if self._alone:
-                self._kick()
+                self._crew.kick()
 
     def _ask_alone(self, jobs: list[Waited]) -> None:
         """From now on, for the API has no list."""
         for kind in self.schedule.kinds.values():
             kind.batch = 1
         self._alone.extend(waited for waited in jobs if waited.number == 0)
-        self._kick()
+        self._crew.kick()
 
     def _held(self, waited: Waited, hold: float, news: bool) -> float | None:
         """When to ask again after a question that the API was to hold; None: when it is planned.
@@ -493,7 +348,7 @@ class Poller:
 
     # --- bad days
 
-    async def _bad(self, worker: _Worker, waited: Waited, error: BadPoll) -> None:
+    async def _bad(self, worker: Worker, waited: Waited, error: BadPoll) -> None:
         now = self.timing.now()
         if waited.number < 0:
             return
@@ -509,7 +364,7 @@ class Poller:
         else:
             self._again(waited, error)
 
-    async def _denied(self, worker: _Worker, waited: Waited, error: Denied) -> None:
+    async def _denied(self, worker: Worker, waited: Waited, error: Denied) -> None:
         """With another credential the question is asked again: once, and only while such credentials are taken."""
         job: Tracked = waited.key
         newest = worker.turn == self._signer.turn
@@ -529,11 +384,6 @@ class Poller:
         else:
             self._give_up(waited, error)
 
-    def _unanswered(self, error: ServiceUnreachable) -> None:
-        now = self.timing.now()
-        self._breaker.failed(now)
-        self._purse.heard(now, 0, {}, self.timing.wall())
-
     def _again(self, waited: Waited, error: Exception) -> None:
         if waited.number < 0:
             return
@@ -550,35 +400,3 @@ class Poller:
         job.error = refusal(error, self.api)
         self.schedule.remove(waited)
         self._over(job)
-
-    # --- now and then
-
-    def _sweep_later(self) -> None:
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
-
-    def _sweep(self) -> None:
-        now = self.timing.now()
-        for worker in self._workers:
-            if worker.until <= now and not worker.expired:
-                worker.expired = True
-                worker.task.cancel()
-        self._sweep_later()
-
-
-class _Worker:
-    """One of the few that send; one sweeper ends what hangs, so that no request needs a timer of its own."""
-
-    __slots__ = ("expired", "task", "turn", "until")
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None]
-        self.turn = 0  # of the credential that its request was sent with
-        self.until = FOREVER
-        self.expired = False
-
-
-def refusal(error: BadPoll, api: Api) -> ServiceError:
-    """What is raised to who waits."""
-    return ServiceError(
-        error.status, {"code": f"http-{error.status}", "detail": error.detail}, api.url or ""
-    )

@@ -15,16 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from bide.client.api import (
-    PAGE,
-    AsyncClient,
-    ClientOptions,
-    JobHandle,
-    Jobs,
-    Records,
-    WaitOptions,
-)
+from bide.client.api import PAGE, AsyncClient, Jobs, Records
 from bide.client.apis import Api
+from bide.client.handle import JobHandle
+from bide.client.options import ClientOptions, WaitOptions
 from bide.client.submission import Submission, SubmitOptions
 from bide.client.waiting import OnChange
 from bide.core.advice import Advice
