@@ -341,7 +341,7 @@ def test_what_was_learned_survives_being_stored() -> None:
 
 def test_the_price_rises_until_the_load_fits_and_falls_when_it_does() -> None:
     plan = schedule(Limit(1.0, 1.0, 1.0))
-    kind = Kind(taught(*[random.Random(i).uniform(120, 900) for i in range(100)]))
+    kind = plan.kinds["job"] = Kind(taught(*[random.Random(i).uniform(120, 900) for i in range(100)]))
     for i in range(200):
         plan.add(i, 0.0, kind=kind)
     now = 0.0
@@ -359,7 +359,18 @@ def test_the_price_rises_until_the_load_fits_and_falls_when_it_does() -> None:
         for job in jobs:
             plan.goes_on(job, now)
     assert plan.price < 2.0
-    assert plan.advice(now).allowed == pytest.approx(1.0, rel=0.05)
+    advice = plan.advice(now)
+    assert advice is not None and advice.allowed == pytest.approx(1.0, rel=0.05)
+
+
+def test_no_advice_is_better_than_a_guess_but_what_a_caller_expects_counts() -> None:
+    plan = schedule(Limit(1.0, 1.0, 1.0))
+    for i in range(100):
+        plan.add(i, 0.0, kind=plan.kind("job"))
+    assert plan.advice(0.0) is None
+    plan.add("one more", 0.0, kind=plan.kind("job"), expected=60.0)
+    advice = plan.advice(0.0)
+    assert advice is not None and not advice.enough
 
 
 def test_starved_it_does_as_well_as_a_choice_by_brute_force() -> None:

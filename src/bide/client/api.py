@@ -364,7 +364,7 @@ class AsyncClient:
         return handles
 
     def advice(self) -> Advice | None:
-        """Whether the budget carries what is waited for; None when nothing is."""
+        """Whether the budget carries what is waited for; None when nothing is, or nothing is known of it."""
         return self._account.advice()
 
     async def untold(self) -> Sequence[JobHandle]:

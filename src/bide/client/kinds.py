@@ -11,10 +11,11 @@ import math
 from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple
 
-from bide.core.hazard import Sketch
+from bide.core.hazard import Sketch, Table
 from bide.core.plan import Plans
 
 Size = Literal["small", "medium", "large"]
+ENOUGH = 3  # ends seen, before what a kind's durations tell counts for much
 SMALLEST_LEFT = 0.05  # seconds; less cannot be told from nothing
 
 
@@ -38,13 +39,14 @@ TIMEOUTS: dict[Size, float] = {"small": 60.0, "medium": 180.0, "large": 600.0}
 class Kind:
     """Jobs of one kind, and of one size class where callers give one."""
 
-    __slots__ = ("batch", "plans", "reports", "waiting")
+    __slots__ = ("batch", "hint", "plans", "reports", "waiting")
 
     def __init__(self, sketch: Sketch | None = None, batch: int = 1) -> None:
         self.plans = Plans(sketch)
         self.batch = batch  # jobs that one request can ask about
         self.reports: dict[Hashable, Plans] = {}
         self.waiting = 0  # how many of it are waited for
+        self.hint: float | None = None  # what a caller expects of its jobs
 
     def wait(self, more: int) -> None:
         self.waiting += more
@@ -54,6 +56,16 @@ class Kind:
         """A first idea, given up for what is seen."""
         for factor in (0.6, 1.0, 1.6):
             self.plans.sketch.learn(duration * factor, 0.5)
+
+    def outlook(self) -> Table | None:
+        """How long its jobs take, by what was seen, or else by what a caller said; None when nobody knows."""
+        if self.plans.sketch.count >= ENOUGH:
+            return self.plans.sketch.latest()
+        if self.hint is None:
+            return None
+        guess = Kind()
+        guess.expect(self.hint)
+        return guess.plans.sketch.table()
 
     def report(self, source: Hashable) -> Plans:
         """How what was left in fact compares with what such a report said."""

@@ -82,6 +82,7 @@ class Schedule:
         if size is not None:
             job.shortest, job.longest, _ = SIZES[size]
         if expected is not None and expected > 0:
+            kind.hint = expected
             job.believe(Report("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0, now)
         self.waiting += 1
         kind.wait(1)
@@ -213,10 +214,14 @@ class Schedule:
         """All that are waited for."""
         return [job for job in self._ring if job.number >= 0]
 
-    def advice(self, now: float) -> Advice:
-        """Whether the budget carries what is waited for."""
-        loads = [Load(k.waiting, k.plans.sketch.latest()) for k in self.kinds.values() if k.waiting]
-        return advise(loads, self.budget.rate(now), self.floor)
+    def advice(self, now: float) -> Advice | None:
+        """Whether the budget carries what is waited for; None while nothing is known of how long it takes."""
+        loads = [
+            Load(kind.waiting / kind.batch, table)
+            for kind in self.kinds.values()
+            if kind.waiting and (table := kind.outlook()) is not None
+        ]
+        return advise(loads, self.budget.rate(now), self.floor) if loads else None
 
     def _plan(self, job: Waited, now: float) -> None:
         dice = self._random

@@ -198,7 +198,7 @@ class Client:
         return self._job(self._client.job(job_id, kind))
 
     def advice(self) -> Advice | None:
-        """Whether the budget carries what is waited for; None when nothing is."""
+        """Whether the budget carries what is waited for; None when nothing is, or nothing is known of it."""
         return self._client.advice()
 
     def untold(self) -> Sequence[Job]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bide.client.kinds import Kind, Report
+from bide.client.kinds import ENOUGH, Kind, Report
 from bide.core.pacing import index
 from bide.core.plan import Plans
 
 FOREVER = math.inf
 LONGEST_SILENCE = 3600.0
-ENOUGH = 3  # ends seen, before what a kind's durations tell can outweigh a report
 URGENCY, URGENT_WITHIN = (
     9.0,
     60.0,
