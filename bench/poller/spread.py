@@ -29,9 +29,9 @@ from bide.core.budget import Limit
 
 JOBS = 1000  # in each process
 PROCESSES = 2
-SECONDS = 5.0
-WARM_UP = 6.0
-ROUNDS = 3
+SECONDS = 4.0
+WARM_UP = 4.0
+ROUNDS = 5
 CHEAP = 1e-7
 TICK = os.sysconf("SC_CLK_TCK")
 

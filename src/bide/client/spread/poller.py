@@ -221,9 +221,14 @@ class Spread(Poller):
     async def _tend(self) -> None:
         while True:
             await asyncio.sleep(BEAT)
-            self._budgets.open(SHARED).settle()
-            if self._signer.stale and self._places:
-                await self.freshen()
+            try:
+                self._budgets.open(SHARED).settle()
+                if self._signer.stale and self._places:
+                    await self.freshen()
+            except (
+                Exception
+            ):  # a full disk, a credential that is gone: children must be seen to all the same
+                log.exception("the shared budget or the credential cannot be tended")
             if self._signer.turn != self._told_turn:
                 self._told_turn = self._signer.turn
                 for share in self._shares:
@@ -295,9 +300,9 @@ class _Share:
     async def _go_on(self) -> None:
         failures = 0
         while True:
-            await self._spread.freshen()
             began = time.monotonic()
             try:
+                await self._spread.freshen()
                 reason = await self._live()
             except Exception as error:  # whatever it is, the jobs must be polled
                 reason = f"{type(error).__name__}: {error}"
