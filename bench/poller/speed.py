@@ -84,6 +84,7 @@ async def ours(url: str, jobs: int) -> tuple[float, float]:
     figures = _figures(transport.requests - polls, time.perf_counter() - began, _cpu() - cpu)
     await account.close()
     await transport.close()
+    gc.unfreeze()
     return figures
 
 
@@ -94,6 +95,7 @@ async def _filled(url: str, jobs: int) -> tuple[Account, Transport]:
     account = Account(api, transport, api.credential("k"), terms)
     await account.open()
     Crowd(account, jobs)
+    gc.freeze()  # as `bide wait` does
     return account, transport
 
 
