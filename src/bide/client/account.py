@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from bide.client.waited import FOREVER
 from bide.core.advice import Advice
 from bide.core.budget import Budget, Limit
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable
+from bide.core.meter import SLACK
 from bide.core.pacing import PRICE
 from bide.core.retry import backoff
 
@@ -75,6 +77,7 @@ class Account:
         self._rng = rng or random.Random()
         self._signer = Signer(api, credential, transport, self._timing.wall, self.terms.headers)
         self._kinds: dict[tuple[str, str], Kind] = {}
+        self._submitted: deque[float] = deque()  # the moments of the latest submissions
         self._opening = asyncio.Lock()
         self._poller: Poller | None = None
         self._learning: asyncio.Task[None] | None = None
@@ -209,6 +212,7 @@ class Account:
         call = self.api.submit(kind, input, key)
         refused = 0
         while True:
+            await self._may_submit()
             answer = await self._persist(call, safe=key is not None)
             try:
                 ref = self.api.accepted(call, answer.status, answer.headers, answer.body)
@@ -230,6 +234,18 @@ class Account:
         job.requests = 1
         await self.keep([job])
         return job
+
+    async def _may_submit(self) -> None:
+        """Where an API has a limit for submissions alone: no more than that in any stretch of its length."""
+        limit = self.api.submit_limit
+        while limit is not None:
+            now = self._timing.now()
+            while self._submitted and self._submitted[0] <= now - limit.per - SLACK:
+                self._submitted.popleft()
+            if len(self._submitted) < limit.requests:
+                self._submitted.append(now)
+                return
+            await self._timing.sleep(self._submitted[0] + limit.per + SLACK - now + 0.01)
 
     async def look(self, job: Tracked) -> None:
         """One question now."""
