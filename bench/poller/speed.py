@@ -32,7 +32,7 @@ CHEAP = 1e-7
 
 
 class Crowd:
-    """As many jobs as ever."""
+    """As many jobs as ever: one that ends makes room for a new one."""
 
     def __init__(self, account: Account, jobs: int) -> None:
         self._account = account

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.poller.speed import CHEAP, Crowd
 from bench.service.table import Line
 from bide.client.account import Account, Terms
 from bide.client.apis import load
 from bide.client.spread import messages as m
 from bide.client.spread.poller import Spread
-from bide.client.tracked import Tracked
 from bide.client.transport import Transport
 from bide.core.budget import Limit
 
@@ -32,30 +32,7 @@ PROCESSES = 2
 SECONDS = 4.0
 WARM_UP = 4.0
 ROUNDS = 5
-CHEAP = 1e-7
 TICK = os.sysconf("SC_CLK_TCK")
-
-
-class Crowd:
-    """As many jobs as ever: one that ends makes room for a new one."""
-
-    def __init__(self, account: Account, jobs: int) -> None:
-        self._account = account
-        self._number = 0
-        for _ in range(jobs):
-            self._add()
-
-    def _add(self) -> None:
-        job = self._account.job(f"job-{self._number}")
-        job.submitted_at = time.time()
-        self._number += 1
-        self._account.watch(job, self)
-
-    def changed(self, job: Tracked) -> None:
-        pass
-
-    def ended(self, job: Tracked) -> None:
-        self._add()
 
 
 def cpu_of(pid: int) -> float:
