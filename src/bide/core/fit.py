@@ -23,9 +23,10 @@ LOGNORMAL = (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.13, 1.6)
 WEIBULL = (0.7, 1.0, 1.5, 2.5, 5.0, 10.0)
 COARSE = 2  # bins that the families take as one
 BEFORE, BEYOND = 2, 10  # coarse bins around what was seen in which scales are tried
-NEGLIGIBLE = 7.0  # log-likelihood below the best
+NEGLIGIBLE, HOPELESS = 7.0, 40.0  # log-likelihood below the best
+SHIFTS = 4  # steps within a coarse bin
 REACHES = (32, 16, 8, 4, 2, 1)  # bins: the neighbourhoods of the correction
-FIRM = 0.15  # ends, seen and expected, that the average is worth against the correction
+FIRM = 1.0  # ends, seen and expected, that the average is worth against the correction
 TRACE = 1e-3  # of an end or of watching: less is nothing
 LITTLE = 0.02  # of an end between two edges: less is not worth the time
 PASSES = 2  # in which unseen ends are spread
@@ -68,10 +69,15 @@ class Template:
 
 
 @cache
-def _templates(bins: int, span: float) -> list[Template]:
-    places = [(i - bins) * span for i in range(2 * bins + 1)]
-    found = [Template([_lognormal(z / sigma) for z in places], span) for sigma in LOGNORMAL]
-    return found + [Template([math.exp(min(k * z, 300.0)) for z in places], span) for k in WEIBULL]
+def _templates(bins: int, span: float) -> list[list[Template]]:
+    """Each member of the families, and the same a part of a bin later."""
+    found = []
+    for part in range(SHIFTS):
+        places = [(i - bins - part / SHIFTS) * span for i in range(2 * bins + 1)]
+        lognormal = [Template([_lognormal(z / sigma) for z in places], span) for sigma in LOGNORMAL]
+        weibull = [Template([math.exp(min(k * z, 300.0)) for z in places], span) for k in WEIBULL]
+        found.append(lognormal + weibull)
+    return [list(member) for member in zip(*found, strict=True)]
 
 
 def _lognormal(z: float) -> float:
@@ -159,18 +165,25 @@ def _average(
     early = max(0, low - 8)  # before, about as many were watched in every bin
     young = watched[early] / span
     n, e = ended[low : high + 1], watched[early : high + 1]
-    models = []
-    for template in _templates(bins, span):
-        log, shape, cumulative = template.log, template.shape, template.cumulative
-        for scale in range(max(0, low - BEFORE), min(bins, high + BEYOND)):
-            at = bins - scale
-            fit = (
-                sum(map(mul, n, log[at + low : at + high + 1]))
-                - sum(map(mul, e, shape[at + early : at + high + 1]))
-                - young * (cumulative[at + early] - cumulative[at])
-            )
-            models.append((fit, at, template))
-    alive = _alive(_weighed(models, cells) if cells else models, bins)
+
+    def fits(template: Template, at: int) -> float:
+        ends: float = sum(map(mul, n, template.log[at + low : at + high + 1]))
+        due: float = sum(map(mul, e, template.shape[at + early : at + high + 1]))
+        return ends - due - young * (template.cumulative[at + early] - template.cumulative[at])
+
+    places = range(bins - min(bins, high + BEYOND) + 1, bins - max(0, low - BEFORE) + 1)
+    members = _templates(bins, span)
+    models = [(fits(member[0], at), at, member[0]) for member in members for at in places]
+    models = _weighed(models, cells)
+    # Where each fits best, and only there, whole bins are too coarse a step for narrow ones.
+    close = [
+        (fits(template, at), at, template)
+        for member, at in _best(models, members)
+        for template in member[1:]
+        for at in (at, at + 1)
+        if at <= bins
+    ]
+    alive = _alive(models + _weighed(close, cells), bins)
     total = sum(ended) + sum(cell.ends for cell in cells)
     # A few may be of another sort than all that were seen: where hardly one of the models' jobs is left, a job that
     # goes on is one of those, and their hazard counts.
@@ -184,6 +197,8 @@ def _weighed(
     models: list[tuple[float, int, Template]], cells: Sequence[Cell]
 ) -> list[tuple[float, int, Template]]:
     """The models with the chances of the cells; those are below 1, so who is far behind without them stays there."""
+    if not cells:
+        return models
     best = -math.inf
     found = []
     for fit, at, template in sorted(models, key=lambda model: -model[0]):
@@ -195,6 +210,22 @@ def _weighed(
         best = max(best, whole)
         found.append((whole, at, template))
     return found
+
+
+def _best(
+    models: list[tuple[float, int, Template]], members: list[list[Template]]
+) -> list[tuple[list[Template], int]]:
+    """Of each member the place at which it fits best, unless it is hopeless there."""
+    best: dict[Template, tuple[float, int]] = {}
+    for fit, at, template in models:
+        if template not in best or fit > best[template][0]:
+            best[template] = (fit, at)
+    least = max(fit for fit, _ in best.values()) - HOPELESS
+    return [
+        (member, best[member[0]][1])
+        for member in members
+        if member[0] in best and best[member[0]][0] > least
+    ]
 
 
 def _alive(models: list[tuple[float, int, Template]], bins: int) -> list[float]:
