@@ -159,6 +159,25 @@ def test_two_modes_stay_two() -> None:
     assert table.survival(150) > 0.8 * table.survival(40)
 
 
+def test_a_gap_is_found_empty_from_few_ends_and_from_stretches() -> None:
+    rng = random.Random(8)
+    exact, seen = Sketch(), Sketch()
+    for i in range(24):
+        duration = rng.lognormvariate(math.log(600 if i % 3 == 0 else 30), 0.2)
+        exact.learn(duration)
+        low = 0.0
+        for high in (rng.uniform(30, 40), rng.uniform(55, 70), rng.uniform(450, 550), 1200.0):
+            if high >= duration:
+                seen.learn_between(low, high)
+                break
+            seen.survived(low, high)
+            low = high
+        seen.latest()
+    for table in (exact.table(), seen.table()):
+        assert table.survival(90.0) == pytest.approx(1 / 3, abs=0.12)
+        assert table.survival(300.0) > 0.93 * table.survival(90.0)
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 1e7), st.floats(0, 1e7)), max_size=20))
 def test_no_stretch_of_watching_makes_a_hazard_vanish(stretches: list[tuple[float, float]]) -> None:
