@@ -20,6 +20,7 @@ from bide.client.timing import Timing
 from bide.client.tracked import Tracked
 from bide.client.transport import Transport
 from bide.core.budget import Budget, Limit
+from bide.core.errors import WaitTimeout
 from tests.unit.fake_service import FakeService, problem, says
 
 
@@ -234,3 +235,27 @@ async def test_a_job_that_moves_is_asked_about_where_it_went(service: FakeServic
         await eventually(lambda: ear.over == ["gen-1"])
     assert [request.path for request in service.asked] == ["/v2/generate/gen-1", "/elsewhere"]
     assert service.header("x-api-key") == ["some-key"] * 2
+
+
+async def test_an_api_that_does_not_hold_a_question_is_asked_as_planned(service: FakeService) -> None:
+    """Or it would be asked four times a second, for as long as a job goes on."""
+    service.on("GET", "/v2/generate/a", says(generation("a")))
+    async with AsyncClient(service.url, "some-key", api="sync.so", timing=Timing(100.0)) as client:
+        with pytest.raises(WaitTimeout):
+            await client.job("a").result(timeout=1.0)  # a hundred seconds by its clock
+    held = ["wait" in request.query for request in service.asked]
+    assert held[:2] == [True, True] and not any(held[2:])
+    assert 5 < len(held) < 40
+
+
+async def test_an_api_that_holds_questions_is_asked_again_at_once(service: FakeService) -> None:
+    answers = iter([generation("a")] * 4 + [generation("a", "COMPLETED")])
+
+    async def hold(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.1)  # ten seconds by the client's clock
+        return web.json_response(next(answers))
+
+    service.on("GET", "/v2/generate/a", hold)
+    async with AsyncClient(service.url, "some-key", api="sync.so", timing=Timing(100.0)) as client:
+        await client.wait_all([client.job("a")], timeout=20)
+    assert ["wait" in request.query for request in service.asked] == [True] * 5

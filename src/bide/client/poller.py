@@ -44,6 +44,7 @@ from bide.core.retry import Breaker, backoff
 log = logging.getLogger("bide.client")
 
 HOLDS = 32  # jobs up to which long polls are used
+EARLY = 2  # answers that come back at once show that an API does not hold them
 BASE, CAP = 0.5, 60.0  # backoff after a failed poll
 GAP = 0.25  # seconds between two questions that the API holds
 
@@ -84,6 +85,7 @@ class Poller:
         self._crew = Crew(self.timing, self._work)
         self._sender = Sender(api, transport, signer, purse, self.timing, self._breaker, self._crew.kick)
         self.send = self._sender.send
+        self._early = 0  # answers in a row that were to be held and were not
         self._troubled = False
         self._unproven = (
             False  # the credential is new, for the one before was denied, and was not taken yet
@@ -183,10 +185,10 @@ class Poller:
     async def _ask(self, worker: Worker, waited: Waited) -> None:
         job: Tracked = waited.key
         job.requests += 1
-        held = self.api.longpoll if self.schedule.waiting <= HOLDS else None
-        answer = None
+        few = self.schedule.waiting <= HOLDS and self._early < EARLY
+        answer, etag = None, job.etag
         try:
-            call = self.api.ask(job.ref, job.etag, held)
+            call = self.api.ask(job.ref, etag, self.api.longpoll if few else None)
             answer = await self._sender.exchange(worker, call)
             seen = self._read(waited, job, answer)
         except ServiceUnreachable as error:
@@ -198,7 +200,12 @@ class Poller:
             await self._bad(worker, waited, error)
         else:
             self._sender.heard(answer, throttled=False)
-            self._saw(waited, seen, answer, call.hold)
+            at = (
+                self._held(waited, call.hold, etag is not None)
+                if call.hold and not seen.terminal
+                else None
+            )
+            self._saw(waited, seen, answer, at)
 
     def _read(self, waited: Waited, job: Tracked, answer: Answer) -> Seen:
         """What it says. Most answers about a job are the very same as the one before, byte for byte."""
@@ -252,20 +259,25 @@ class Poller:
         self._alone.extend(waited for waited in jobs if waited.number == 0)
         self._crew.kick()
 
-    def _held(self, waited: Waited, hold: float, news: bool) -> float | None:
+    def _held(self, waited: Waited, hold: float, compared: bool) -> float | None:
         """When to ask again after a question that the API was to hold; None: when it is planned.
 
-        One that was held for long says that the job went on until the answer, not only until the question.
+        One that was held for long says that the job went on until the answer, not only until the question. One that comes
+        back early has news when there was an ETag to compare; else the API does not hold, and is not asked to any more.
         """
         now = self.timing.now()
         long = now - waited.born - waited.sent > hold / 2
         if long:
             waited.sent = now - waited.born
+            self._early = 0
+        elif not compared:
+            self._early += 1
+            return None
         rate = self._purse.rate(now)
-        enough = rate is None or rate > 1.5 * self.schedule.waiting / hold
-        return now + GAP if (long or news) and enough else None
+        return now + GAP if rate is None or rate > 1.5 * self.schedule.waiting / hold else None
 
-    def _saw(self, waited: Waited, seen: Seen, answer: Answer, hold: float = 0.0) -> None:
+    def _saw(self, waited: Waited, seen: Seen, answer: Answer, at: float | None = None) -> None:
+        """`at`: when to ask again if it goes on; None: when it is planned."""
         job: Tracked = waited.key
         job.failures, job.denied, self._unproven = 0, False, False
         if self._troubled:
@@ -275,7 +287,6 @@ class Poller:
             return
         now = self.timing.now()
         before = job.seen
-        at = self._held(waited, hold, not seen.unchanged) if hold else None
         if seen.unchanged and before is not None:
             self.schedule.goes_on(waited, now, None, advice(seen), at)
             return
