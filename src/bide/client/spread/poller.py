@@ -20,7 +20,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import bide
 from bide.client.apis import Api, BadPoll, Denied
 from bide.client.budgets.file import FileBudgets
 from bide.client.kinds import Kind
@@ -364,7 +363,7 @@ class _Share:
 
 def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
     # bide itself must be found, wherever the program has gone meanwhile; all other modules are told with Start.
-    search = [str(Path(bide.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    search = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-m", "bide.client.spread", str(theirs.fileno())],
         pass_fds=(theirs.fileno(),),
