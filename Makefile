@@ -4,9 +4,9 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format bench chaos setup constraints clean
+.PHONY: help demo test check format bench bench-waiting chaos setup constraints clean
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 demo: $(READY) ## run a video pipeline as jobs, with live bars
 	@$(BIN)/bide demo
@@ -23,6 +23,8 @@ format: $(READY) ## put the code into shape
 
 bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers
 	@$(BIN)/python -m bench.service $(ARGS)
+
+bench-waiting: $(READY) ## the same for the waiting end; an hour, for every policy is simulated in every scenario
 	@$(BIN)/python -m bench.poller
 	@$(BIN)/python -m bench.pacing
 
