@@ -23,6 +23,8 @@ format: $(READY) ## put the code into shape
 
 bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers
 	@$(BIN)/python -m bench.service $(ARGS)
+	@$(BIN)/python -m bench.poller
+	@$(BIN)/python -m bench.pacing
 
 chaos: $(READY) ## kill things at random and count what is lost, beside peers
 	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2

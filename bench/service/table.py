@@ -31,3 +31,11 @@ def show(lines: Sequence[Line]) -> str:
             f"{line.what:<{widest}}  {figure:>6} {line.unit:<6} {line.sense} {line.bar:<5g} {verdict}  {line.detail}"
         )
     return "\n".join(row.rstrip() for row in rows)
+
+
+def report(lines: Sequence[Line]) -> int:
+    """Prints the lines and how many of them hold; the exit code."""
+    print(f"\n{show(lines)}")
+    held = sum(line.holds for line in lines)
+    print(f"\n{held} of {len(lines)} lines hold")
+    return 0 if held == len(lines) else 1

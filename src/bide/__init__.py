@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bide.client.api import AsyncClient, JobHandle
+    from bide.client.api import AsyncClient
+    from bide.client.handle import JobHandle
     from bide.client.sync import Client
     from bide.core.errors import BideError, JobError, JobFailed, WaitTimeout
     from bide.server.registry import File
@@ -27,7 +28,7 @@ _HOMES = {
     "File": "bide.server.registry",
     "JobError": "bide.core.errors",
     "JobFailed": "bide.core.errors",
-    "JobHandle": "bide.client.api",
+    "JobHandle": "bide.client.handle",
     "Partial": "bide.server.worker.context",
     "WaitTimeout": "bide.core.errors",
 }

@@ -13,7 +13,9 @@ import pytest
 
 import bide
 from bide.cli import COMMANDS, root
-from bide.client.api import AsyncClient, JobHandle
+from bide.client.api import AsyncClient
+from bide.client.handle import JobHandle
+from bide.client.options import ClientOptions, WaitOptions
 from bide.client.sync import Client
 from bide.core.errors import problems
 from bide.core.wire import Event, WireJob
@@ -143,6 +145,11 @@ def test_every_option_of_a_kind_is_described() -> None:
     assert set(Options.__annotations__) - described == set()
 
 
+def test_every_option_of_a_client_and_of_a_wait_is_described() -> None:
+    described = codes(section(page("python"), "Client"))
+    assert {*ClientOptions.__annotations__, *WaitOptions.__annotations__} - described == set()
+
+
 @pytest.mark.parametrize(
     ("owner", "prefix", "heading"),
     [
@@ -159,6 +166,7 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
     inner = {
         App: {"kind", "queues", "check"},
         Context: {"flush", "shown", "failed_step", "take_files", "finish", "tell_to_stop", "close"},
+        AsyncClient: {"account"},
     }
     members = {n for n in dir(owner) if not n.startswith("_")} - inner.get(owner, set())
     assert {prefix + name for name in members} - described == set()

@@ -150,7 +150,8 @@ class FakeService:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request)
         body = await request.read()
-        self.bodies.append(json.loads(body) if body else None)
+        form = request.content_type != "application/json"
+        self.bodies.append(body.decode() if form else json.loads(body) if body else None)
         replies = self._scripts.get((request.method, request.path))
         if not replies:
             return await problem(404, "not-found", f"nothing at {request.path}")(request)
@@ -167,13 +168,19 @@ class FakeService:
         self.url = f"http://{host}:{port}"
         return runner
 
+    async def _stop(self) -> None:
+        """Clients that have just gone are noticed before the loop is closed."""
+        await self._runner.cleanup()
+        for _ in range(5):
+            await asyncio.sleep(0.005)
+
     def __enter__(self) -> Self:
         self._thread.start()
         self._runner = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(5)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()

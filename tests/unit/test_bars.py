@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+from importlib import import_module
 from typing import Any
 
 import msgspec
 from rich.console import Console
 
-from bide.client.bars import SHOWN, bars
+from bide.client.api import AsyncClient
+from bide.client.bars import SHOWN, TheirBar, bars
 from bide.core.wire import WireJob
-from tests.unit.fake_service import failed, job, job_id
+from tests.unit.fake_service import FakeService, failed, job, job_id, says
 
 
 def terminal() -> tuple[Console, io.StringIO]:
@@ -61,3 +63,74 @@ def test_many_jobs_are_counted_and_only_what_runs_is_shown() -> None:
     last = screen.getvalue().rpartition("all jobs")[2]
     assert f"{count - 1} of {count} ended" in last
     assert last.count("transcode") <= SHOWN
+
+
+# --- a bar of the caller's own
+
+
+class StandIn:
+    """What of tqdm's interface is used, with its rules: an update moves on, and the total is a plain attribute."""
+
+    def __init__(self) -> None:
+        self.total: float | None = None
+        self.n = 0.0
+        self.refreshed = 0
+
+    def update(self, by: float = 1) -> None:
+        assert by > 0
+        self.n += by
+
+    def refresh(self) -> None:
+        self.refreshed += 1
+
+
+def their_bar() -> Any:
+    """tqdm's own where it is installed."""
+    try:
+        tqdm = import_module("tqdm")
+    except ImportError:
+        return StandIn()
+    return tqdm.tqdm(file=io.StringIO())
+
+
+def test_their_bar_follows_the_percentage_of_one_job_and_never_goes_back() -> None:
+    bar = their_bar()
+    show = TheirBar(bar, 1).show
+    assert bar.total == 100
+    for percent, shown in ((None, 0.0), (41.5, 41.5), (30.0, 41.5), (None, 41.5), (80.0, 80.0)):
+        progress = None if percent is None else {"percent": percent}
+        show(seen(job(1, "PROCESSING", progress=progress)))
+        assert bar.n == shown
+    show(seen(job(1)))
+    assert bar.n == 100
+
+
+def test_their_bar_does_not_fill_for_a_job_that_failed() -> None:
+    bar = their_bar()
+    show = TheirBar(bar, 1).show
+    show(seen(job(1, "PROCESSING", progress={"percent": 20.0})))
+    show(seen(failed(1)))
+    assert bar.n == 20.0
+
+
+def test_their_bar_counts_many_jobs_each_once() -> None:
+    bar = their_bar()
+    show = TheirBar(bar, 3).show
+    assert bar.total == 3
+    for number in (1, 2, 2, 1):
+        show(seen(job(number)))
+    show(seen(job(3, "PROCESSING", progress={"percent": 99.0})))
+    assert bar.n == 2
+    show(seen(failed(3)))
+    assert bar.n == 3
+
+
+async def test_a_wait_moves_the_bar_that_it_is_given(service: FakeService) -> None:
+    for number in range(3):
+        service.script(number, says(job(number, result=number)))
+    one, many = their_bar(), their_bar()
+    async with AsyncClient(service.url) as client:
+        await client.job(job_id(0)).result(timeout=10, progress=one)
+        await client.wait_all([client.job(job_id(n)) for n in range(3)], timeout=10, progress=many)
+    assert (one.total, one.n) == (100, 100)
+    assert (many.total, many.n) == (3, 3)

@@ -138,6 +138,14 @@ def test_a_hidden_limit_is_found_with_few_refusals_and_then_nearly_used(
     assert 0.8 < (spender.rate(0.0) or 0.0) < 1.2
 
 
+@pytest.mark.parametrize("phase", [1.0, 20.0, 40.0, 59.0])
+def test_a_hidden_window_far_away_is_found_with_few_refusals_too(phase: float) -> None:
+    """All that is on its way when the window is spent is refused: with a second of latency that could be sixty."""
+    run = drive(budget(), Window(60, 60.0, phase, advertised=False), 4 * 3600.0, latency=1.0)
+    assert run.refused <= 30
+    assert run.accepted > 0.85 * 4 * 3600
+
+
 def test_a_hidden_limit_that_is_not_reached_is_never_looked_for() -> None:
     spender = budget()
     run = drive(spender, Bucket(60, 60.0, 10, advertised=False), 3600.0, latency=0.2, demand=0.5)
@@ -385,3 +393,16 @@ def test_a_limit_is_read(text: str, limit: Limit) -> None:
 def test_what_is_no_limit_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="is not a limit"):
         read_limit(text)
+
+
+def test_an_answer_without_headers_is_no_longer_on_its_way() -> None:
+    """As of a result that is fetched from the same budget: the others must not wait for it."""
+    budget = Budget(rng=random.Random(1))
+    headers = {"RateLimit-Policy": '"default";q=60;w=60', "RateLimit": '"default";r=1;t=1'}
+    now = 100.0
+    assert budget.take(now) <= now
+    budget.heard(now + 0.1, 200, headers, WALL)
+    now = budget.ready(now + 0.2)
+    assert budget.take(now) <= now
+    budget.heard(now + 0.1, 200, {}, WALL)
+    assert budget.ready(now + 0.2) < now + 3.0

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from bide.client.api import AsyncClient
+from bide.client.options import ClientOptions
 from bide.client.submission import BATCH, Submission, batches, render_submission
 from bide.client.sync import Client
 from bide.client.transport import proxy_for, read_retry_after, without_credentials
@@ -249,6 +250,28 @@ async def test_the_key_appears_in_no_error_log_or_repr(
     assert service.header("Authorization") == ["Bearer s3cret"] * 3
 
 
+@pytest.mark.parametrize("limit", [None, "100/1s"])  # by long poll, and by the scheduler
+async def test_the_key_does_not_follow_a_redirect_to_another_host(
+    service: FakeService, limit: str | None
+) -> None:
+    with FakeService() as other:
+        other.script(1, says(job(1, result=1)))
+        elsewhere = f"{other.url}/jobs/{job_id(1)}"
+        service.script(1, lambda request: _redirected(elsewhere))
+        options = ClientOptions(headers={"X-Team": "films"}, limit=limit)
+        async with AsyncClient(service.url, key="s3cret", **options) as client:
+            assert await client.job(job_id(1)).result(timeout=20) == 1
+        assert (service.header("Authorization"), service.header("X-Team")) == (
+            ["Bearer s3cret"],
+            ["films"],
+        )
+        assert other.header("Authorization") == [None]
+
+
+async def _redirected(url: str) -> web.StreamResponse:
+    return web.Response(status=307, headers={"Location": url})
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8642", "ftp://x", "http://", ""])
 def test_a_wrong_address_is_told_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIDE_URL", "gopher://x")
@@ -305,6 +328,11 @@ def test_retry_after_is_read_in_both_forms_and_nonsense_is_none() -> None:
     assert read_retry_after({"Retry-After": " 12 "}, at) == 12.0
     assert read_retry_after({"Retry-After": "Tue, 01 Jan 2030 00:01:00 GMT"}, at) == 60.0
     assert read_retry_after({"Retry-After": "Mon, 31 Dec 2029 00:00:00 GMT"}, at) == 0.0
+    wrong_clock = {
+        "Retry-After": "Tue, 01 Jan 2030 00:01:00 GMT",
+        "Date": "Tue, 01 Jan 2030 00:00:30 GMT",
+    }
+    assert read_retry_after(wrong_clock, at - 3600.0) == 30.0
     for nonsense in ("", "-5", "soon", "1e9", "Tue, 99 Foo"):
         assert read_retry_after({"Retry-After": nonsense}, at) is None
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from bide.core.clock import read_instant
+from bide.core.hazard import Sketch, Table
 from bide.core.record import Job, Progress, Status
 from bide.core.wire import Event
 from bide.server.estimates import ENOUGH, Estimates
@@ -67,3 +70,48 @@ def test_what_was_learned_is_saved_once_and_loaded_again() -> None:
     fresh = Estimates()
     fresh.load(saved)
     assert fresh.describe("k") == estimates.describe("k")
+
+
+class Stopped:
+    """A clock that goes only when told to."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+
+def test_while_jobs_end_by_the_thousand_a_curve_is_made_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[float] = []
+    table = Sketch.table
+
+    def counted(sketch: Sketch) -> Table:
+        made.append(clock.at)
+        return table(sketch)
+
+    clock = Stopped()
+    estimates = Estimates(clock)
+    monkeypatch.setattr(Sketch, "table", counted)
+    for n in range(3000):
+        clock.at = n / 1000
+        known = {"kind": "k", "status": "DONE", "seconds": 1.0 + n / 1000}
+        estimates.heard([Event(n, "j", "status", 0.0, known)])
+        estimates.retry_after(running(), None, 1000.5)
+        estimates.eta(running(), None, 1000.0, 1000.5)
+        estimates.describe("k")
+    assert len(made) <= ENOUGH + 3
+    clock.at = 10.0
+    described = estimates.describe("k")
+    assert described is not None
+    assert described["p50"] > 3.0, "what is asked for later is what was learned last"
+
+
+def test_nothing_is_worked_out_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(sketch: Sketch) -> Table:
+        raise AssertionError("learning makes no curve")
+
+    monkeypatch.setattr(Sketch, "table", never)
+    assert learned(4.0, 1000).unsaved()["k"]["count"] == 1000

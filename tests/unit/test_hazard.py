@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.core.hazard import BINS, EDGES, LAST, Sketch
+from bide.core.hazard import BINS, BINS_PER_OCTAVE, EDGES, LAST, Sketch, _bin
 
 DURATIONS = st.lists(st.floats(0, 1e7), max_size=60)
 
@@ -102,6 +102,153 @@ def test_a_sketch_survives_being_stored(durations: list[float]) -> None:
     assert again.table().quantile(0.5) == pytest.approx(sketch.table().quantile(0.5), rel=1e-6)
 
 
-def test_bins_that_another_version_had_are_passed_over() -> None:
-    sketch = Sketch.load({"count": 2, "bins": {"3": [1.0, 0.1], str(BINS): [1.0, 0.1], "-1": [1, 1]}})
-    assert sum(sketch.ended) == 1.0
+def test_what_another_version_had_begins_anew() -> None:
+    old = {"count": 2, "bins": {"3": [1.0, 0.1]}}
+    assert Sketch.load(old).count == 0
+    bins = {"3": [1.0, 0.1, 0.0], str(BINS): [1.0, 0.1, 0.0], "-1": [1.0, 1.0, 0.0]}
+    assert sum(Sketch.load({"count": 2, "perOctave": BINS_PER_OCTAVE, "bins": bins}).ended) == 1.0
+
+
+# --- what is seen only now and then
+
+
+def watched(durations: list[float], every: float) -> Sketch:
+    """Jobs that are asked about at a fixed interval until they have ended."""
+    sketch = Sketch()
+    for duration in durations:
+        age = 0.0
+        while age + every < duration:
+            sketch.survived(age, age + every)
+            age += every
+        sketch.learn_between(age, age + every)
+    return sketch
+
+
+def test_questions_now_and_then_tell_nearly_what_exact_ends_tell() -> None:
+    rng = random.Random(3)
+    durations = [rng.lognormvariate(math.log(60), 0.4) for _ in range(300)]
+    exact, seen = learned(durations).table(), watched(durations, 7.0).table()
+    for q in (0.1, 0.5, 0.9):
+        assert seen.quantile(q) == pytest.approx(exact.quantile(q), rel=0.12)
+
+
+def test_jobs_that_still_go_on_count() -> None:
+    """Of a hundred, ten ended within a minute: that does not mean that jobs take less than a minute."""
+    sketch = Sketch()
+    for i in range(10):
+        sketch.learn(30.0 + 3 * i)
+    for _ in range(90):
+        sketch.survived(0.0, 60.0)
+    assert sketch.table().survival(60.0) == pytest.approx(0.9, abs=0.05)
+
+
+def test_five_ends_are_enough_for_a_fair_idea() -> None:
+    rng = random.Random(11)
+    table = learned([rng.lognormvariate(math.log(300), 0.3) for _ in range(5)]).table()
+    assert 200 < table.quantile(0.5) < 450
+    assert table.survival(60.0) > 0.9
+    assert table.quantile(0.99) < 3000
+
+
+def test_two_modes_stay_two() -> None:
+    rng = random.Random(2)
+    table = learned(
+        [rng.gauss(*((20, 1.5) if rng.random() < 0.6 else (300, 20))) for _ in range(200)]
+    ).table()
+    assert table.survival(40) == pytest.approx(0.4, abs=0.1)
+    assert table.survival(150) > 0.8 * table.survival(40)
+
+
+def test_a_gap_is_found_empty_from_few_ends_and_from_stretches() -> None:
+    rng = random.Random(8)
+    exact, seen = Sketch(), Sketch()
+    for i in range(24):
+        duration = rng.lognormvariate(math.log(600 if i % 3 == 0 else 30), 0.2)
+        exact.learn(duration)
+        low = 0.0
+        for high in (rng.uniform(30, 40), rng.uniform(55, 70), rng.uniform(450, 550), 1200.0):
+            if high >= duration:
+                seen.learn_between(low, high)
+                break
+            seen.survived(low, high)
+            low = high
+        seen.latest()
+    for table in (exact.table(), seen.table()):
+        assert table.survival(90.0) == pytest.approx(1 / 3, abs=0.12)
+        assert table.survival(300.0) > 0.93 * table.survival(90.0)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.floats(0, 1e7), st.floats(0, 1e7)), max_size=20))
+def test_no_stretch_of_watching_makes_a_hazard_vanish(stretches: list[tuple[float, float]]) -> None:
+    sketch = Sketch()
+    for low, high in stretches:
+        sketch.survived(low, high)
+        sketch.learn_between(low, high)
+    table = sketch.table()
+    assert all(0 < hazard < math.inf for hazard in table.hazards)
+    assert all(a - b >= 0 for a, b in pairwise(table.surviving))
+    assert all(b - a >= 0 for a, b in pairwise(table.integral))
+
+
+def test_the_integral_is_that_of_survival() -> None:
+    table = learned([10.0, 20.0, 40.0]).table()
+    low, high = EDGES.index(1.0), EDGES.index(64.0)
+    steps = 20000
+    width = 63.0 / steps
+    area = sum(table.survival(1.0 + (i + 0.5) * width) for i in range(steps)) * width
+    assert table.integral[high] - table.integral[low] == pytest.approx(area, rel=1e-4)
+
+
+@pytest.mark.parametrize("bad", [(5.0, 4.0), (-1.0, 4.0), (0.0, math.inf), (math.nan, 1.0)])
+def test_what_is_no_stretch_is_not_learned(bad: tuple[float, float]) -> None:
+    sketch = Sketch()
+    sketch.learn_between(*bad)
+    sketch.survived(*bad)
+    assert sketch.dump()["bins"] == {}
+
+
+def test_what_nobody_saw_is_not_believed_because_it_was_believed_before() -> None:
+    """Asked about once or twice a job, at first as the prior has it: the shares of the stretches must come out right."""
+    rng = random.Random(5)
+    sketch = Sketch()
+    for _ in range(300):
+        duration, low = rng.lognormvariate(math.log(40), 0.7), 0.0
+        high = rng.uniform(40, 55)
+        while high < duration:
+            sketch.survived(low, high)
+            low, high = high, high + rng.uniform(30, 45)
+        sketch.learn_between(low, high)
+        sketch.latest()
+    table = sketch.table()
+    assert table.quantile(0.5) == pytest.approx(40, rel=0.15)
+    assert table.survival(10.0) > 0.85
+    assert table.survival(90.0) == pytest.approx(0.123, abs=0.04)
+
+
+def test_stretches_survive_being_stored() -> None:
+    sketch = Sketch()
+    for high in (50.0, 70.0, 100.0):
+        sketch.learn_between(5.0, high)
+    data = msgspec.json.decode(msgspec.json.encode(sketch.dump()))
+    for q in (0.1, 0.5, 0.9):
+        assert Sketch.load(data).table().quantile(q) == pytest.approx(sketch.table().quantile(q))
+    data["cells"] += [[-1, 3, 1.0], [5, 5, 1.0], [0, BINS, 1.0]]
+    assert Sketch.load(data).cells == Sketch.load(sketch.dump()).cells
+
+
+def test_who_outlives_all_others_is_of_another_sort() -> None:
+    """The hazard near the end of all that was seen is high; of a job that hangs it must not stay so."""
+    table = learned([60.0 + i % 10 for i in range(200)]).table()
+    near, far = table.hazards[_bin(66.0)], table.hazards[_bin(600.0)]
+    assert near > 0.05
+    assert far < 0.01
+    assert table.quantile(0.5, age=600.0) > 700
+
+
+def test_the_mean_before_an_age() -> None:
+    table = learned([10.0, 20.0, 40.0]).table()
+    assert table.mean(0.0) == 0.0
+    assert table.mean(0.01) == pytest.approx(0.01, rel=1e-3)
+    assert table.mean(EDGES[100]) == pytest.approx(table.integral[100])
+    assert table.mean() == pytest.approx(table.integral[-1])

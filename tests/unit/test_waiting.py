@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import socket
@@ -196,6 +195,17 @@ async def test_a_redirect_loop_ends_with_a_precise_error(service: FakeService) -
             await client.job(job_id(1)).result()
 
 
+async def test_a_redirect_to_nowhere_ends_with_a_precise_error(service: FakeService) -> None:
+    async def nowhere(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": "mailto:jobs@example.com"})
+
+    service.script(1, nowhere)
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(ServiceError, match="redirect-nowhere"):
+            await client.job(job_id(1)).result()
+        assert client.requests == 1
+
+
 async def test_a_service_that_does_not_hold_is_asked_as_often_as_it_advises(
     service: FakeService, pace: Pace, sleeps: Sleeps
 ) -> None:
@@ -256,32 +266,38 @@ async def test_as_completed_yields_each_as_it_ends(service: FakeService) -> None
     assert order == ["quick", "slow"]
 
 
-async def test_many_waits_keep_to_the_cap_and_none_is_starved(service: FakeService) -> None:
+async def test_many_jobs_are_asked_about_in_batches(service: FakeService) -> None:
     count = 3 * AT_ONCE
-    open_now, most = 0, 0
-    # The first jobs to be asked about are not done at first, so that turns must be passed on.
-    for number in range(count):
-        first = number < AT_ONCE
-        seen = {"turns": 0}
+    asked: list[int] = []
 
-        async def reply(
-            request: web.Request, number: int = number, first: bool = first, seen: dict[str, int] = seen
-        ) -> web.StreamResponse:
-            nonlocal open_now, most
-            open_now += 1
-            most = max(most, open_now)
-            await asyncio.sleep(0.005)
-            open_now -= 1
-            seen["turns"] += 1
-            status = "PROCESSING" if first and seen["turns"] < 3 else "DONE"
-            return web.json_response(job(number, status, result=number if status == "DONE" else None))
+    async def reply(request: web.Request) -> web.StreamResponse:
+        ids = request.query.getall("id")
+        asked.append(len(ids))
+        late = len(asked) < 3  # the first ones are not done at first
+        jobs = [
+            job(number, "PROCESSING" if late and number < AT_ONCE else "DONE", result=number)
+            for number in range(count)
+            if job_id(number) in ids
+        ]
+        return web.json_response({"jobs": jobs, "next": None, "missing": []})
 
-        service.script(number, reply)
-    async with AsyncClient(service.url, pace=Pace(advice=0.001)) as client:
+    service.on("GET", "/jobs", reply)
+    async with AsyncClient(service.url) as client:
         handles = [client.job(job_id(number)) for number in range(count)]
         ended = await client.wait_all(handles, timeout=30)
-    assert [await handle.result() for handle in ended] == list(range(count))
-    assert most <= AT_ONCE
+        assert [await handle.result() for handle in ended] == list(range(count))
+        assert max(asked) > AT_ONCE
+        assert client.requests == len(asked) < 20
+
+
+async def test_without_a_list_each_job_is_asked_about_alone(service: FakeService) -> None:
+    count = AT_ONCE + 1
+    for number in range(count):
+        service.script(number, says(job(number, result=number)))
+    async with AsyncClient(service.url) as client:
+        ended = await client.wait_all([client.job(job_id(n)) for n in range(count)], timeout=30)
+        assert [await handle.result() for handle in ended] == list(range(count))
+        assert client.requests == count + 1
 
 
 async def test_one_unknown_job_does_not_end_the_wait_for_the_others(service: FakeService) -> None:

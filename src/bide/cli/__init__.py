@@ -33,6 +33,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "bide.cli.serve:serve",
         "Run the service of MODULE:app: HTTP, store and handler children in one.",
     ),
+    "simulate": (
+        "bide.cli.simulate:simulate",
+        "Compare ways of waiting: how many requests, how much delay.",
+    ),
     "status": ("bide.cli.jobs:status", "Show how jobs are going."),
     "submit": ("bide.cli.submit:submit", "Send a job to a service."),
     "wait": ("bide.cli.wait:wait", "Wait for jobs and print how each ended."),

@@ -69,18 +69,17 @@ class Connection:
     url: str
     key: str | None = field(default=None, repr=False)
     key_by_flag: bool = False
+    url_by_flag: bool = False
 
     def client(self) -> AsyncClient:
         from bide.client.api import AsyncClient
 
         return AsyncClient(self.url, self.key)
 
-    def client_for(self, url: str) -> AsyncClient:
-        """A client for the address in a job's URL. It gets the key only when the key is meant for it."""
-        from bide.client.api import AsyncClient
-
+    def key_for(self, url: str) -> str | None:
+        """The key, when it is meant for the service at this address: its own, or one that was named beside the key."""
         meant = self.key_by_flag or url.rstrip("/") == self.url.rstrip("/")
-        return AsyncClient(url, self.key if meant else None)
+        return self.key if meant else None
 
 
 def speaks_to_service(command: Command) -> Command:
@@ -113,4 +112,5 @@ def _connection(ctx: click.Context, url: str, key: str | None, key_file: Path | 
     # A flag outranks a variable, whichever of the two it is; among equals the key itself counts.
     if key_file is not None and (key is None or of_file is ParameterSource.COMMANDLINE):
         key = key_file.read_text(encoding="utf-8").strip()
-    return Connection(url, key or None, by_flag)
+    at = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
+    return Connection(url, key or None, key_by_flag=by_flag, url_by_flag=at)

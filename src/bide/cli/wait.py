@@ -1,56 +1,66 @@
-"""`bide wait`: waits for jobs of one or several services and tells how each ended.
+"""`bide wait`: waits for jobs of any API, with a ledger also over a crash, and tells how each ended.
 
-With --json stdout has one line a job, as it ends, and nothing else; bars and trouble are on stderr.
+With a ledger a job's end is reported until all that is to be done about it is done: after a crash in between once more,
+but never not at all. Bars, advice and trouble are on stderr.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-import os
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import click
-import msgspec
 
 from bide.cli import FAILED, TIMED_OUT
-from bide.cli.output import compact, json_option, print_json
+from bide.cli.clients import Asked, Clients
+from bide.cli.ending import Ending
+from bide.cli.output import json_option
 from bide.cli.settings import Connection, speaks_to_service
-from bide.client.api import AsyncClient, JobHandle
-from bide.client.results import local_name
-from bide.core.errors import BideError, ErrorInfo, JobFailed, ServiceError, WaitTimeout
-from bide.core.record import SUCCESSFUL, Status
+from bide.cli.targets import read_headers, read_rate, read_targets
+from bide.client.api import AsyncClient
+from bide.client.handle import JobHandle
+from bide.client.ledger import Key, Ledger
+from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.options import ClientOptions
+from bide.core.advice import Advice
+from bide.core.budget import Limit
+from bide.core.errors import SetupError, WaitTimeout
+from bide.core.record import SUCCESSFUL
 
-STDERR = 2
-
-
-class Line(msgspec.Struct, rename="camel"):
-    """How a job ended, as --json prints it."""
-
-    job_id: str
-    api: str = "bide"
-    status: Status | None = None
-    result: Any = None
-    error: ErrorInfo | None = None
-    requests: int = 0
-    finished_at: str | None = None
-
-
-@dataclass(frozen=True)
-class Target:
-    url: str | None  # None: the service of --url
-    job_id: str
+FIRST_ADVICE, NEXT_ADVICE = 5.0, 60.0  # seconds after the start, and between two looks
+MUCH = 2.0  # times what was said: then it is said again
+_POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="ID|URL|@FILE|-...")
+@click.argument("targets", nargs=-1, metavar="[ID|URL|@FILE|-]...")
+@click.option("--api", metavar="NAME|FILE", help="Another API than bide's own, or its description.")
+@click.option(
+    "--header", "headers", multiple=True, callback=read_headers, help="'NAME: VALUE', sent along."
+)
 @click.option("--timeout", type=click.FloatRange(min=0), help="How many seconds to wait at most.")
+@click.option(
+    "--price", type=_POSITIVE, help="Seconds of waiting that one request is worth.  [default: 1]"
+)
+@click.option(
+    "--limit", callback=read_rate, help="What the API allows: 60/1m, or 60/1m:10 with a burst."
+)
+@click.option("--expect", type=_POSITIVE, help="How many seconds a job will take, if you know.")
+@click.option("--size", type=click.Choice(["small", "medium", "large"]), help="How large the jobs are.")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Spread the polling over so many.  [default: 1]"
+)
+@click.option(
+    "--ledger",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file that keeps what is waited for. Without jobs: goes on with those in it.",
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -68,10 +78,13 @@ class Target:
 def wait(
     connection: Connection,
     targets: tuple[str, ...],
+    api: str | None,
     timeout: float | None,
+    ledger: Path | None,
     out: Path | None,
     command: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Wait for jobs and print how each ended.
 
@@ -82,153 +95,144 @@ def wait(
     Examples:
       bide wait 01JC3X8M0V5T6Q7R8S9A0B1C2D --timeout 600
       bide submit transcode -i @job.json | bide wait - --json
-      bide list --all --json --status PROCESSING | bide wait - --out results
       bide wait @jobs.txt --exec 'jq .result.url'
+      bide wait @ids.txt --api sync.so --limit 60/1m --ledger films.ledger --out films
+      bide wait --ledger films.ledger
     """
-    wanted = list(dict.fromkeys(_targets(targets)))
-    end = Ending(as_json, out, command)
-    log, trouble = logging.getLogger("bide.client"), Trouble(logging.WARNING)
+    if not targets and ledger is None:
+        raise click.UsageError("no jobs: give ids, URLs, @FILE or -, or a --ledger that has some")
+    texts = read_targets(targets)
+    asked = Asked(connection, api, _options(**options))
+    log, trouble = logging.getLogger("bide"), Trouble(logging.WARNING)
     log.addHandler(trouble)
     try:
-        code = asyncio.run(_wait(connection, wanted, timeout, end))
+        end = Ending(as_json, out, command)
+        code = asyncio.run(_run(asked, texts, ledger, timeout, end))
+    except KeyboardInterrupt:
+        if ledger is not None:
+            click.echo(f"bide: go on with: bide wait --ledger {quote(str(ledger))}", err=True)
+        raise
     finally:
         log.removeHandler(trouble)
     raise click.exceptions.Exit(code)
 
 
-def _targets(arguments: Iterable[str]) -> Iterator[Target]:
-    for argument in arguments:
-        if argument == "-":
-            yield from _lines(sys.stdin.read())
-        elif argument.startswith("@"):
-            try:
-                yield from _lines(Path(argument[1:]).read_text(encoding="utf-8"))
-            except (OSError, UnicodeDecodeError) as error:
-                raise click.UsageError(f"{argument}: {error}") from None
-        else:
-            yield _target(argument)
+def _options(
+    headers: dict[str, str],
+    price: float | None,
+    limit: Limit | None,
+    expect: float | None,
+    size: Any,
+    processes: int | None,
+) -> ClientOptions:
+    return ClientOptions(
+        headers=headers, price=price, limit=limit, expected=expect, size=size, processes=processes
+    )
 
 
-def _lines(text: str) -> Iterator[Target]:
-    for line in text.splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield _target(line.strip())
-
-
-def _target(text: str) -> Target:
-    if text.startswith("{"):
-        try:
-            return Target(None, msgspec.json.decode(text)["jobId"])
-        except (msgspec.DecodeError, KeyError):
-            raise click.UsageError(f"this line has no jobId: {text[:80]}") from None
-    if "://" not in text:
-        return Target(None, text)
-    parts = urlsplit(text)
-    before, found, after = parts.path.rpartition("/jobs/")
-    job_id = unquote(after.partition("/")[0])
-    if not found or not job_id:
-        raise click.UsageError(f"{text}: this is not a job's address; it ends in /jobs/ID")
-    return Target(f"{parts.scheme}://{parts.netloc}{before}", job_id)
-
-
-async def _wait(
-    connection: Connection, targets: list[Target], timeout: float | None, end: Ending
+async def _run(
+    asked: Asked, texts: list[str], path: Path | None, timeout: float | None, end: Ending
 ) -> int:
     async with AsyncExitStack() as stack:
-        main = await stack.enter_async_context(connection.client())
-        clients: dict[str | None, AsyncClient] = {None: main}
-        for target in targets:
-            if target.url not in clients and target.url is not None:
-                client = connection.client_for(target.url)
-                clients[target.url] = await stack.enter_async_context(client)
-        handles = [clients[target.url].job(target.job_id) for target in targets]
+        ledger = None
+        if path is not None:
+            ledger = SqliteLedger(path)
+            await ledger.open()
+            stack.push_async_callback(ledger.close)
+            asked.options["ledger"] = ledger
+        clients = Clients(asked, stack)
+        jobs = Jobs(clients, dict([await clients.job(text) for text in texts]))
+        if ledger is not None:
+            end.failed += await jobs.go_on(ledger)
         try:
-            async for handle in main.as_completed(handles, timeout=timeout, progress=True):
-                await end.tell(handle)
+            await jobs.wait(timeout, end)
         except WaitTimeout as error:
             click.echo(f"bide: {error}", err=True)
             return TIMED_OUT
     return FAILED if end.failed else 0
 
 
-class Ending:
-    """What is done with each job that has ended."""
+class Jobs:
+    """What is waited for, by API, address and id."""
 
-    def __init__(self, as_json: bool, out: Path | None, command: str | None) -> None:
-        self.failed = 0
-        self._as_json = as_json
-        self._out = out
-        self._command = command
+    def __init__(self, clients: Clients, handles: dict[Key, JobHandle]) -> None:
+        self._clients = clients
+        self._handles = handles
+        self._kept = False  # there is a ledger
+        self._telling: set[asyncio.Task[None]] = set()
 
-    async def tell(self, handle: JobHandle) -> None:
-        line = await _line(handle)
-        good = line.status in SUCCESSFUL
-        if self._out is not None and good:
-            good = await _save(handle, line, self._out)
-        if self._as_json:
-            print_json(line)
-        else:
-            click.echo(_text(line))
-        if self._command is not None:
-            good = await _execute(self._command, line) and good
-        self.failed += not good
+    async def go_on(self, ledger: Ledger) -> int:
+        """Adds what the ledger has and leaves out what was told already; how many of those had failed."""
+        self._kept = True
+        entries = await ledger.entries()
+        mine = [
+            entry for entry in entries if self._clients.concerned(entry) or entry.key in self._handles
+        ]
+        told = [entry for entry in mine if entry.told]
+        failed = sum(entry.status not in SUCCESSFUL for entry in told)
+        for entry in told:
+            self._handles.pop(entry.key, None)
+        await self._clients.of_ledger(dict.fromkeys(entry.key[:2] for entry in mine if not entry.told))
+        for place, client in self._clients.all.items():
+            for handle in await client.untold():
+                self._handles.setdefault((*place, handle.id), handle)
+        if told:
+            click.echo(f"bide: {len(told)} had ended before, {failed} of them failed", err=True)
+        if len(mine) < len(entries):
+            others = len(entries) - len(mine)
+            click.echo(f"bide: {others} of other APIs or addresses are left alone", err=True)
+        return failed
 
+    async def wait(self, timeout: float | None, end: Ending) -> None:
+        clients = {handle: self._clients.all[key[:2]] for key, handle in self._handles.items()}
+        if not clients:
+            return
+        gc.freeze()  # a hundred thousand jobs stay as they are: looking through them again and again is a tenth of the time
+        advising = asyncio.create_task(_advise(set(clients.values())))
+        first = next(iter(clients.values()))
+        try:
+            async for handle in first.as_completed(clients, timeout=timeout, progress=True):
+                if await end.tell(handle, clients[handle].api) and self._kept:
+                    self._tell(clients[handle], handle)
+        finally:
+            advising.cancel()
+            await asyncio.gather(advising, *self._telling, return_exceptions=True)
 
-async def _line(handle: JobHandle) -> Line:
-    line = Line(handle.id)
-    try:
-        line.result = await handle.result()
-    except JobFailed:
-        pass  # what went wrong is in its record
-    except ServiceError as error:
-        retryable = bool(error.problem.get("retryable", False))
-        line.error = ErrorInfo(error.code, str(error.problem.get("detail") or error), retryable)
-    job = handle.latest
-    if job is not None and line.error is None:
-        line.status, line.error, line.finished_at = job.status, job.error, job.finished_at
-    line.requests = handle.requests
-    return line
+    def _tell(self, client: AsyncClient, handle: JobHandle) -> None:
+        """Not waited for: so that one commit has the ends of many."""
 
+        async def tell() -> None:
+            try:
+                await client.told(handle)
+            except SetupError as error:
+                click.echo(f"bide: {handle.id} will be told again: {error}", err=True)
 
-def _text(line: Line) -> str:
-    if line.error is not None:
-        said = f"{line.error.code}: {line.error.message}"
-    else:
-        said = "" if line.result is None else compact(line.result)
-    return " ".join(filter(None, (line.job_id, line.status or "UNKNOWN", said)))
-
-
-async def _save(handle: JobHandle, line: Line, out: Path) -> bool:
-    """A result that cannot be kept counts as a failure, and keeps no other back."""
-    try:
-        name = local_name(handle.id)
-        await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
-        result = msgspec.json.encode(line.result) + b"\n"
-        await asyncio.to_thread((out / f"{name}.json").write_bytes, result)
-        files = handle.latest.files if handle.latest is not None else ()
-        if files:
-            await asyncio.to_thread((out / name).mkdir, exist_ok=True)
-        for file in files:
-            await handle.download(file.name, out / name / local_name(file.name))
-    except (BideError, OSError) as error:
-        click.echo(f"bide: {handle.id}: not saved: {error}", err=True)
-        return False
-    return True
+        task = asyncio.create_task(tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
 
-async def _execute(command: str, line: Line) -> bool:
-    """Its output goes to stderr, so that stdout stays one line a job."""
-    known = {"BIDE_JOB_ID": line.job_id, "BIDE_JOB_STATUS": str(line.status or "")}
-    process = await asyncio.create_subprocess_shell(
-        command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=STDERR,
-        env={**os.environ, **known},
-    )
-    await process.communicate(msgspec.json.encode(line) + b"\n")
-    if process.returncode:
-        click.echo(f"bide: {line.job_id}: --exec ended with {process.returncode}", err=True)
-    return process.returncode == 0
+async def _advise(clients: Iterable[AsyncClient]) -> None:
+    """Says it once when a budget cannot carry the load, and again when it is known better or has changed much."""
+    said: dict[AsyncClient, tuple[Advice, bool]] = {}
+    await asyncio.sleep(FIRST_ADVICE)
+    while True:
+        for client in clients:
+            advice, guess = client.advice(), (await client.account()).guesses
+            if advice is not None and not advice.enough and _news(advice, guess, said.get(client)):
+                said[client] = (advice, guess)
+                note = ". That is a guess: no job has ended yet" if guess else ""
+                click.echo(f"bide: {client.api}: {advice}{note}", err=True)
+        await asyncio.sleep(NEXT_ADVICE)
+
+
+def _news(advice: Advice, guess: bool, before: tuple[Advice, bool] | None) -> bool:
+    if before is None:
+        return True
+    last, guessed = before
+    pairs = ((advice.needed, last.needed), (advice.delay, last.delay))
+    much = any(not 1 / MUCH < now / max(then, 1e-9) < MUCH for now, then in pairs)
+    return much and not (guess and guessed)
 
 
 class Trouble(logging.Handler):

@@ -4,15 +4,18 @@
         job = await client.submit("transcode", {"height": 480})
         print(await job.result(timeout=600, progress=True))
 
-A failed job raises JobFailed with its structured error; a failed poll never does.
+A failed job raises JobFailed with its structured error; a failed poll never does. Few jobs of a bide service are waited
+for by a long poll each; more of them, and jobs of any other API, by one scheduler on one shared budget (account.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -20,7 +23,15 @@ from typing import Any, Self, Unpack
 import msgspec
 
 from bide.client import DEFAULT_URL
-from bide.client.results import download
+from bide.client.account import Account, Terms
+from bide.client.apis import Api, load
+from bide.client.followed import Followed
+from bide.client.gathering import Gathering
+from bide.client.handle import JobHandle, cancel_all
+from bide.client.keeper import Keeper
+from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.options import ClientOptions, WaitOptions
+from bide.client.own import own_api
 from bide.client.submission import (
     Submission,
     SubmitOptions,
@@ -30,96 +41,79 @@ from bide.client.submission import (
     render_submission,
     submission_headers,
 )
-from bide.client.transport import Answer, Params, Transport, unreadable, without_credentials
-from bide.client.waiting import Crowd, OnChange, Pace, Watch
-from bide.core.errors import JobFailed, ServiceError, WaitTimeout
-from bide.core.record import SUCCESSFUL, Status
+from bide.client.timing import Timing
+from bide.client.tracked import Tracked
+from bide.client.transport import (
+    Answer,
+    Params,
+    Transport,
+    split_credentials,
+    unreadable,
+    without_credentials,
+)
+from bide.client.waiting import AT_ONCE, OnChange, Pace, Watch
+from bide.core.advice import Advice
+from bide.core.budget import Limit, read_limit
+from bide.core.errors import ServiceError, SetupError, WaitTimeout
+from bide.core.pacing import PRICE
+from bide.core.record import Status
 from bide.core.wire import WireJob, encode, quote, read_job
 
 PAGE = 100
+NO_LIMIT = Limit(math.inf)
 
 Records = list[dict[str, Any]]
 Jobs = list[WireJob]
 
 
-class JobHandle:
-    """One job of a service. `latest` is what was last heard of it, None before the first answer."""
-
-    def __init__(self, client: AsyncClient, job_id: str) -> None:
-        self._client = client
-        self._watch = Watch(client._transport, job_id, client._pace)
-
-    def __repr__(self) -> str:
-        status = self.latest.status if self.latest is not None else "not asked yet"
-        return f"<job {self.id} {status}>"
-
-    @property
-    def id(self) -> str:
-        return self._watch.job_id
-
-    @property
-    def latest(self) -> WireJob | None:
-        return self._watch.latest
-
-    @property
-    def requests(self) -> int:
-        """How many requests this job has taken."""
-        return self._watch.requests
-
-    async def status(self) -> WireJob:
-        """The job as it is now: one request, cheap when nothing has changed."""
-        return await self._watch.look()
-
-    async def result(
-        self,
-        timeout: float | None = None,
-        progress: bool = False,
-        on_change: OnChange | None = None,
-    ) -> Any:
-        """Waits until the job has ended and returns its result.
-
-        JobFailed when it failed or was cancelled, WaitTimeout when `timeout` seconds were not enough. A partial
-        success returns its result; what went wrong is in `latest.error`. `progress` shows a bar in a terminal.
-        """
-        scope = asyncio.timeout(timeout)
-        bars = _bars([self], progress)
-        try:
-            async with scope:
-                with bars as show:
-                    job = await self._watch.until_end(_both(show, on_change))
-                if job.status in SUCCESSFUL:
-                    return await self._watch.result()
-        except TimeoutError:
-            if scope.expired() and timeout is not None:
-                raise WaitTimeout(self.id, timeout) from None
-            raise
-        raise JobFailed(self.id, job.status, job.error, job)
-
-    async def cancel(self) -> WireJob:
-        return self._watch.take(await self._watch.send("POST", f"{self._watch.path}/cancel"))
-
-    async def retry(self) -> WireJob:
-        """Runs the job again; steps that had finished are kept."""
-        return self._watch.take(await self._watch.send("POST", f"{self._watch.path}/retry"))
-
-    async def delete(self) -> None:
-        await self._watch.send("DELETE", self._watch.path)
-
-    async def download(self, name: str, path: str | os.PathLike[str]) -> Path:
-        """Streams one of the job's files to `path`, or into that folder; where it is now."""
-        if self.latest is None:
-            await self.status()
-        return await download(self._client._transport, self._watch, name, Path(path))
-
-
 class AsyncClient:
-    """One service and one pool of connections to it. `url` is BIDE_URL by default, else this machine's service."""
+    """One service, or one account at a third party's API, and one pool of connections to it.
+
+    `url` is BIDE_URL by default, else this machine's service. `api` names another API, or is the path of a description;
+    `url` is then where it is, unless the description says so, and `key` the credential, unless the environment has it.
+    """
 
     def __init__(
-        self, url: str | None = None, key: str | None = None, *, pace: Pace | None = None
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        api: str | Api | None = None,
+        pace: Pace | None = None,
+        timing: Timing | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        self._transport = Transport(url or os.environ.get("BIDE_URL") or DEFAULT_URL, key)
+        """`pace` and `timing` are the clocks of long polls and of the scheduler: for tests and rehearsals."""
+        check_names("a client", options, ClientOptions)
         self._pace = pace or Pace()
+        self._ledger = options.get("ledger")
+        self._opened: SqliteLedger | None = None
+        self._gatherings: set[Gathering] = set()
+        limit = options.get("limit")
+        terms = Terms(
+            limit=read_limit(limit) if isinstance(limit, str) else limit,
+            price=options.get("price") or PRICE,
+            expected=options.get("expected"),
+            size=options.get("size"),
+            headers=options.get("headers") or {},
+            processes=options.get("processes") or 1,
+        )
+        if terms.processes < 1:
+            raise ValueError("`processes` must be 1 or more")
+        self._own = api is None or api == "bide"
+        if self._own:
+            url = url or os.environ.get("BIDE_URL") or DEFAULT_URL
+            self._transport = Transport(url, key, terms.headers)
+            address, proof = split_credentials(self._transport.url)
+            described: Api = own_api(address)
+            credential = None
+            headers = {**proof, **({"Authorization": f"Bearer {key}"} if key else {}), **terms.headers}
+            terms = replace(terms, limit=terms.limit or NO_LIMIT, headers=headers)
+        else:
+            described = load(api, url) if isinstance(api, str) else api  # type: ignore[assignment]
+            self._transport = Transport(described.url or "")
+            credential = described.credential(key)
+        self._account = Account(described, self._transport, credential, terms, timing=timing)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_credentials(self.url)!r})"
@@ -127,6 +121,11 @@ class AsyncClient:
     @property
     def url(self) -> str:
         return self._transport.url
+
+    @property
+    def api(self) -> str:
+        """The name of the API that it speaks to."""
+        return self._account.api.name
 
     @property
     def requests(self) -> int:
@@ -142,16 +141,46 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._transport.close()
+        try:
+            for gathering in list_of(self._gatherings):  # of loops that were left by `break`
+                await gathering.close()
+            await self._account.close()
+        finally:
+            await self._transport.close()
+            if self._opened is not None:
+                await self._opened.close()
+
+    async def account(self) -> Account:
+        """What the client waits with; its ledger, where there is one, is open then."""
+        if self._ledger is not None and self._account.ledger is None:
+            if isinstance(self._ledger, str | os.PathLike):
+                self._opened = SqliteLedger(Path(self._ledger))
+                await self._opened.open()
+                self._account.ledger = self._opened
+            else:
+                self._account.ledger = self._ledger
+        return self._account
 
     async def submit(self, kind: str, input: Any = None, **options: Unpack[SubmitOptions]) -> JobHandle:
         """Sends one job; once this returns, the service has it on disk. Options: see SubmitOptions."""
         check_names("submit", options, SubmitOptions)
+        if not self._own:
+            return await self._submit_elsewhere(kind, input, options)
         body = render_submission(kind, input, options)
         headers = submission_headers(options)
         hold = options.get("wait") or 0.0
         answer = await self._transport.send("POST", "/jobs", json=body, headers=headers, hold=hold)
         return self._handle(answer.read(WireJob), answer.headers.get("ETag"))
+
+    async def _submit_elsewhere(self, kind: str, input: Any, options: SubmitOptions) -> JobHandle:
+        key = options.get("idempotency_key")
+        more = [
+            name for name, value in options.items() if value is not None and name != "idempotency_key"
+        ]
+        if more:
+            raise SetupError(f"{self.api} knows nothing of {', '.join(more)}: put it into the input")
+        account = await self.account()
+        return self._follow(account, await account.submit(kind, input, key))
 
     async def submit_many(
         self, jobs: Iterable[Submission], *, idempotency_key: str | None = None
@@ -161,6 +190,11 @@ class AsyncClient:
         With an idempotency key the same list can be sent again: jobs that were accepted are found, not repeated.
         """
         outcomes: list[JobHandle | ServiceError] = []
+        if not self._own:
+            for number, job in enumerate(jobs):
+                key = f"{idempotency_key}-{number}" if idempotency_key else None
+                outcomes.append(await self._one_of_many(job, key))
+            return outcomes
         for batch in batches(jobs):
             done = len(outcomes)
             key = f"{idempotency_key}/{done}" if idempotency_key and done else idempotency_key
@@ -170,9 +204,23 @@ class AsyncClient:
             outcomes.extend(self._outcome(entry) for entry in _records(answer, "jobs"))
         return outcomes
 
-    def job(self, job_id: str) -> JobHandle:
-        """A handle on a job whose id is known; asks nothing yet."""
-        return JobHandle(self, job_id)
+    async def _one_of_many(self, job: Submission, key: str | None) -> JobHandle | ServiceError:
+        check_names("a job of submit_many", job, Submission)
+        options = {name: value for name, value in job.items() if name not in ("kind", "input")}
+        try:
+            given = SubmitOptions(**options, idempotency_key=key)  # type: ignore[typeddict-item]
+            return await self._submit_elsewhere(job["kind"], job.get("input"), given)
+        except ServiceError as error:
+            return error
+
+    def job(self, job_id: str, kind: str = "") -> JobHandle:
+        """A handle on a job whose id is known, or its address at another API; asks nothing yet."""
+        if self._own:
+            return JobHandle(self, Watch(self._transport, job_id, self._pace))
+        return self._follow(self._account, self._account.job(job_id, kind))
+
+    def _follow(self, account: Account, job: Tracked) -> JobHandle:
+        return JobHandle(self, Followed(account, job))
 
     async def list(
         self,
@@ -184,6 +232,7 @@ class AsyncClient:
         limit: int | None = PAGE,
     ) -> Jobs:
         """Jobs that fit all of what is given, newest first; `limit=None` for every one."""
+        self._only_own("list jobs")
         statuses = [status] if isinstance(status, str) else status
         given = {"kind": kind, "queue": queue, "label": ":".join(label) if label else None}
         params = [
@@ -209,6 +258,7 @@ class AsyncClient:
 
     async def statuses(self, job_ids: Sequence[str]) -> dict[str, WireJob]:
         """Many jobs at once, a hundred a request; those that the service does not know are left out."""
+        self._only_own("tell of many jobs at once")
         found: dict[str, WireJob] = {}
         for start in range(0, len(job_ids), PAGE):
             params = [("id", job_id) for job_id in job_ids[start : start + PAGE]]
@@ -225,20 +275,29 @@ class AsyncClient:
     async def delete(self, job_id: str) -> None:
         await self.job(job_id).delete()
 
+    def _only_own(self, what: str) -> None:
+        if not self._own:
+            raise SetupError(f"{self.api} is not a bide service, and cannot {what} for this client")
+
     async def queues(self) -> Records:
+        self._only_own("list queues")
         return _records(await self._transport.send("GET", "/queues"), "queues")
 
     async def kinds(self) -> Records:
+        self._only_own("list kinds")
         return _records(await self._transport.send("GET", "/kinds"), "kinds")
 
     async def workers(self) -> Records:
+        self._only_own("list workers")
         return _records(await self._transport.send("GET", "/workers"), "workers")
 
     async def pause(self, queue: str) -> None:
         """Jobs of the queue that run go on; no other starts until `resume`."""
+        self._only_own("pause a queue")
         await self._transport.send("POST", f"/queues/{quote(queue)}/pause")
 
     async def resume(self, queue: str) -> None:
+        self._only_own("resume a queue")
         await self._transport.send("POST", f"/queues/{quote(queue)}/resume")
 
     async def as_completed(
@@ -246,56 +305,97 @@ class AsyncClient:
         jobs: Iterable[JobHandle],
         *,
         timeout: float | None = None,
-        progress: bool = False,
+        progress: Any = False,
         on_change: OnChange | None = None,
+        cancel_on_timeout: bool = False,
     ) -> AsyncIterator[JobHandle]:
         """Each job as it ends; `result()` of it then needs no more waiting. WaitTimeout when time runs out.
 
-        A job that the service does not know comes out too: its `result()` says so.
+        A job that the service does not know comes out too: its `result()` says so. Callbacks hear of changes of
+        status and progress.
         """
-        handles = list_of(jobs)
-        crowd = Crowd(len(handles))
+        handles = list_of(dict.fromkeys(jobs))
+        if timeout is None:
+            timeout = self._account.timeout
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         with _bars(handles, progress) as show:
-            heard = _both(show, on_change)
-            tasks = {asyncio.create_task(_end(handle, heard, crowd)): handle for handle in handles}
-            pending = set(tasks)
-            until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+            gathering = Gathering(_both(show, on_change))
+            self._gatherings.add(gathering)
             try:
-                while pending:
+                await self._gather(gathering, handles, timeout)
+                for _ in handles:
                     left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
-                    done, pending = await asyncio.wait(
-                        pending, timeout=left, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    for task in done:
-                        task.result()
-                        yield tasks[task]
-                    if not done and timeout is not None:
-                        raise WaitTimeout(_some([tasks[task].id for task in pending]), timeout)
+                    handle = await gathering.next(left)
+                    if handle is None:
+                        assert timeout is not None
+                        if cancel_on_timeout:
+                            await cancel_all([one for one in handles if not one._over()])
+                        raise WaitTimeout(_some(gathering.left), timeout)
+                    yield handle
             finally:
-                for task in pending:
-                    task.cancel()
-                await asyncio.gather(*pending, return_exceptions=True)
+                self._gatherings.discard(gathering)
+                await gathering.close()
+
+    async def _gather(
+        self, gathering: Gathering, handles: Sequence[JobHandle], timeout: float | None
+    ) -> None:
+        """Each client waits for its own."""
+        groups: dict[AsyncClient, list_of[JobHandle]] = {}
+        for handle in handles:
+            groups.setdefault(handle._client, []).append(handle)
+        for client, group in groups.items():
+            free = client._account.terms.limit == NO_LIMIT and client._ledger is None
+            if client._own and free and len(group) <= AT_ONCE:
+                gathering.hold(group)
+            else:
+                account = await client.account()
+                deadline = None if timeout is None else account.moment(timeout)
+                await gathering.follow(account, [(h._tracked(), h) for h in group], deadline)
 
     async def wait_all(
         self,
         jobs: Iterable[JobHandle],
-        *,
-        timeout: float | None = None,
-        progress: bool = False,
-        on_change: OnChange | None = None,
+        **options: Unpack[WaitOptions],
     ) -> Sequence[JobHandle]:
         """Until every job has ended; the handles in the order they were given, each with its `latest`."""
         handles = list_of(jobs)
-        async for _ in self.as_completed(
-            handles, timeout=timeout, progress=progress, on_change=on_change
-        ):
+        async for _ in self.as_completed(handles, **options):
             pass
         return handles
 
-    def _handle(self, job: WireJob, etag: str | None = None) -> JobHandle:
-        handle = JobHandle(self, job.job_id)
-        handle._watch.know(job, etag)
+    def advice(self) -> Advice | None:
+        """Whether the budget carries what is waited for; None when nothing is, or nothing is known of it."""
+        return self._account.advice()
+
+    async def untold(self) -> Sequence[JobHandle]:
+        """What the ledger has of this API and `told` was not called for: what goes on, and what has ended meanwhile."""
+        keeper = await self._keeper()
+        return [self._from_ledger(job) for job, entry in await keeper.jobs() if not entry.told]
+
+    async def told(self, *jobs: JobHandle) -> None:
+        """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
+        keeper = await self._keeper()
+        await keeper.told([job._tracked() for job in jobs if job._over()])
+
+    async def _keeper(self) -> Keeper:
+        account = await self.account()
+        await account.open()
+        if account.keeper is None:
+            raise SetupError("this client has no ledger: give it one, ledger=FILE")
+        return account.keeper
+
+    def _from_ledger(self, job: Tracked) -> JobHandle:
+        if not self._own:
+            return self._follow(self._account, job)
+        handle, record = self.job(job.ref.id), job.record()
+        if record is not None:
+            handle._hear(record, job)
         return handle
+
+    def _handle(self, job: WireJob, etag: str | None = None) -> JobHandle:
+        watch = Watch(self._transport, job.job_id, self._pace)
+        watch.know(job, etag)
+        return JobHandle(self, watch)
 
     def _outcome(self, entry: dict[str, Any]) -> JobHandle | ServiceError:
         if "jobId" in entry:
@@ -306,17 +406,13 @@ class AsyncClient:
 list_of = list  # AsyncClient.list hides the builtin inside its class
 
 
-async def _end(handle: JobHandle, on_change: OnChange | None, crowd: Crowd) -> None:
-    """A refusal (an unknown job, a wrong key) ends the wait for this job alone."""
-    try:
-        await handle._watch.until_end(on_change, crowd)
-    except ServiceError:
-        return
-
-
-def _bars(handles: Sequence[JobHandle], wanted: bool) -> AbstractContextManager[OnChange | None]:
-    if not wanted:
+def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[OnChange | None]:
+    if wanted is None or wanted is False:
         return nullcontext()
+    if hasattr(wanted, "update"):
+        from bide.client.bars import TheirBar
+
+        return nullcontext(TheirBar(wanted, len(handles)).show)
     from bide.client.bars import bars
 
     return bars([handle.id for handle in handles])

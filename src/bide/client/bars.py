@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -79,7 +80,7 @@ class Board:
             and len(self._rows) < SHOWN
             and (self._jobs <= SHOWN or job.status is Status.PROCESSING)
         ):
-            name = f"{job.kind} {job.job_id[-6:]}"
+            name = f"{job.kind} {job.job_id[-6:]}".strip()  # not every API has kinds
             row = self._rows[job.job_id] = self._progress.add_task(name, total=None, percent="", note="")
         return row
 
@@ -112,3 +113,27 @@ def _note(job: WireJob) -> str:
     colour = COLOURS.get(job.status)
     line = text.splitlines()[0].replace("[", r"\[") if text else ""
     return f"[{colour}]{line}[/]" if colour else line
+
+
+class TheirBar:
+    """A bar that the caller made, with tqdm or alike: it counts jobs, or follows the percentage of a single one."""
+
+    def __init__(self, bar: Any, jobs: int) -> None:
+        self._bar = bar
+        self._single = jobs == 1
+        self._ended: set[str] = set()
+        self._shown = 0.0
+        bar.total = 100 if self._single else jobs
+        if hasattr(bar, "refresh"):
+            bar.refresh()
+
+    def show(self, job: WireJob) -> None:
+        if job.status.terminal:
+            self._ended.add(job.job_id)
+        goal = float(len(self._ended))
+        if self._single:
+            percent = job.progress.percent if job.progress is not None else None
+            goal = 100.0 if job.status in SUCCESSFUL else percent or self._shown
+        if goal > self._shown:
+            self._bar.update(goal - self._shown)
+            self._shown = goal

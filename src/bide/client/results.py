@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from bide.client.transport import Transport
@@ -15,9 +16,29 @@ from bide.client.waiting import Watch
 from bide.core.errors import BideError
 from bide.core.wire import quote
 
+Persist = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+
 
 async def download(transport: Transport, watch: Watch, name: str, path: Path) -> Path:
-    """Writes the job's file `name` to `path`, or into it when it is a folder."""
+    """Writes the file `name` of a job of a bide service to `path`, or into it when it is a folder."""
+
+    def source(offset: int) -> AsyncIterator[bytes]:
+        watch.requests += 1
+        return transport.stream(f"{watch.path}/files/{quote(name)}", offset=offset)
+
+    files = watch.latest.files if watch.latest is not None else ()
+    expected = next((file.sha256 for file in files if file.name == name), "")
+    return await save(source, watch.persist, name, path, expected)
+
+
+async def save(
+    source: Callable[[int], AsyncIterator[bytes]],
+    persist: Persist,
+    name: str,
+    path: Path,
+    expected: str = "",
+) -> Path:
+    """`source` gives the bytes from an offset on; `expected` is their SHA-256 where it is known."""
     path = await asyncio.to_thread(_place, path, name)
     partial = path.with_name(path.name + ".part")
     sha256 = hashlib.sha256()
@@ -25,14 +46,15 @@ async def download(transport: Transport, watch: Watch, name: str, path: Path) ->
         with await asyncio.to_thread(partial.open, "wb") as file:
 
             async def go_on() -> None:
-                watch.requests += 1
-                source = f"{watch.path}/files/{quote(name)}"
-                async for chunk in transport.stream(source, offset=file.tell()):
+                async for chunk in source(file.tell()):
                     await asyncio.to_thread(file.write, chunk)
                     sha256.update(chunk)
 
-            await watch.persist(go_on)
-        _check(watch, name, sha256.hexdigest())
+            await persist(go_on)
+        if expected and expected != sha256.hexdigest():
+            raise BideError(
+                f"file {name} arrived damaged: its SHA-256 is {sha256.hexdigest()}, not {expected}"
+            )
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -48,12 +70,3 @@ def local_name(name: str) -> str:
     if Path(name).name != name or "\\" in name or "\0" in name:
         raise BideError(f"the file name {name!r} leads elsewhere; give a path for it")
     return name
-
-
-def _check(watch: Watch, name: str, found: str) -> None:
-    files = watch.latest.files if watch.latest is not None else ()
-    expected = next((file.sha256 for file in files if file.name == name), "")
-    if expected and expected != found:
-        raise BideError(
-            f"file {name} of job {watch.job_id} arrived damaged: its SHA-256 is {found}, not {expected}"
-        )

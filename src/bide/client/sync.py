@@ -15,9 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from bide.client.api import PAGE, AsyncClient, JobHandle, Jobs, Records
+from bide.client.api import PAGE, AsyncClient, Jobs, Records
+from bide.client.apis import Api
+from bide.client.handle import JobHandle
+from bide.client.options import ClientOptions, WaitOptions
 from bide.client.submission import Submission, SubmitOptions
 from bide.client.waiting import OnChange
+from bide.core.advice import Advice
 from bide.core.errors import BideError, ServiceError
 from bide.core.wire import WireJob
 
@@ -44,17 +48,27 @@ class Loop:
 
     def drain(self, source: AsyncIterator[T]) -> Iterator[T]:
         end = object()
+        one_at_a_time = asyncio.Lock()  # a step that Ctrl-C ended tidies up before the source is closed
+        running: asyncio.Task[Any] | None = None
 
         async def step() -> Any:
-            return await anext(source, end)
+            nonlocal running
+            running = asyncio.current_task()
+            async with one_at_a_time:
+                return await anext(source, end)
+
+        async def close() -> None:
+            if running is not None:  # Ctrl-C may have come before anybody waited for it
+                running.cancel()
+            async with one_at_a_time:
+                if hasattr(source, "aclose"):
+                    await source.aclose()
 
         try:
             while (item := self.run(step())) is not end:
                 yield item
         finally:
-            close = getattr(source, "aclose", None)
-            if close is not None:
-                self.run(close())
+            self.run(close())
 
     def stop(self, last: Coroutine[Any, Any, None]) -> None:
         if self._loop.is_closed():
@@ -95,14 +109,25 @@ class Job:
     def requests(self) -> int:
         return self._handle.requests
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self._handle.files
+
     def status(self) -> WireJob:
         return self._loop.run(self._handle.status())
 
     def result(
-        self, timeout: float | None = None, progress: bool = False, on_change: OnChange | None = None
+        self,
+        timeout: float | None = None,
+        progress: Any = False,
+        on_change: OnChange | None = None,
+        *,
+        cancel_on_timeout: bool = False,
     ) -> Any:
         """Waits until the job has ended and returns its result: see JobHandle.result."""
-        return self._loop.run(self._handle.result(timeout, progress, on_change))
+        return self._loop.run(
+            self._handle.result(timeout, progress, on_change, cancel_on_timeout=cancel_on_timeout)
+        )
 
     def cancel(self) -> WireJob:
         return self._loop.run(self._handle.cancel())
@@ -118,10 +143,17 @@ class Job:
 
 
 class Client:
-    """One service and one pool of connections to it: see AsyncClient."""
+    """One service or one account at another API, and one pool of connections to it: see AsyncClient."""
 
-    def __init__(self, url: str | None = None, key: str | None = None) -> None:
-        self._client = AsyncClient(url, key)
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        api: str | Api | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self._client = AsyncClient(url, key, api=api, **options)
         self._loop = Loop()
         self._end = weakref.finalize(self, _close, self._loop, self._client)
 
@@ -131,6 +163,10 @@ class Client:
     @property
     def url(self) -> str:
         return self._client.url
+
+    @property
+    def api(self) -> str:
+        return self._client.api
 
     @property
     def requests(self) -> int:
@@ -158,8 +194,20 @@ class Client:
         outcomes = self._loop.run(self._client.submit_many(jobs, idempotency_key=idempotency_key))
         return [one if isinstance(one, ServiceError) else self._job(one) for one in outcomes]
 
-    def job(self, job_id: str) -> Job:
-        return self._job(self._client.job(job_id))
+    def job(self, job_id: str, kind: str = "") -> Job:
+        return self._job(self._client.job(job_id, kind))
+
+    def advice(self) -> Advice | None:
+        """Whether the budget carries what is waited for; None when nothing is, or nothing is known of it."""
+        return self._client.advice()
+
+    def untold(self) -> Sequence[Job]:
+        """What the ledger has of this API and `told` was not called for: see AsyncClient.untold."""
+        return [self._job(handle) for handle in self._loop.run(self._client.untold())]
+
+    def told(self, *jobs: Job) -> None:
+        """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
+        self._loop.run(self._client.told(*(job._handle for job in jobs)))
 
     def list(
         self,
@@ -205,30 +253,22 @@ class Client:
     def as_completed(
         self,
         jobs: Iterable[Job],
-        *,
-        timeout: float | None = None,
-        progress: bool = False,
-        on_change: OnChange | None = None,
+        **options: Unpack[WaitOptions],
     ) -> Iterator[Job]:
         """Each job as it ends: see AsyncClient.as_completed."""
         known = {id(job._handle): job for job in jobs}
         handles = [job._handle for job in known.values()]
-        for handle in self._loop.drain(
-            self._client.as_completed(handles, timeout=timeout, progress=progress, on_change=on_change)
-        ):
+        for handle in self._loop.drain(self._client.as_completed(handles, **options)):
             yield known[id(handle)]
 
     def wait_all(
         self,
         jobs: Iterable[Job],
-        *,
-        timeout: float | None = None,
-        progress: bool = False,
-        on_change: OnChange | None = None,
+        **options: Unpack[WaitOptions],
     ) -> Sequence[Job]:
         """Until every job has ended; the jobs in the order they were given."""
         given = list_of(jobs)
-        for _ in self.as_completed(given, timeout=timeout, progress=progress, on_change=on_change):
+        for _ in self.as_completed(given, **options):
             pass
         return given
 

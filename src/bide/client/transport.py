@@ -1,9 +1,12 @@
 """Requests over aiohttp: one pooled keep-alive session a client.
 
 Invariants:
-1. What comes out is an Answer of status 2xx or 304, a ServiceError or a ServiceUnreachable; nothing of aiohttp's.
-2. The key goes into the Authorization header and nowhere else: into no error, no log and no repr.
+1. What comes out of `send` is an Answer of status 2xx or 304, a ServiceError or a ServiceUnreachable; of `exchange` an
+   Answer of any status or a ServiceUnreachable. Nothing of aiohttp's comes out.
+2. The key goes into the Authorization header, to the service's own origin, and nowhere else: into no error, no log and
+   no repr, and to nobody that a redirect leads to.
 3. Every request that is sent counts, whatever becomes of it.
+4. No answer takes more memory than LARGEST, whatever its headers say.
 """
 
 from __future__ import annotations
@@ -22,20 +25,27 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from yarl import URL
 
-from bide.core.errors import ServiceError, ServiceUnreachable, SetupError
+from bide.client.apis.values import absolute, header, instant, origin
+from bide.core.errors import BideError, ServiceError, ServiceUnreachable, SetupError
 from bide.core.wire import JSON_TYPE, encode
 
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 30.0  # beyond the time that the service was asked to hold the request
 CHUNK = 256 * 1024
+LARGEST = 16 * 1024 * 1024  # of an answer that is read as a whole
 UNREADABLE = "unreadable-answer"
+REDIRECTS = 5
+SHORTEST_SECRET = 6  # characters; a shorter one would be found everywhere
 
 Params = Sequence[tuple[str, str]]
+# How to get to an origin: options of the request and headers, for a proxy where there is one.
+_Way = tuple[dict[str, Any], dict[str, str]]
 
 
 class Answer:
-    """A success as it came: status, headers and the whole body."""
+    """As it came: status, headers and the whole body."""
 
     __slots__ = ("body", "headers", "status", "url")
 
@@ -55,20 +65,36 @@ class Answer:
             ) from None
 
 
-class Transport:
-    """Sends requests to one service."""
+class Redirected(BideError):
+    """A whole address leads elsewhere; whoever gave it decides what may be sent there."""
 
-    def __init__(self, url: str, key: str | None = None) -> None:
+    def __init__(self, location: str | None) -> None:
+        super().__init__(location)
+        self.location = location
+
+
+class Transport:
+    """Sends requests to one service, or, without an address of its own, to any."""
+
+    def __init__(
+        self, url: str = "", key: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not url:
+            pass
+        elif parts.scheme not in ("http", "https") or not parts.hostname:
             raise SetupError(
                 f"{without_credentials(url)!r} is not the address of a service: write http://HOST:PORT"
             )
         self.url = url.rstrip("/")
         self.requests = 0
-        self._key = key
+        self._address, self._proof = split_credentials(self.url)
+        if key:
+            self._proof["Authorization"] = f"Bearer {key}"
+        self._proof.update(headers or {})
         self._session: aiohttp.ClientSession | None = None
-        self._options: dict[str, Any] = {}
+        self._context: ssl.SSLContext | None = None
+        self._origins: dict[str, _Way] = {}
 
     def __repr__(self) -> str:
         return f"Transport({without_credentials(self.url)!r})"
@@ -86,21 +112,66 @@ class Transport:
         """One request, one Answer; `hold` is how long the service was asked to keep it open."""
         timeout = aiohttp.ClientTimeout(total=hold + ANSWER_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         async with self._request(method, path, params, json, headers, timeout) as response:
-            body = await response.read()
+            body = await _whole(response)
             if response.status >= 400:
+                body = self._clean(body)
                 raise problem(response.status, response.headers, body, str(response.url))
             return Answer(response.status, response.headers, body, str(response.url))
 
-    async def stream(self, path: str, *, offset: int = 0) -> AsyncIterator[bytes]:
-        """The body in chunks, from `offset` on; however long it takes as long as bytes come."""
+    async def exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", only: str = ""
+    ) -> Answer:
+        """One request to any address, one Answer of any status; no redirect is followed, and no time is kept.
+
+        With `only`, a body whose content type does not contain it is not read.
+        """
+        session = self._session or self._open()
+        options, added = self._way_to(url)
+        if added:
+            headers = {**headers, **added}
+        self.requests += 1
+        try:
+            response = await session._request(
+                method,
+                URL(url, encoded=True),  # whoever made it has seen to that
+                headers=headers,
+                data=body or None,
+                allow_redirects=False,
+                timeout=_NO_TIMEOUT,
+                **options,
+            )
+            try:
+                if only and only not in response.content_type:
+                    response.close()
+                    return Answer(response.status, response.headers, b"", url)
+                return Answer(response.status, response.headers, await _whole(response), url)
+            except BaseException:
+                response.close()
+                raise
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if isinstance(error, aiohttp.InvalidURL) or not isinstance(
+                error, aiohttp.ClientError | OSError
+            ):
+                raise SetupError(f"{without_credentials(url)!r} is not an address") from None
+            self._unreachable(error, url)
+
+    async def stream(
+        self, path: str, *, offset: int = 0, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[bytes]:
+        """The body in chunks, from `offset` on; however long it takes as long as bytes come.
+
+        `path` is one of this service, or a whole address.
+        """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=ANSWER_TIMEOUT
         )
-        headers = {"Range": f"bytes={offset}-"} if offset else None
-        async with self._request("GET", path, (), None, headers, timeout) as response:
+        wanted = dict(headers or {})
+        if offset:
+            wanted["Range"] = f"bytes={offset}-"
+        async with self._request("GET", path, (), None, wanted, timeout) as response:
             if response.status >= 400:
                 raise problem(
-                    response.status, response.headers, await response.read(), str(response.url)
+                    response.status, response.headers, await _whole(response), str(response.url)
                 )
             if offset and response.status != 206:
                 await response.content.readexactly(
@@ -119,67 +190,135 @@ class Transport:
         headers: Mapping[str, str] | None,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        sent = dict(headers or {})
+        own = path.startswith("/")
+        url = self._address + path if own else path
+        sent = {**(self._proof if own else {}), **(headers or {})}
         data = None
         if json is not None:
             sent["Content-Type"] = JSON_TYPE
             data = encode(json)
         session = self._session or self._open()
-        self.requests += 1
         try:
-            async with session.request(
-                method,
-                self.url + path,
-                params=params,
-                data=data,
-                headers=sent,
-                timeout=timeout,
-                **self._options,
-            ) as response:
-                yield response
-        except aiohttp.TooManyRedirects:
+            for _ in range(REDIRECTS + 1):
+                self.requests += 1
+                options, added = self._way_to(url)
+                async with session.request(
+                    method,
+                    url,
+                    params=params,
+                    data=data,
+                    headers={**sent, **added},
+                    timeout=timeout,
+                    allow_redirects=False,
+                    **options,
+                ) as response:
+                    if not 301 <= response.status <= 308 or response.status == 304:
+                        yield response
+                        return
+                    location = response.headers.get("Location")
+                    if not own:
+                        raise Redirected(location)
+                    if response.status <= 303 and method != "GET":
+                        method, data = "GET", None
+                    url, params = self._led(response, location), ()
+                    if origin(url) != origin(self._address):  # nothing of ours is meant for them
+                        sent = {name: sent[name] for name in sent if name not in self._proof}
             raise ServiceError(
                 310, {"code": "redirect-loop", "title": "The service redirects in a circle"}
-            ) from None
+            )
         except aiohttp.InvalidURL:
             raise SetupError(
                 f"{without_credentials(self.url)!r} is not the address of a service"
             ) from None
         except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError) as error:
-            self._unreachable(error)
+            self._unreachable(error, url)
 
-    def _unreachable(self, error: Exception) -> NoReturn:
+    def _led(self, response: aiohttp.ClientResponse, location: str | None) -> str:
+        url = absolute(str(response.url), location)
+        if url is None:
+            title = "The service redirects to nowhere"
+            raise ServiceError(
+                response.status, {"code": "redirect-nowhere", "title": title}, str(response.url)
+            )
+        return url
+
+    def _clean(self, body: bytes) -> bytes:
+        """A refusal may repeat the key that it refuses."""
+        for name, value in self._proof.items():
+            secret = value.rpartition(" ")[2].encode()
+            if name == "Authorization" and len(secret) >= SHORTEST_SECRET:
+                body = body.replace(secret, b"[hidden]")
+        return body
+
+    def _unreachable(self, error: Exception, url: str) -> NoReturn:
         what = (
             "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         )
-        raise ServiceUnreachable(
-            f"no answer from {without_credentials(self.url)}: {what}; is `bide serve` running there?"
-        ) from None
+        host = self.url if self.url and url.startswith(self.url) else "/".join(url.split("/", 3)[:3])
+        hint = "; is `bide serve` running there?" if loopback(urlsplit(url).hostname or "") else ""
+        raise ServiceUnreachable(f"no answer from {without_credentials(host)}: {what}{hint}") from None
 
     def _open(self) -> aiohttp.ClientSession:
         """Made with the first request, for a session belongs to the loop that runs then."""
-        headers = {"Accept": JSON_TYPE}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        proxy, credentials = proxy_for(self.url)
-        secure = self.url.startswith("https:")
-        if proxy:
-            self._options["proxy"] = proxy
-        if credentials and secure:
-            self._options["proxy_headers"] = {"Proxy-Authorization": credentials}
-        elif credentials:
-            headers["Proxy-Authorization"] = credentials
-        # OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported.
-        connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context() if secure else True)
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            headers={"Accept": JSON_TYPE},
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
         # By itself aiohttp sends a GET again whose connection broke, at once and uncounted; backing off is ours.
         self._session._retry_connection = False
         return self._session
+
+    def _way_to(self, url: str) -> _Way:
+        start = url.find("/", 8)
+        origin = url if start < 0 else url[:start]
+        way = self._origins.get(origin)
+        if way is None:
+            proxy, credentials = proxy_for(url)
+            proof = {"Proxy-Authorization": credentials} if credentials else {}
+            secure = url.startswith("https:")
+            options: dict[str, Any] = {"proxy": proxy} if proxy else {}
+            if secure:
+                options["ssl"] = self._trust()
+                if proof:
+                    options["proxy_headers"] = proof
+            way = self._origins[origin] = (options, {} if secure else proof)
+        return way
+
+    def _trust(self) -> ssl.SSLContext:
+        """OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported; and
+        only where it is needed, for that takes as long as many requests."""
+        if self._context is None:
+            self._context = ssl.create_default_context()
+        return self._context
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    """The body, up to LARGEST; a longer one is cut off with its connection."""
+    length = response.content_length
+    if length is not None and length <= CHUNK and "Content-Encoding" not in response.headers:
+        return await response.read()
+    parts: list[bytes] = []
+    size = length or 0
+    if size <= LARGEST:
+        size = 0
+        async for part in response.content.iter_any():
+            size += len(part)
+            if size > LARGEST:
+                break
+            parts.append(part)
+    if size > LARGEST:
+        response.close()
+        raise aiohttp.ClientPayloadError(f"the answer is larger than {LARGEST >> 20} MiB")
+    return b"".join(parts)
 
 
 def proxy_for(url: str) -> tuple[str | None, str | None]:
@@ -192,12 +331,18 @@ def proxy_for(url: str) -> tuple[str | None, str | None]:
     proxy = getproxies().get(parts.scheme)
     if not proxy or loopback(host) or proxy_bypass(host):
         return None, None
-    at = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    bare, proof = split_credentials(proxy if "://" in proxy else f"http://{proxy}")
+    return bare, proof.get("Authorization")
+
+
+def split_credentials(url: str) -> tuple[str, dict[str, str]]:
+    """An address without the user and password in it, and the header that says the same."""
+    at = urlsplit(url)
     bare = at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
     if at.username is None:
-        return bare, None
+        return bare, {}
     pair = f"{unquote(at.username)}:{unquote(at.password or '')}"
-    return bare, "Basic " + base64.b64encode(pair.encode()).decode()
+    return bare, {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
 
 
 def loopback(host: str) -> bool:
@@ -253,4 +398,5 @@ def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
         at = email.utils.parsedate_to_datetime(value)
     except (TypeError, ValueError):
         return None
-    return max(0.0, at.timestamp() - now)
+    # By the service's own clock, which may be wrong.
+    return max(0.0, at.timestamp() - (instant(header(headers, "Date")) or now))

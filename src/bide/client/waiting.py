@@ -12,9 +12,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bide.client.transport import Answer, Transport, read_retry_after, transient
@@ -25,8 +25,7 @@ from bide.core.wire import WireJob, quote
 log = logging.getLogger("bide.client")
 
 HOLD = 50.0  # below the minute after which many proxies cut a silent connection
-AT_ONCE = 32  # long polls of one wait that are open together
-CROWDED_HOLD = 5.0  # with more jobs than that they take turns, so each turn is short
+AT_ONCE = 32  # long polls of one wait that are open together; more jobs are asked about in batches
 LONGEST_PAUSE = 300.0  # an absurd Retry-After is not obeyed beyond this
 
 OnChange = Callable[[WireJob], object]
@@ -57,19 +56,6 @@ class Pace:
         return min(told, LONGEST_PAUSE) * self.rng.uniform(1.0, 1.1)
 
 
-class Crowd:
-    """The jobs of one wait: at most AT_ONCE of them have a request open."""
-
-    def __init__(self, jobs: int) -> None:
-        self.hold = HOLD if jobs <= AT_ONCE else CROWDED_HOLD
-        self._slots = asyncio.Semaphore(AT_ONCE)
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        async with self._slots:
-            yield
-
-
 class Watch:
     """What is known about one job, and the polls that bring it up to date."""
 
@@ -88,6 +74,10 @@ class Watch:
     @property
     def ended(self) -> bool:
         return self.latest is not None and self.latest.status.terminal
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(file.name for file in self.latest.files) if self.latest is not None else ()
 
     async def send(self, method: str, path: str, **options: Any) -> Answer:
         self.requests += 1
@@ -113,19 +103,17 @@ class Watch:
             return self.latest
         return self.take(answer)
 
-    async def until_end(self, on_change: OnChange | None = None, crowd: Crowd | None = None) -> WireJob:
+    async def until_end(self, on_change: OnChange | None = None) -> WireJob:
         """Asks until the job is terminal; `on_change` hears of every state on the way that was seen."""
-        crowd = crowd or Crowd(1)
         if on_change is not None and self.latest is not None:
             on_change(self.latest)
         while self.latest is None or not self.latest.status.terminal:
             began = self._pace.now()
             # Without an ETag to compare, a held request would only come back at the end.
-            hold = 0.0 if on_change is not None and self._etag is None else crowd.hold
+            hold = 0.0 if on_change is not None and self._etag is None else HOLD
 
             async def poll(hold: float = hold) -> tuple[bool, float | None]:
-                async with crowd.turn():
-                    return await self._poll(hold, on_change is not None)
+                return await self._poll(hold, on_change is not None)
 
             changed, advice = await self.persist(poll)
             if changed and on_change is not None and self.latest is not None:
@@ -155,6 +143,22 @@ class Watch:
             await self._pace.sleep(max(0.0, self._pace.gap - took))
         elif took < hold / 2 or not hold:
             await self._pace.sleep(self._pace.after_advice(advice))
+
+    async def cancel(self) -> WireJob:
+        return self.take(await self.send("POST", f"{self.path}/cancel"))
+
+    async def retry(self) -> WireJob:
+        return self.take(await self.send("POST", f"{self.path}/retry"))
+
+    async def delete(self) -> None:
+        await self.send("DELETE", self.path)
+
+    async def download(self, name: str, path: Path) -> Path:
+        from bide.client.results import download
+
+        if self.latest is None:
+            await self.look()
+        return await download(self._transport, self, name, path)
 
     async def result(self) -> Any:
         """The decoded result of a job that has one; large ones are only at their own address."""

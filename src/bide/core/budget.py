@@ -166,6 +166,7 @@ class Budget:
         """One answer. A throttling answer in another guise (Canvas's 403) is told as 429."""
         s = self.state
         sent = s.sent
+        took = now - sent[0] if sent else 0.0
         if sent:
             del sent[0]
         if not status:
@@ -181,17 +182,22 @@ class Budget:
         if status == 429 or (status == 503 and told and read_pause(told, wall) is not None):
             self._refused(now, told or {}, wall)
         elif told is None and not s.strikes:
+            if s.meters:  # an answer from elsewhere, perhaps: it tells nothing but that it has come
+                flying = self._flying(now) * s.unit
+                for meter in s.meters.values():
+                    meter.land(now, flying)
+                self._plan()
             seeker = s.seeker
             if not (self._seeking or seeker.found):
                 return
-            seeker.accept(now)
+            seeker.accept(now, took)
             if not seeker.found:  # only the rate may have moved, and what was planned stands
                 return
         else:
-            self._accepted(now, told, wall)
+            self._accepted(now, told, wall, took)
         self._plan()
 
-    def _accepted(self, now: float, told: dict[str, str] | None, wall: float) -> None:
+    def _accepted(self, now: float, told: dict[str, str] | None, wall: float, took: float) -> None:
         s = self.state
         if told:
             self._learn(now, told, wall)
@@ -200,7 +206,7 @@ class Budget:
                 s.took = now - s.refused
             s.strikes, s.probe = 0, 0.0
             if s.seeker.found or self._seeking:
-                s.seeker.accept(now)
+                s.seeker.accept(now, took)
 
     def _learn(self, now: float, told: dict[str, str], wall: float) -> None:
         s = self.state

@@ -1,16 +1,21 @@
 """What is known about how long a kind of job takes: learned durations, and the survival curve they give.
 
-Ages are cut into log-spaced bins; within a bin the hazard is constant. A weak scale-free prior (hazard k/age) stands
-where nothing was seen yet, so that no hazard is ever zero. Old observations fade, so that drift is followed.
+Ages are cut into log-spaced bins; within a bin the hazard is constant. A sketch counts, bin by bin, how many jobs
+ended and how long jobs were watched, so that jobs that still go on count too. An end that nobody saw is kept as the
+stretch in which it was. fit.py makes a curve of all that, in which no hazard is ever zero. Old observations fade, so
+that drift is followed.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
+from bisect import bisect_right
+from itertools import accumulate, pairwise
 from typing import Any
 
-BINS_PER_OCTAVE = 4
+from bide.core.fit import COARSE, Cell, shapes
+
+BINS_PER_OCTAVE = 8
 FIRST, LAST = 2.0**-7, 2.0**21  # 8 ms to 24 days
 EDGES: list[float] = [
     0.0,
@@ -20,104 +25,258 @@ EDGES: list[float] = [
     ),
 ]
 BINS = len(EDGES) - 1
-PRIOR_SHAPE = 1.0  # k of the prior's hazard k/age
-PRIOR_WEIGHT = 0.05  # observations that the prior is worth, for each factor e of age
+WIDTHS = [high - low for low, high in pairwise(EDGES)]
+SPAN = math.log(2.0) / BINS_PER_OCTAVE  # the log-width of a bin
+# Where nothing is known a job is as likely to take 2 s as 2 hours: its hazard is about k/age, with a k that grows slowly.
+SHORTEST, LONGEST = 0.5, 6 * 3600.0
+PRIOR = [0.02 if low < SHORTEST else 1.0 / max(1.0, math.log(LONGEST / low)) for low in EDGES[:-1]]
 MEMORY = 200  # an observation has faded to 1/e after this many newer ones
+NARROW = 4  # bins: an end that nobody saw within fewer is taken to be where it is believed to have been
+DOUBT = 0.01  # of that is spread evenly, whatever is believed
+# A curve is made anew with so many ends new, and this part of those remembered. It takes milliseconds: where many wait
+# and news comes fast, one for each that waits beyond a crowd adds a little.
+NEWS, NEWS_SHARE, CROWD, CROWD_SHARE = 0.5, 0.1, 200, 0.02
+GLIMPSE = (
+    0.15  # of an end is the news that a job still goes on at twice the age or more, and less before
+)
 
 
 class Sketch:
     """Learns durations in O(1) each; `table()` says what they come to."""
 
-    __slots__ = ("_table", "_weight", "count", "ended", "within")
+    __slots__ = (
+        "_enough",
+        "_news",
+        "_table",
+        "_weight",
+        "cells",
+        "count",
+        "crowd",
+        "ended",
+        "passing",
+        "within",
+    )
 
     def __init__(self) -> None:
         self.ended = [0.0] * BINS  # how many ended in the bin
-        self.within = [0.0] * BINS  # seconds that those had spent in it
+        self.within = [0.0] * BINS  # seconds that jobs were watched in it without crossing all of it
+        self.passing = [0.0] * (BINS + 1)  # how many more crossed all of it than all of the bin before
+        self.cells: dict[tuple[int, int], float] = {}  # ends between two edges of every second bin
         self.count = 0
+        self.crowd = 0  # how many jobs wait by what is known here
         self._weight = 1.0
+        self._news = 0.0  # ends since the table was made, or what is worth as much
+        self._enough = NEWS
         self._table: Table | None = None
 
-    def learn(self, duration: float) -> None:
+    def learn(self, duration: float, share: float = 1.0) -> None:
+        """A job that ended at this age; a `share` below 1 makes less of it."""
         if not (0.0 <= duration < math.inf):
             return
+        self._fade()
         duration = min(duration, LAST)
-        i = min(bisect.bisect_right(EDGES, duration) - 1, BINS - 1)
+        self.ended[_bin(duration)] += share * self._weight
+        self._watched(0.0, duration, share * self._weight)
+        self._news += 1.0
+
+    def learn_between(self, low: float, high: float) -> None:
+        """A job that was going on at age `low`, as was told, and was found ended at age `high`."""
+        if not (0.0 <= low <= high < math.inf):
+            return
+        low, high = min(low, LAST), min(high, LAST)
+        first, last = _bin(low), _bin(high)
+        shares = self._shares(low, high, first, last) if last - first < NARROW else []
+        self._fade()
+        self._news += 1.0
+        for i, share in enumerate(shares, first):
+            part = self._weight * share
+            self.ended[i] += part
+            self._watched(low, (max(low, EDGES[i]) + min(high, EDGES[i + 1])) / 2, part)
+        if not shares:
+            self._between(low, high)
+
+    def _between(self, low: float, high: float) -> None:
+        """Counts an end by the edges around both ages, the nearer the more."""
+        a, b = _place(low), _place(high)
+        for i, near in ((int(a), 1.0 - a % 1.0), (int(a) + 1, a % 1.0)):
+            for j, close in ((int(b), 1.0 - b % 1.0), (int(b) + 1, b % 1.0)):
+                if part := near * close * self._weight:
+                    self.cells[i, j] = self.cells.get((i, j), 0.0) + part
+
+    def _shares(self, low: float, high: float, first: int, last: int) -> list[float]:
+        """In which bins the end was, by what is believed so far and a little doubt."""
+        if first == last:
+            return [1.0]
+        table = self._table or self.table()
+        start = reached = table.cumulative_at(low)
+        believed = []
+        for i in range(first, last + 1):
+            to = table.cumulative[i] + table.hazards[i] * (min(high, EDGES[i + 1]) - EDGES[i])
+            believed.append(math.exp(start - reached) * -math.expm1(reached - to))
+            reached = to
+        total = sum(believed)
+        if total <= 0.0:
+            return [1.0 / len(believed)] * len(believed)
+        return [DOUBT / len(believed) + (1.0 - DOUBT) * share / total for share in believed]
+
+    def survived(self, low: float, high: float) -> None:
+        """A job that was going on at age `low` still goes on at age `high`."""
+        if 0.0 <= low < high < math.inf:
+            self._watched(low, high if high < LAST else LAST, self._weight)
+            self._news += GLIMPSE * (high - low) / high
+
+    def _watched(self, low: float, high: float, weight: float) -> None:
+        first = bisect_right(EDGES, low) - 1
+        last = bisect_right(EDGES, high, first) - 1
+        if last >= BINS:
+            first, last = min(first, BINS - 1), BINS - 1
+        if first == last:
+            self.within[first] += weight * (high - low)
+            return
+        self.within[first] += weight * (EDGES[first + 1] - low)
+        self.within[last] += weight * (high - EDGES[last])
+        self.passing[first + 1] += weight
+        self.passing[last] -= weight
+
+    def _fade(self) -> None:
         # A growing weight for the new is the same as fading all of the old, without touching it.
+        self.count += 1
         self._weight *= 1.0 + 1.0 / MEMORY
         if self._weight > 1e9:
-            self._rescale()
-        self.ended[i] += self._weight
-        self.within[i] += self._weight * (duration - EDGES[i])
-        self.count += 1
-        self._table = None
-
-    def _rescale(self) -> None:
-        self.ended = [x / self._weight for x in self.ended]
-        self.within = [x / self._weight for x in self.within]
-        self._weight = 1.0
+            self.ended = [x / self._weight for x in self.ended]
+            self.within = [x / self._weight for x in self.within]
+            self.passing = [x / self._weight for x in self.passing]
+            self.cells = {place: x / self._weight for place, x in self.cells.items()}
+            self._weight = 1.0
 
     def table(self) -> Table:
-        if self._table is None:
+        """What all of it comes to."""
+        if self._table is None or self._news:
             self._table = Table(self._hazards(), self.count)
+            self._news = 0.0
+            crowd = max(0, self.crowd - CROWD)
+            self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + CROWD_SHARE * crowd
         return self._table
 
+    @property
+    def moved(self) -> bool:
+        """Whether a good part is new since the table was made."""
+        return self._table is None or self._news > self._enough
+
+    def latest(self) -> Table:
+        """The same, but made anew only when a good part is new: it takes milliseconds."""
+        table = self._table
+        if table is None or self._news > self._enough:
+            return self.table()
+        return table
+
     def _hazards(self) -> list[float]:
-        hazards = [0.0] * BINS
-        passed = 0.0  # how many outlived the bin
-        for i in range(BINS - 1, -1, -1):
-            low, high = EDGES[i], EDGES[i + 1]
-            width, middle = high - low, (low + high) / 2
-            span = width / middle
-            exposure = (passed * width + self.within[i]) / self._weight
-            hazards[i] = (self.ended[i] / self._weight + PRIOR_WEIGHT * PRIOR_SHAPE * span) / (
-                exposure + PRIOR_WEIGHT * span * middle
+        scale = 1.0 / self._weight
+        ended = [max(0.0, x * scale) for x in self.ended]
+        watched = [
+            max(0.0, (crossed * width + within) * scale) * SPAN / width
+            for crossed, width, within in zip(
+                accumulate(self.passing), WIDTHS, self.within, strict=False
             )
-            passed += self.ended[i]
-        return hazards
+        ]
+        cells = [Cell(i, j, weight * scale) for (i, j), weight in self.cells.items()]
+        before = self._table.shapes() if cells and self._table is not None else None
+        found = shapes(ended, watched, cells, PRIOR, SPAN, before)
+        return [theta * SPAN / width for theta, width in zip(found, WIDTHS, strict=True)]
 
     def dump(self) -> dict[str, Any]:
         """Only the bins that hold something, so that a row stays small."""
+        scale = 1.0 / self._weight
         bins = {
-            str(i): [self.ended[i] / self._weight, self.within[i] / self._weight]
-            for i in range(BINS)
-            if self.ended[i]
+            str(i): [x * scale for x in counts]
+            for i, counts in enumerate(zip(self.ended, self.within, self.passing, strict=False))
+            if any(counts)
         }
-        return {"count": self.count, "bins": bins}
+        cells = [[i, j, weight * scale] for (i, j), weight in self.cells.items()]
+        return {"count": self.count, "perOctave": BINS_PER_OCTAVE, "bins": bins, "cells": cells}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Sketch:
+        """What was dumped; with other bins, as another version had them, it begins anew."""
         sketch = cls()
+        if data.get("perOctave") != BINS_PER_OCTAVE:
+            return sketch
         sketch.count = int(data["count"])
-        for key, (ended, within) in data["bins"].items():
+        for key, (ended, within, passing) in data["bins"].items():
             if 0 <= int(key) < BINS:
-                sketch.ended[int(key)], sketch.within[int(key)] = float(ended), float(within)
+                sketch.ended[int(key)] = float(ended)
+                sketch.within[int(key)] = float(within)
+                sketch.passing[int(key)] = float(passing)
+        for i, j, weight in data.get("cells", ()):
+            if 0 <= i < j <= BINS // COARSE:
+                sketch.cells[int(i), int(j)] = float(weight)
         return sketch
+
+    def absorb(self, data: dict[str, Any]) -> None:
+        """What others have learned meanwhile, in the form of a dump, on top of what is known here."""
+        if data.get("perOctave") != BINS_PER_OCTAVE:
+            return
+        for _ in range(int(data["count"])):
+            self._fade()
+        for key, (ended, within, passing) in data["bins"].items():
+            if 0 <= int(key) < BINS:
+                self.ended[int(key)] += float(ended) * self._weight
+                self.within[int(key)] += float(within) * self._weight
+                self.passing[int(key)] += float(passing) * self._weight
+        self._news += max(float(data["count"]), GLIMPSE)
+
+
+def _bin(age: float) -> int:
+    return min(bisect_right(EDGES, age) - 1, BINS - 1)
+
+
+def _place(age: float) -> float:
+    """Where an age lies among the edges of every COARSE-th bin."""
+    if age < FIRST:
+        return age / FIRST / COARSE
+    return min(1.0 + BINS_PER_OCTAVE * math.log2(age / FIRST), BINS - 1.0) / COARSE
 
 
 class Table:
-    """The survival curve of a sketch: cumulative hazard at the bin edges, closed form between them."""
+    """The survival curve of a sketch: cumulative hazard, S and ∫S at the bin edges, closed form between them."""
 
-    __slots__ = ("count", "cumulative", "hazards")
+    __slots__ = ("count", "cumulative", "hazards", "integral", "surviving")
 
     def __init__(self, hazards: list[float], count: int) -> None:
         self.hazards = hazards
         self.count = count
-        self.cumulative = [0.0]
+        self.cumulative = [
+            0.0,
+            *accumulate(hazard * width for hazard, width in zip(hazards, WIDTHS, strict=True)),
+        ]
+        self.surviving = [math.exp(-gathered) for gathered in self.cumulative]
+        self.integral = [0.0]
         for i, hazard in enumerate(hazards):
-            self.cumulative.append(self.cumulative[-1] + hazard * (EDGES[i + 1] - EDGES[i]))
+            gained = self.surviving[i] * -math.expm1(-hazard * WIDTHS[i]) / hazard
+            self.integral.append(self.integral[-1] + gained)
+
+    def shapes(self) -> list[float]:
+        """Hazard · age, as fit.py has it."""
+        return [hazard * width / SPAN for hazard, width in zip(self.hazards, WIDTHS, strict=True)]
 
     def cumulative_at(self, age: float) -> float:
         if age <= 0:
             return 0.0
-        i = min(bisect.bisect_right(EDGES, age) - 1, BINS - 1)
+        i = min(bisect_right(EDGES, age) - 1, BINS - 1)
         return self.cumulative[i] + self.hazards[i] * (age - EDGES[i])
 
     def survival(self, age: float) -> float:
         """The chance that a job is still going on at this age."""
         return math.exp(-self.cumulative_at(age))
 
+    def mean(self, upto: float = LAST) -> float:
+        """The mean duration, of which only the part before an age counts."""
+        i = min(max(bisect_right(EDGES, upto) - 1, 0), BINS - 1)
+        part = self.surviving[i] * -math.expm1(self.hazards[i] * (EDGES[i] - upto)) / self.hazards[i]
+        return self.integral[i] + part
+
     def quantile(self, q: float, age: float = 0.0) -> float:
         """The age by which a job that has reached `age` has ended with chance q."""
         goal = self.cumulative_at(age) - math.log1p(-q)
-        i = min(max(bisect.bisect_right(self.cumulative, goal) - 1, 0), BINS - 1)
+        i = min(max(bisect_right(self.cumulative, goal) - 1, 0), BINS - 1)
         return max(age, EDGES[i] + (goal - self.cumulative[i]) / self.hazards[i])

@@ -224,6 +224,7 @@ def _instant(text: str) -> float | None:
         return None
 
 
+@lru_cache(maxsize=512)  # the same few texts come with every answer
 def _items(text: str) -> list[tuple[str, dict[str, str]]]:
     """A list of structured-field items with their parameters, as far as they can be made out."""
     found = []

@@ -204,6 +204,10 @@ class Meter(msgspec.Struct, array_like=True):
     def lose(self, now: float, cost: float, flying: float) -> None:
         """A request got no answer; it may have been counted."""
         self.lowest -= cost
+        self.land(now, flying)
+
+    def land(self, now: float, flying: float) -> None:
+        """One that was on its way no longer is; so many still are."""
         self.flying = flying
         if self.counted:
             self.plan(now)

@@ -1,25 +1,64 @@
 """When to ask: the moment at which the expected delay of a finished but unknown job is worth a request.
 
 `G(a, x)`, the seconds already lost in expectation by x when last asked at age a, is ∫_a^x (1 − S(u)/S(a)) du. A
-request is due when it reaches the price. The service's Retry-After is the same sum, so that a client that only
-obeys the header polls well.
+request is due when it reaches the price; one that asks about many jobs, when the sum of theirs does. The service's
+Retry-After is the same sum, so that a client that only obeys the header polls well. (plan.py looks further ahead, for
+who can afford to remember a plan.)
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 from bide.core.hazard import BINS, BINS_PER_OCTAVE, EDGES, Table
 
 PRICE = 1.0
+DEEP = 12.0  # cumulative hazard
 LONGEST_HINT = 3600
+
+
+def index(table: Table, asked: float, age: float) -> float:
+    """G: seconds lost in expectation since a job was last asked about, at age `asked`."""
+    if age <= asked:
+        return 0.0
+    start = table.cumulative_at(asked)
+    first = bisect_right(EDGES, asked) - 1 if asked > 0 else 0
+    last = bisect_right(EDGES, age) - 1
+    if first >= BINS - 1 or last == first or start > DEEP:
+        return _walk(table, asked, age, start)
+    last = min(last, BINS - 1)
+    going_on = (
+        _mass(table, asked, EDGES[first + 1])
+        + table.integral[last]
+        - table.integral[first + 1]
+        + _mass(table, EDGES[last], age)
+    )
+    return max(0.0, age - asked - going_on * math.exp(start))
+
+
+def _mass(table: Table, low: float, high: float) -> float:
+    """∫ S over a stretch within one bin."""
+    hazard = table.hazards[min(bisect_right(EDGES, low) - 1, BINS - 1)]
+    return table.survival(low) * -math.expm1(-hazard * (high - low)) / hazard
+
+
+def _walk(table: Table, asked: float, age: float, start: float) -> float:
+    """The same bin by bin, where S is so small that differences of its integral have no digits left."""
+    lost, x = 0.0, asked
+    while x < age:
+        i = min(bisect_right(EDGES, x) - 1, BINS - 1)
+        end = age if i == BINS - 1 else min(age, EDGES[i + 1])
+        lost += _lost(table.hazards[i], table.cumulative_at(x) - start, end - x)
+        x = end
+    return lost
 
 
 def interval(table: Table, age: float, price: float = PRICE) -> float:
     """How long after `age` the next question is due."""
     base = table.cumulative_at(age)
     lost, x = 0.0, age
-    i = next((i for i in range(BINS) if EDGES[i + 1] > age), BINS - 1)
+    i = min(bisect_right(EDGES, max(age, 0.0)) - 1, BINS - 1)
     while True:
         end = EDGES[i + 1] if i + 1 < BINS else math.inf
         hazard = table.hazards[i]
@@ -50,18 +89,29 @@ def _solve(hazard: float, reached: float, price: float) -> float:
 
 
 class Hints:
-    """Retry-After for jobs of one kind: tabulated at the bin edges, so that asking is a look-up."""
+    """Retry-After for jobs of one kind. Those of one bin get that of its lower edge, worked out when first asked for."""
 
-    __slots__ = ("_intervals",)
+    __slots__ = ("_known", "_price", "_table")
 
     def __init__(self, table: Table, price: float = PRICE) -> None:
-        self._intervals = [interval(table, edge, price) for edge in EDGES]
+        self._table = table
+        self._price = price
+        self._known: dict[int, float] = {}
 
     def after(self, age: float) -> float:
-        if age <= EDGES[1]:
-            return self._intervals[0]
-        i = int(BINS_PER_OCTAVE * math.log2(age / EDGES[1])) + 1
-        return self._intervals[min(i, BINS)]
+        i = 0
+        if age > EDGES[1]:
+            i = min(int(BINS_PER_OCTAVE * math.log2(age / EDGES[1])) + 1, BINS)
+        wait = self._known.get(i)
+        if wait is None:
+            wait = self._known[i] = self._at(EDGES[i])
+        return wait
+
+    def _at(self, edge: float) -> float:
+        if self._table.count:
+            return interval(self._table, edge, self._price)
+        # A service's jobs may well be short: with a hazard of 1/age nobody is told to wait for long in vain.
+        return max(self._price, math.sqrt(2.0 * self._price * edge))
 
 
 def retry_after(wait: float) -> int:

@@ -1,6 +1,7 @@
 """The search for a limit that nobody tells: faster while all goes well, slower when refused, then just below it.
 
-1. Until the first refusal the rate grows by one for each answer that it had held up: it doubles every second or so.
+1. Until the first refusal the rate grows by one for each answer that it had held up: it doubles every second or so. But
+   no more are on their way than a few, and one more for every fifty that were granted: all of them may be refused.
 2. After a refusal the rate is what was in truth accepted over the whole cycle, pause included: for a fixed window as
    for a bucket that is the limit itself. It falls to an eighth at most at once.
 3. From then on it grows by a twentieth at a time, at intervals that double with each refusal, up to an hour: in a
@@ -14,6 +15,7 @@ import msgspec
 
 START = 5.0
 BURST = 5.0
+ROOM, ROOM_SHARE = 8.0, 0.02  # on their way at once: these, and a part of all that were granted
 SLOWEST = 1 / 60
 STEP = 1.05
 SHORT = 10.0  # between two steps while it is far below where it was refused
@@ -42,13 +44,15 @@ class Seeker(msgspec.Struct, array_like=True):
         self.pace = max(self.pace, now) + cost * gap
         self.next = self.pace if self.found else self.pace - gap * BURST
 
-    def accept(self, now: float) -> None:
+    def accept(self, now: float, took: float) -> None:
+        """One was granted; its answer took so long."""
         self.accepted += 1.0
         if self.used:
             self._recover(now)
         elif self.pressed:
             if not self.found:
-                self.rate += 1.0
+                room = ROOM + ROOM_SHARE * self.accepted
+                self.rate = max(START, min(self.rate + 1.0, room / max(took, 1e-6)))
             elif now - self.grown >= (self.interval if self.rate > 0.85 * self.ceiling else SHORT):
                 self.rate *= STEP
                 self.grown = self.began = now

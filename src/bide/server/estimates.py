@@ -1,29 +1,41 @@
 """What the service has learned of each kind's durations, and what follows: `Retry-After` and `eta`.
 
-What is not known is None: no estimate is better than a false one.
+1. What is not known is None: no estimate is better than a false one.
+2. Answers come from curves that are made when somebody asks, and made anew at most once a second for each kind: it takes
+   milliseconds of the service's loop, and jobs may end by the thousand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from bide.core.clock import render_instant
-from bide.core.hazard import Sketch
+from bide.core.clock import Clock, SystemClock, render_instant
+from bide.core.hazard import Sketch, Table
 from bide.core.pacing import Hints, remaining_by_progress, retry_after
 from bide.core.record import SUCCESSFUL, Job, Progress, Status
 from bide.core.wire import Eta, Event
 
 ENOUGH = 3  # observations before an eta is dared
 SPREAD = (0.1, 0.5, 0.9)
+PAUSE = 1.0  # seconds in which a kind's curve is not made twice
+
+
+class Known(NamedTuple):
+    """What a kind's durations came to at some moment."""
+
+    table: Table
+    hints: Hints
+    at: float
 
 
 class Estimates:
-    """Learns from the event log; answers from tables that are renewed when enough is new."""
+    """Learns from the event log; answers from curves that are made anew when enough is new."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._sketches: dict[str, Sketch] = {}
-        self._hints: dict[str, tuple[int, Hints]] = {}
+        self._known: dict[str, Known] = {}
         self._unsaved: set[str] = set()
 
     def load(self, durations: dict[str, dict[str, Any]]) -> None:
@@ -45,18 +57,22 @@ class Estimates:
     def _sketch(self, kind: str) -> Sketch:
         return self._sketches.setdefault(kind, Sketch())
 
-    def _hints_of(self, kind: str) -> Hints:
+    def _knows(self, kind: str) -> Known:
         sketch = self._sketch(kind)
-        made_at, hints = self._hints.get(kind, (-1, None))
-        # A new table costs milliseconds: make one when a tenth is new, not with every job.
-        if hints is None or sketch.count > made_at * 1.1:
-            hints = Hints(sketch.table())
-            self._hints[kind] = (sketch.count, hints)
-        return hints
+        known = self._known.get(kind)
+        if known is not None and not sketch.moved:
+            return known
+        now = self._clock.now()
+        # The few first ends are news worth more than a pause: with them an eta is dared.
+        dared = known is not None and known.table.count < ENOUGH <= sketch.count
+        if known is None or dared or now - known.at >= PAUSE:
+            table = sketch.table()
+            known = self._known[kind] = Known(table, Hints(table), now)
+        return known
 
     def retry_after(self, job: Job, progress: Progress | None, now: float) -> int:
         """When it is worth asking again, in whole seconds."""
-        hints = self._hints_of(job.kind)
+        hints = self._knows(job.kind).hints
         if job.status is not Status.PROCESSING or job.started_at is None:
             return retry_after(max(0.0, (job.due or now) - now) + hints.after(0.0))
         elapsed = now - job.started_at
@@ -80,7 +96,8 @@ class Estimates:
         sketch = self._sketches.get(job.kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        low, middle, high = (job.started_at + sketch.table().quantile(q) for q in SPREAD)
+        table = self._knows(job.kind).table
+        low, middle, high = (job.started_at + table.quantile(q) for q in SPREAD)
         return _eta(low, middle, high) if now < high else None
 
     def describe(self, kind: str) -> dict[str, Any] | None:
@@ -88,7 +105,8 @@ class Estimates:
         sketch = self._sketches.get(kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        low, middle, high = (round(sketch.table().quantile(q), 3) for q in SPREAD)
+        table = self._knows(kind).table
+        low, middle, high = (round(table.quantile(q), 3) for q in SPREAD)
         return {"jobs": sketch.count, "p10": low, "p50": middle, "p90": high}
 
 

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from bide.client.apis import Found, Ref
 from bide.client.ledger import Entry, Learned, Ledger
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.record import Progress
@@ -55,9 +56,18 @@ class LedgerSuite:
         await again.open()
         return again
 
+    async def test_who_was_told_is_remembered(self, book: Ledger, tmp_path: Path) -> None:
+        await book.add([entry("j1"), entry("j2")])
+        await book.end(entry("j1", status="DONE"))
+        await book.tell([entry("j1").key])
+        again = await self.reopened(book, tmp_path)
+        assert [(e.job_id, e.told) for e in await again.entries()] == [("j1", True), ("j2", False)]
+        await again.close()
+
     async def test_what_is_waited_for_survives(self, book: Ledger, tmp_path: Path) -> None:
         full = entry(
             "j2",
+            ref=Ref("j2", "https://api.example/elsewhere?v=1", {"whose": "ours"}),
             size="large",
             created_at=NOW - 5,
             deadline=NOW + 600,
@@ -99,7 +109,9 @@ class LedgerSuite:
     async def test_an_outcome_survives_with_its_result(self, book: Ledger, tmp_path: Path) -> None:
         await book.add([entry("good"), entry("bad"), entry("open")])
         result = msgspec.Raw(b'{"url":"https://cdn.example/v.mp4"}')
-        await book.end(entry("good", status="DONE", result=result, finished_at=NOW + 9, requests=3))
+        at, files = "https://cdn.example/v.mp4", (Found("v.srt", "https://cdn.example/v.srt", size=9),)
+        known = {"result": result, "result_url": at, "files": files}
+        await book.end(entry("good", status="DONE", **known, finished_at=NOW + 9, requests=3))
         error = ErrorInfo("OCR_TIMEOUT", "page 7")
         await book.end(entry("bad", status="ERROR", error=error))
         again = await self.reopened(book, tmp_path)
@@ -110,7 +122,8 @@ class LedgerSuite:
             NOW + 9,
             3,
         )
-        assert (bad.status, bad.error, bad.result) == ("ERROR", error, None)
+        assert (good.result_url, good.files) == (at, files)
+        assert (bad.status, bad.error, bad.result, bad.files) == ("ERROR", error, None, ())
         assert [e.job_id for e in await again.entries(ended=False)] == ["open"]
         await again.close()
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from bide.core.errors import BideError, ErrorInfo
+from bide.core.wire import WireJob
 
 State = Literal["live", "done", "failed", "cancelled", "partial", "unknown"]
 TERMINAL: frozenset[str] = frozenset(("done", "failed", "cancelled", "partial"))
@@ -76,6 +77,7 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     files: tuple[Found, ...] = ()
     etag: str | None = None
     moved: str | None = None  # where to ask from now on
+    record: WireJob | None = None  # all of it, when it is a bide service that answered
 
     @property
     def terminal(self) -> bool:

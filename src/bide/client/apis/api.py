@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import msgspec
+
 from bide.client.apis.answers import BadPoll, Call, Ref, Seen
 from bide.client.apis.auth import Credential, credential
 from bide.client.apis.calls import Calls
@@ -47,7 +49,7 @@ class Api:
         self.form = form
         self.name = form.name
         self.url = _base(url if url is not None else form.url)
-        self._folder = folder
+        self.folder = folder
         self._calls = Calls(form, self.url)
         self._reader = Reader(form, Outputs(form, self.url, self._calls.status_url))
         self._references = References(form, self.url)
@@ -68,15 +70,19 @@ class Api:
             self._item_id = source(ids) if ids is not None else None
         with within("auth"):
             _check_auth(form.auth)
-        self._hook = _hook(form) if form.hook else None
-        self._reading = self._hook if isinstance(self._hook, Reads) else None
+        hook = _hook(form) if form.hook else None
+        self._reading = hook if isinstance(hook, Reads) else None
+        self._signing = hook if isinstance(hook, Signs) else None
+        told = msgspec.json.encode((form.read, form.result, form.files, form.throttled, form.missing))
+        # Whether two answers with the same body say the same.
+        self.by_body = self._reading is None and b"header:" not in told
 
     def __repr__(self) -> str:
         return f"Api({self.name!r}, {self.url!r})"
 
     def at(self, url: str) -> Api:
         """The same API at another address."""
-        return Api(self.form, url, self._folder)
+        return Api(self.form, url, self.folder)
 
     # --- jobs
 
@@ -178,6 +184,25 @@ class Api:
 
     # --- refusals and credentials
 
+    def refuse(self, status: int, headers: Headers, body: bytes) -> None:
+        """BadPoll unless the answer is a success."""
+        self._reader.refuse(status, headers, body)
+
+    def absent(self, status: int, detail: str, age: float = ALWAYS) -> Seen:
+        """What it means that the API does not know a job."""
+        return self._reader.absent(status, age, detail)
+
+    def reads(self, status: int) -> bool:
+        """Whether this HTTP status by itself says how a job goes: then it is no redirect."""
+        return self._reader.reads(status)
+
+    def followed(self, call: Call, location: str | None) -> Call | None:
+        """The request that a redirect asks for; the credential goes along only to whom it is meant for."""
+        url = absolute(call.url, location)
+        if url is None:
+            return None
+        return Call("GET", url, call.headers, b"", self._calls.meant(url), hold=call.hold)
+
     def throttled(self, status: int, headers: Headers, body: bytes) -> bool:
         """Too many requests; False for too many jobs, which says nothing about requests."""
         return self._reader.throttled(status, headers, body)
@@ -187,7 +212,7 @@ class Api:
         return self._reader.crowded(status, headers, body)
 
     def credential(self, key: str | None = None, **options: Any) -> Credential:
-        return credential(self.form.auth, key, folder=self._folder, **options)
+        return credential(self.form.auth, key, folder=self.folder, **options)
 
     def signed(self, call: Call, credential: Credential | None, now: float) -> Call:
         """With the credential, when the call goes to whom it is meant for. `now` is in epoch seconds."""
@@ -197,7 +222,12 @@ class Api:
             call = Call(
                 call.method, call.url, {**call.headers, **added}, call.body, True, call.known, call.hold
             )
-        return self._hook.sign(call, now) if isinstance(self._hook, Signs) else call
+        return self._signing.sign(call, now) if self._signing is not None else call
+
+    @property
+    def signs(self) -> bool:
+        """Whether each request is signed by itself."""
+        return self._signing is not None
 
 
 def _base(url: str | None) -> str | None:

@@ -213,6 +213,9 @@ class Reader:
         known = "knows the job no longer" if status == 410 else "knows no such job"
         return Seen(state="failed", error=ErrorInfo(code=code, message=f"the API {known}: {detail}"))
 
+    def reads(self, status: int) -> bool:
+        return self._words.by_code(status) is not None
+
     def throttled(self, status: int, headers: Headers, body: bytes) -> bool:
         if self._throttled.fit(status, headers, body):
             return True

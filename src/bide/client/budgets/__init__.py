@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from bide.core.budget import Limit
 
@@ -37,6 +37,13 @@ class Purse(Protocol):
     def rate(self, now: float) -> float | None:
         """Requests a second that all of them together can sustain; None when nothing limits them."""
         ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A purse whose budget can be kept for the next process; see `Budget.load`."""
+
+    def dump(self, now: float) -> dict[str, Any]: ...
 
 
 class Budgets(Protocol):

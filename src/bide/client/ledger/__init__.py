@@ -1,7 +1,8 @@
 """The Ledger port: what is waited for, and what was learned, so that another process can go on where this one was.
 
 Rules that every ledger keeps, and that `bide.testing.ledger` checks:
-1. What `add`, `end`, `forget` and `learn` were given is on disk before they resolve: a result is reported after that.
+1. What `add`, `end`, `tell`, `forget` and `learn` were given is on disk before they resolve: a result is reported
+   after that.
 2. What `note` was given is on disk within a second or so; the newest for each job counts.
 3. The first outcome of a job stands: no later note or outcome changes it.
 4. One process at a time; another one is told so by a SetupError. Children of a wait leave the ledger to their parent.
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from bide.client.apis.answers import Found, Ref
 from bide.core.errors import ErrorInfo
 from bide.core.record import Progress
 
@@ -29,9 +31,11 @@ class Entry(msgspec.Struct, kw_only=True):
     api: str
     base: str  # the address of the API
     job_id: str
+    ref: Ref | None = None  # how it is addressed there, when its id alone does not say
     kind: str = ""
     size: str = ""
     submitted_at: float | None = None  # by our clock
+    since: float | None = None  # when the wait for it began: it is at least that old
     created_at: float | None = None  # by the API's own
     deadline: float | None = None
     # The way there.
@@ -44,7 +48,10 @@ class Entry(msgspec.Struct, kw_only=True):
     ended: bool = False
     finished_at: float | None = None
     result: msgspec.Raw | None = None
+    result_url: str | None = None  # where it is, when the answer did not hold it
+    files: tuple[Found, ...] = ()
     error: ErrorInfo | None = None
+    told: bool = False  # whoever waits has been told, and has done what is to be done with it
 
     def __post_init__(self) -> None:
         self.base = bare(self.base)
@@ -83,6 +90,10 @@ class Ledger(Protocol):
 
     def end(self, entry: Entry) -> Awaitable[None]:
         """It has ended with this outcome."""
+        ...
+
+    def tell(self, keys: Iterable[Key]) -> Awaitable[None]:
+        """Whoever waits has been told of their ends."""
         ...
 
     async def entries(self, ended: bool | None = None) -> list[Entry]:

@@ -17,10 +17,11 @@ BEGIN IMMEDIATE;
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY,
   api TEXT NOT NULL, base TEXT NOT NULL, job_id TEXT NOT NULL,
-  kind TEXT NOT NULL, size TEXT NOT NULL,
-  submitted_at REAL, created_at REAL, deadline REAL,
+  ref BLOB, kind TEXT NOT NULL, size TEXT NOT NULL,
+  submitted_at REAL, since REAL, created_at REAL, deadline REAL,
   asked_at REAL, status TEXT, progress BLOB, etag TEXT, requests INTEGER NOT NULL,
-  ended INTEGER NOT NULL, finished_at REAL, result BLOB, error BLOB,
+  ended INTEGER NOT NULL, finished_at REAL, result BLOB, result_url TEXT, files BLOB, error BLOB,
+  told INTEGER NOT NULL,
   UNIQUE (api, base, job_id)
 );
 CREATE INDEX waiting ON jobs (number) WHERE NOT ended;

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bide.client.apis.answers import Found, Ref
 from bide.client.ledger import Entry, Key, Learned
 from bide.client.ledger.file import Lock, connect, unusable
 from bide.client.ledger.writer import Writer
@@ -26,7 +27,7 @@ _THIS = "api = ? AND base = ? AND job_id = ?"
 _INSERT = f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _MOVING = ("created_at", "asked_at", "status", "progress", "etag", "requests")
 _NOTE = f"UPDATE jobs SET {', '.join(f'{c} = ?' for c in _MOVING)} WHERE {_THIS} AND NOT ended"
-_ENDING = (*_MOVING, "ended", "finished_at", "result", "error")
+_ENDING = (*_MOVING, "ended", "finished_at", "result", "result_url", "files", "error")
 _END = (
     f"{_INSERT} ON CONFLICT (api, base, job_id) DO UPDATE SET "
     f"{', '.join(f'{c} = excluded.{c}' for c in _ENDING)} WHERE NOT ended"
@@ -92,6 +93,12 @@ class SqliteLedger:
         entry.ended = True
         row = _row(entry)
         return self._do(lambda connection: _nothing(connection.execute(_END, row)))
+
+    def tell(self, keys: Iterable[Key]) -> Awaitable[None]:
+        told = list(keys)
+        return self._do(
+            lambda c: _nothing(c.executemany(f"UPDATE jobs SET told = 1 WHERE {_THIS}", told))
+        )
 
     async def entries(self, ended: bool | None = None) -> list[Entry]:
         where = {None: "", True: "WHERE ended", False: "WHERE NOT ended"}[ended]
@@ -175,24 +182,28 @@ def _nothing(_: object) -> None:
     return None
 
 
-def _json(value: Progress | ErrorInfo | None) -> bytes | None:
-    return None if value is None else _encode(value)
+def _json(value: Progress | ErrorInfo | Ref | tuple[Found, ...] | None) -> bytes | None:
+    return _encode(value) if value else None
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:
     values = {name: getattr(entry, name) for name in _COLUMNS}
     values["progress"] = _json(entry.progress)
     values["error"] = _json(entry.error)
+    values["ref"] = _json(entry.ref)
+    values["files"] = _json(entry.files)
     values["result"] = None if entry.result is None else bytes(entry.result)
     return tuple(values.values())
 
 
 def _entry(row: Sequence[Any]) -> Entry:
     values = dict(zip(_COLUMNS, row, strict=True))
-    for name, form in (("progress", Progress), ("error", ErrorInfo)):
+    for name, form in (("progress", Progress), ("error", ErrorInfo), ("ref", Ref)):
         if values[name] is not None:
             values[name] = msgspec.json.decode(values[name], type=form)
+    files = values["files"]
+    values["files"] = () if files is None else msgspec.json.decode(files, type=tuple[Found, ...])
     if values["result"] is not None:
         values["result"] = msgspec.Raw(values["result"])
-    values["ended"] = bool(values["ended"])
+    values["ended"], values["told"] = bool(values["ended"]), bool(values["told"])
     return Entry(**values)

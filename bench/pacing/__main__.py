@@ -1,0 +1,54 @@
+"""`python -m bench.pacing`: prints each figure beside its bar; ends with 0 only when every line holds."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+
+from bench.pacing import speed
+from bench.pacing.judge import lines
+from bench.pacing.trial import Trial, trial
+from bench.service.table import Line, show
+from bide.lab.scenario import read_scenario, shipped
+
+CONSTANT = {"constant": 60.0}
+
+
+def main() -> int:
+    arguments = _arguments()
+    found: list[Line] = []
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+        for name in arguments.only:
+            if name == "speed":
+                continue
+            began = time.monotonic()
+            seeds = range(arguments.seeds)
+            trials: list[Trial] = pool.starmap(trial, [(name, seed) for seed in seeds], chunksize=1)
+            limit = read_scenario(name).limit
+            of_scenario = lines(name, trials, advertised=limit.advertised, constant=CONSTANT.get(name))
+            print(f"{show(of_scenario)}\n  ({time.monotonic() - began:.0f} s)", flush=True)
+            found += of_scenario
+    if "speed" in arguments.only:
+        of_speed = speed.measure()
+        print(show(of_speed), flush=True)
+        found += of_speed
+    failed = [line for line in found if not line.holds]
+    if failed:
+        print(f"\n{show(failed)}")
+    print(f"\n{len(found) - len(failed)} of {len(found)} lines hold")
+    return 1 if failed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.pacing", description=__doc__)
+    every = [*shipped(), "speed"]
+    parser.add_argument("--only", default=every, type=lambda text: text.split(","), help=",".join(every))
+    parser.add_argument("--seeds", default=20, type=int, help="runs of each scenario")
+    parser.add_argument("--processes", default=2, type=int)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Polls a CPU-second of two processes that share one budget, beside those of one process.
+
+1,000 jobs wait in each process, and each is always due: nothing but the machine limits them. The CPU time is that of
+who polls; the parent, which only hears of ends and hands out new jobs, is told beside it.
+
+    python -m bench.poller --only spread
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.poller.speed import CHEAP, Crowd
+from bench.service.table import Line
+from bide.client.account import Account, Terms
+from bide.client.apis import load
+from bide.client.spread import messages as m
+from bide.client.spread.poller import Spread
+from bide.client.transport import Transport
+from bide.core.budget import Limit
+
+JOBS = 1000  # in each process
+PROCESSES = 2
+SECONDS = 4.0
+WARM_UP = 4.0
+ROUNDS = 5
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+class Meter:
+    """Requests and CPU time of one child, read with each of its beats."""
+
+    def __init__(self) -> None:
+        self.readings: list[tuple[float, int, float]] = []
+        self.requests = 0
+
+    def read(self, pid: int) -> None:
+        self.readings.append((time.perf_counter(), self.requests, cpu_of(pid)))
+
+    def since(self, moment: float) -> tuple[int, float, float]:
+        """Requests, CPU seconds and seconds between the first reading after a moment and the last."""
+        inside = [reading for reading in self.readings if reading[0] >= moment]
+        (began, requests, cpu), (ended, most, used) = inside[0], inside[-1]
+        return most - requests, used - cpu, ended - began
+
+
+async def one(url: str) -> float:
+    """Polls a CPU-second of one process."""
+    account, transport = await _filled(url, 1)
+    await asyncio.sleep(WARM_UP)
+    polls, cpu = transport.requests, time.process_time()
+    await asyncio.sleep(SECONDS)
+    figure = (transport.requests - polls) / (time.process_time() - cpu)
+    await account.close()
+    await transport.close()
+    return figure
+
+
+async def several(url: str) -> tuple[float, float, float]:
+    """Polls a CPU-second of the children, the same with the parent's CPU time, and polls a second."""
+    account, transport = await _filled(url, PROCESSES)
+    spread = await account.open()
+    assert isinstance(spread, Spread)
+    meters = _listen(spread)
+    await asyncio.sleep(WARM_UP)
+    began, parent = time.perf_counter(), time.process_time()
+    await asyncio.sleep(SECONDS)
+    parent = (time.process_time() - parent) / SECONDS
+    found = [meter.since(began) for meter in meters.values()]
+    await account.close()
+    await transport.close()
+    polls = sum(n / seconds for n, _, seconds in found)
+    cpu = sum(used / seconds for _, used, seconds in found)
+    return polls / cpu, polls / (cpu + parent), polls
+
+
+def _listen(spread: Spread) -> dict[int, Meter]:
+    meters: dict[int, Meter] = {}
+    said: Callable[[Any, Any], None] = spread.said
+
+    def heard(share: Any, message: Any) -> None:
+        said(share, message)
+        if isinstance(message, m.Told | m.Beat):
+            meter = meters.setdefault(share.pid, Meter())
+            meter.requests += message.sent
+            if isinstance(message, m.Beat):
+                meter.read(share.pid)
+
+    spread.said = heard  # type: ignore[method-assign]
+    return meters
+
+
+async def _filled(url: str, processes: int) -> tuple[Account, Transport]:
+    gc.collect()
+    api = load("sync.so", url)
+    transport = Transport(url)
+    terms = Terms(limit=Limit(math.inf), price=CHEAP, processes=processes)
+    account = Account(api, transport, api.credential("k"), terms)
+    await account.open()
+    Crowd(account, JOBS * processes)
+    return account, transport
+
+
+def measure(server_url: str) -> list[Line]:
+    alone: list[float] = []
+    shared: list[tuple[float, float, float]] = []
+    for _ in range(ROUNDS):
+        alone.append(asyncio.run(one(server_url)))
+        shared.append(asyncio.run(several(server_url)))
+    pairs = list(zip(shared, alone, strict=True))
+    with_parent = statistics.median(b / a for (_, b, _), a in pairs)
+    polls = statistics.median(polls for _, _, polls in shared)
+    each = statistics.median(figure for figure, _, _ in shared)
+    detail = (
+        f"{each:.0f} : {statistics.median(alone):.0f} a CPU-second; {polls:.0f} polls a second together; "
+        f"{with_parent:.2f} with the parent's CPU time"
+    )
+    ratio = statistics.median(figure / a for (figure, _, _), a in pairs)
+    what = f"polls a CPU-second, {PROCESSES} processes : 1 process"
+    return [Line(what, ratio, "≥", 0.85, "×", detail)]

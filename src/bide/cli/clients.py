@@ -1,0 +1,141 @@
+"""The clients of one `bide wait`: one for each API and address that turns up, all on the same ledger.
+
+A key or a header goes only where it is meant to go: to the API of --api, to the service of --url, or, given as a flag,
+to the address of a job's URL. BIDE_KEY is the key of a bide service: another API has its own where its description says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import click
+
+from bide.cli.settings import Connection
+from bide.cli.targets import split_url
+from bide.client.api import AsyncClient
+from bide.client.apis import Api, load
+from bide.client.handle import JobHandle
+from bide.client.ledger import Entry, Key, bare
+from bide.client.options import ClientOptions
+from bide.core.errors import SetupError
+
+OWN = "bide"
+Place = tuple[str, str]  # an API's name and its address
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says about whom to speak to, and how."""
+
+    connection: Connection
+    api: str | None
+    options: ClientOptions
+
+    @property
+    def own(self) -> bool:
+        return self.api is None or self.api == OWN
+
+    def described(self, url: str | None = None) -> Api:
+        """The API of --api, at --url where that was given."""
+        assert self.api is not None
+        if url is None and self.connection.url_by_flag:
+            url = self.connection.url
+        try:
+            return load(self.api, url)
+        except SetupError as error:
+            raise click.UsageError(str(error)) from None
+
+
+class Clients:
+    def __init__(self, asked: Asked, stack: AsyncExitStack) -> None:
+        self._asked = asked
+        self._stack = stack
+        self._api: Api | None = None if asked.own else asked.described()
+        self.all: dict[Place, AsyncClient] = {}
+        self._services: dict[str, Place] = {}  # by the address that was given
+        self._elsewhere: dict[str, Api] = {}
+
+    async def job(self, text: str) -> tuple[Key, JobHandle]:
+        """From an id or a URL that a person gave."""
+        if self._api is None:
+            given = self._asked.connection.url
+            address, text = split_url(text) if "://" in text else (given, text)
+            place = await self._own(address)
+        else:
+            place = await self._third(self._near(self._api, text))
+        try:
+            handle = self.all[place].job(text)
+        except SetupError as error:  # that is no job of this API
+            raise click.UsageError(str(error)) from None
+        return (*place, handle.id), handle
+
+    def _near(self, api: Api, text: str) -> Api:
+        """Where a URL is elsewhere and the credential may go there, the same API at that address."""
+        base = api.base_of(text) if "://" in text else None
+        if base is None or base == api.url:
+            return api
+        if api.url is not None and not self._asked.connection.key_by_flag:
+            return api
+        if base not in self._elsewhere:
+            self._elsewhere[base] = api.at(base)
+        return self._elsewhere[base]
+
+    def concerned(self, entry: Entry) -> bool:
+        """Whether a job of the ledger is one of those that are waited for."""
+        if self._asked.api is None:
+            return True
+        named = OWN if self._api is None else self._api.name
+        at = None
+        if self._asked.connection.url_by_flag:
+            at = bare((self._api.url or "") if self._api is not None else self._asked.connection.url)
+        return entry.api == named and (at is None or entry.base == at.rstrip("/"))
+
+    async def of_ledger(self, places: Iterable[Place]) -> None:
+        """Opens those that are missing for jobs of the ledger."""
+        missing = [place for place in places if place not in self.all]
+        alone = len(missing) == 1 and not self.all
+        for name, base in missing:
+            if name == OWN:
+                await self._own(base)
+            elif self._api is not None:
+                await self._third(self._asked.described(base or None))
+            else:
+                await self._third(_shipped(name, base), meant=alone)
+
+    async def _own(self, address: str) -> Place:
+        if address not in self._services:
+            connection = self._asked.connection
+            # The same address as --url, but for a user and a password in it.
+            at = connection.url if address == bare(connection.url).rstrip("/") else address
+            client = AsyncClient(at, connection.key_for(at), **self._asked.options)
+            self._services[address] = await self._kept(client)
+        return self._services[address]
+
+    async def _third(self, api: Api, meant: bool = True) -> Place:
+        place = (api.name, bare(api.url or ""))
+        if place in self.all:
+            return place
+        connection, options = self._asked.connection, self._asked.options
+        if not meant:
+            options = ClientOptions(**{**options, "headers": {}})
+        key = connection.key if meant and connection.key_by_flag else None
+        return await self._kept(AsyncClient(None, key, api=api, **options))
+
+    async def _kept(self, client: AsyncClient) -> Place:
+        account = await client.account()
+        place = (client.api, bare(account.api.url or ""))
+        if place not in self.all:
+            self.all[place] = client
+            self._stack.push_async_callback(client.close)
+        return place
+
+
+def _shipped(name: str, base: str) -> Api:
+    try:
+        return load(name, base or None)
+    except SetupError:
+        raise SetupError(
+            f"the ledger has jobs of {name}, and no such API comes with bide: name its file with --api"
+        ) from None

@@ -1,0 +1,79 @@
+"""What `bide wait` is given: jobs as arguments, in files and on stdin, and options that are more than a number."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import click
+import msgspec
+
+from bide.core.budget import Limit, read_limit
+
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*:\s*(.*?)\s*")
+
+
+def read_targets(arguments: Iterable[str]) -> list[str]:
+    """Ids and URLs, each once."""
+    return list(dict.fromkeys(_targets(arguments)))
+
+
+def _targets(arguments: Iterable[str]) -> Iterator[str]:
+    for argument in arguments:
+        if argument == "-":
+            yield from _lines(sys.stdin.read())
+        elif argument.startswith("@"):
+            try:
+                yield from _lines(Path(argument[1:]).read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError) as error:
+                raise click.UsageError(f"{argument}: {error}") from None
+        else:
+            yield _target(argument)
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield _target(line.strip())
+
+
+def _target(text: str) -> str:
+    if not text.startswith("{"):
+        return text
+    try:
+        return str(msgspec.json.decode(text)["jobId"])
+    except (msgspec.DecodeError, KeyError):
+        raise click.UsageError(f"this line has no jobId: {text[:80]}") from None
+
+
+def split_url(text: str) -> tuple[str, str]:
+    """The address of a bide service, and the id of one of its jobs."""
+    parts = urlsplit(text)
+    before, found, after = parts.path.rpartition("/jobs/")
+    job_id = unquote(after.partition("/")[0])
+    if not found or not job_id:
+        raise click.UsageError(f"{text}: this is not a job's address; it ends in /jobs/ID")
+    return f"{parts.scheme}://{parts.netloc}{before}", job_id
+
+
+def read_headers(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    found = {}
+    for value in values:
+        match = _HEADER.fullmatch(value)
+        # The value is not repeated in the message: it may be a secret.
+        if match is None or not match[2].isprintable():
+            raise click.BadParameter("write 'NAME: VALUE'", ctx, parameter)
+        found[match[1]] = match[2]
+    return found
+
+
+def read_rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Limit | None:
+    try:
+        return None if value is None else read_limit(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from None

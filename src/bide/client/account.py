@@ -1,0 +1,377 @@
+"""One credential at one API: its jobs are submitted, waited for, cancelled and fetched on one shared budget.
+
+A result is what the answer holds, or, when it is at the API's own address and JSON, what is there; a result that is
+elsewhere, such as a film in somebody's storage, is told as its address and fetched by `download`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Seen, Throttled
+from bide.client.keeper import Keeper
+from bide.client.kinds import TIMEOUTS, Kind, Size
+from bide.client.ledger import Ledger
+from bide.client.poller import BASE, CAP, Poller
+from bide.client.results import save
+from bide.client.sending import refusal
+from bide.client.signer import Signer
+from bide.client.timing import Timing
+from bide.client.tracked import Listener, Tracked
+from bide.client.transport import REDIRECTS, Answer, Redirected, Transport, problem, transient
+from bide.client.waited import FOREVER
+from bide.core.advice import Advice
+from bide.core.budget import Budget, Limit
+from bide.core.errors import BideError, ServiceError, ServiceUnreachable
+from bide.core.meter import SLACK
+from bide.core.pacing import PRICE
+from bide.core.retry import backoff
+
+log = logging.getLogger("bide.client")
+
+T = TypeVar("T")
+LEARN_EVERY = 10.0  # seconds between two writings of what was learned
+EXPIRED = (401, 403, 404, 410)  # of an address that an answer gave
+TRIES = 8  # of a request that somebody waits for
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How jobs of an account are waited for."""
+
+    limit: Limit | None = None  # None: what the description says, else what the API tells
+    price: float = PRICE
+    expected: float | None = None
+    size: Size | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    processes: int = 1  # that the polling is spread over
+
+
+class Account:
+    def __init__(
+        self,
+        api: Api,
+        transport: Transport,
+        credential: Credential | None = None,
+        terms: Terms | None = None,
+        *,
+        timing: Timing | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.api = api
+        self.terms = terms or Terms()
+        self.limit = self.terms.limit or api.limit
+        self._transport = transport
+        self._credential = credential
+        self.ledger: Ledger | None = None  # open, and given before the first use
+        self._timing = timing or Timing()
+        self._rng = rng or random.Random()
+        self._signer = Signer(api, credential, transport, self._timing.wall, self.terms.headers)
+        self._kinds: dict[tuple[str, str], Kind] = {}
+        self._submitted: deque[float] = deque()  # the moments of the latest submissions
+        self._opening = asyncio.Lock()
+        self._poller: Poller | None = None
+        self._learning: asyncio.Task[None] | None = None
+        self.keeper: Keeper | None = None
+
+    async def open(self) -> Poller:
+        """With the first use, for it belongs to the loop that runs then."""
+        if self._poller is None:
+            async with self._opening:
+                if self._poller is None:
+                    await self._open()
+        assert self._poller is not None
+        return self._poller
+
+    async def _open(self) -> None:
+        budget = Budget(self.limit, rng=self._rng)
+        if self.ledger is not None:
+            salt, credential = self.ledger.salt, self._credential
+            account = credential.fingerprint(salt) if credential is not None else "-"
+            self.keeper = Keeper(self.ledger, self.api, account, self._timing.wall)
+            await self.keeper.recall()
+            budget = self.keeper.budget(self.limit, self._rng, self._timing.now())
+            self._learning = asyncio.create_task(self._learn_on(self.keeper))
+        options: dict[str, Any] = {
+            "price": self.terms.price,
+            "timing": self._timing,
+            "rng": self._rng,
+            "keeper": self.keeper,
+        }
+        who = self.api, self._transport, self._signer
+        if self.terms.processes == 1:
+            self._poller = Poller(*who, budget, **options)
+        else:
+            from bide.client.spread.poller import spread
+
+            self._poller = spread(self.terms.processes, *who, budget, self.limit, **options)
+
+    async def close(self) -> None:
+        poller = self._poller
+        if poller is None:
+            return
+        await poller.close()
+        if self._learning is not None and self.keeper is not None:
+            self._learning.cancel()
+            await self._learn(self.keeper)
+
+    async def _learn_on(self, keeper: Keeper) -> None:
+        while True:
+            await asyncio.sleep(LEARN_EVERY)
+            await self._learn(keeper)
+
+    async def _learn(self, keeper: Keeper) -> None:
+        if self._poller is None:
+            return
+        try:
+            await keeper.learn(self._poller.schedule, self.limit, self._timing.now())
+        except (
+            Exception
+        ) as error:  # a full disk: waiting goes on, and begins with less knowledge the next time
+            log.error("what was learned is not in the ledger: %s", error)
+
+    # --- waiting
+
+    @property
+    def timeout(self) -> float | None:
+        """How long to wait where the caller does not say."""
+        return None if self.terms.size is None else TIMEOUTS[self.terms.size]
+
+    def moment(self, seconds: float) -> float:
+        """So many seconds from now, in this account's time."""
+        return self._timing.now() + seconds * self._timing.speed
+
+    def advice(self) -> Advice | None:
+        poller = self._poller
+        if poller is None or not poller.schedule.waiting:
+            return None
+        return poller.schedule.advice(self._timing.now())
+
+    @property
+    def guesses(self) -> bool:
+        """Whether no job that is waited for is of a kind of which one has been seen to end."""
+        kinds = self._poller.schedule.kinds.values() if self._poller is not None else ()
+        return not any(kind.waiting and kind.plans.sketch.count for kind in kinds)
+
+    def job(self, text: str, kind: str = "") -> Tracked:
+        """From an id or a URL."""
+        job = Tracked(self.api.ref(text), kind)
+        job.size = self.terms.size or ""
+        return job
+
+    async def keep(self, jobs: Sequence[Tracked]) -> None:
+        """Puts them into the ledger, where there is one."""
+        await self.open()
+        if self.keeper is not None:
+            await self.keeper.add(jobs)
+
+    def watch(self, job: Tracked, listener: Listener, deadline: float | None = None) -> None:
+        """After `keep`. `deadline` is a moment of this account's time."""
+        poller = self._poller
+        assert poller is not None
+        size: Any = job.size or self.terms.size  # of a job from the ledger, that under which it was sent
+        poller.watch(
+            job,
+            listener,
+            kind=self._kind(poller, job, size),
+            asked_at=job.asked_at,
+            expected=self.terms.expected,
+            size=size,
+            deadline=FOREVER if deadline is None else deadline,
+        )
+
+    def unwatch(self, job: Tracked, listener: Listener) -> None:
+        if self._poller is not None:
+            self._poller.unwatch(job, listener)
+
+    def _kind(self, poller: Poller, job: Tracked, size: Size | None) -> Kind:
+        name = (job.kind, size or "")
+        kind = self._kinds.get(name)
+        if kind is None:
+            batch = self.api.batch or 1
+            if self.keeper is not None:
+                before = self.keeper.kind(job.kind, size or "", batch)
+                if before is not None:
+                    poller.schedule.kinds[job.kind if size is None else (job.kind, size)] = before
+            kind = self._kinds[name] = poller.schedule.kind(job.kind, batch, size)
+        return kind
+
+    # --- requests that somebody waits for
+
+    async def submit(self, kind: str, input: Any, key: str | None = None) -> Tracked:
+        """Sends one job. A refusal because too many run is waited out; one for another reason is raised."""
+        call = self.api.submit(kind, input, key)
+        refused = 0
+        while True:
+            await self._may_submit()
+            answer = await self._persist(call, safe=key is not None)
+            try:
+                ref = self.api.accepted(call, answer.status, answer.headers, answer.body)
+                break
+            except (
+                Throttled,
+                Crowded,
+            ):  # the budget waits out the first; the second says nothing about requests
+                await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))
+                refused += 1
+            except BadPoll as error:
+                raise refusal(error, self.api) from None
+        for following in self.api.then(ref, kind, input):
+            answer = await self._persist(following, safe=False)
+            if answer.status >= 400:
+                raise problem(answer.status, answer.headers, answer.body, following.url)
+        job = Tracked(ref, kind, self._timing.wall())
+        job.size = self.terms.size or ""
+        job.requests = 1
+        await self.keep([job])
+        return job
+
+    async def _may_submit(self) -> None:
+        """Where an API has a limit for submissions alone: no more than that in any stretch of its length."""
+        limit = self.api.submit_limit
+        while limit is not None:
+            now = self._timing.now()
+            while self._submitted and self._submitted[0] <= now - limit.per - SLACK:
+                self._submitted.popleft()
+            if len(self._submitted) < limit.requests:
+                self._submitted.append(now)
+                return
+            await self._timing.sleep(self._submitted[0] + limit.per + SLACK - now + 0.01)
+
+    async def look(self, job: Tracked) -> None:
+        """One question now."""
+        poller = await self.open()
+        job.requests += 1
+        answer = await poller.send(self.api.ask(job.ref, job.etag))
+        try:
+            seen = self.api.read(job.ref, answer.status, answer.headers, answer.body)
+        except BadPoll as error:
+            raise refusal(error, self.api) from None
+        if not seen.unchanged:
+            job.seen, job.etag = seen, seen.etag
+
+    async def cancel(self, job: Tracked) -> None:
+        call = self.api.cancel(job.ref)
+        if call is None:
+            raise BideError(f"{self.api.name} cannot cancel a job")
+        job.requests += 1
+        answer = await self._persist(call)
+        try:
+            self.api.cancelled(answer.status, answer.headers, answer.body)
+        except BadPoll as error:
+            raise refusal(error, self.api) from None
+
+    async def result(self, job: Tracked) -> Any:
+        """Of a job that has ended well."""
+        seen = job.seen
+        assert seen is not None
+        call = self.api.result(job.ref, seen)
+        if call is None or not call.authorized:
+            return seen.result if call is None else seen.result_url
+        job.requests += 1
+        answer = await self._persist(call, only="json")
+        if answer.status >= 400:
+            raise problem(answer.status, answer.headers, answer.body, call.url)
+        try:
+            value = msgspec.json.decode(answer.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return seen.result_url
+        job.seen = msgspec.structs.replace(seen, result=value)
+        return value
+
+    def address(self, job: Tracked, name: str) -> Call:
+        """Where a file of a job is; BideError when there is none of that name."""
+        files = _files(job.seen)
+        if name not in files:
+            known = ", ".join(files) or "none"
+            raise BideError(f"job {job.ref.id} has no file {name!r}; there are: {known}")
+        return self.api.fetch(files[name])
+
+    def files(self, job: Tracked) -> tuple[str, ...]:
+        """What of a job can be fetched: its files, and its result where that is at an address."""
+        return tuple(_files(job.seen))
+
+    async def download(self, job: Tracked, name: str, path: Path) -> Path:
+        """Streams a file of a job, or its result, to `path`."""
+        first = self.address(job, name)
+        try:
+            return await self._download(job, name, path, first)
+        except ServiceError as error:
+            if error.status not in EXPIRED:
+                raise
+            await self.look(job)  # many addresses are good for an hour or so
+            again = self.address(job, name)
+            if again.url == first.url:
+                raise
+        return await self._download(job, name, path, again)
+
+    async def _download(self, job: Tracked, name: str, path: Path, first: Call) -> Path:
+
+        async def source(offset: int) -> AsyncIterator[bytes]:
+            call: Call | None = first
+            for _ in range(REDIRECTS + 1):
+                if call is None:
+                    break
+                job.requests += 1
+                if self._signer.stale:
+                    await self._signer.ready()
+                headers = self._signer.headers(call)
+                try:
+                    async for chunk in self._transport.stream(call.url, offset=offset, headers=headers):
+                        yield chunk
+                    return
+                except Redirected as elsewhere:
+                    call = self.api.followed(call, elsewhere.location)
+            raise BideError(f"file {name} of job {job.ref.id} cannot be found: redirects lead nowhere")
+
+        async def insist(operation: Callable[[], Awaitable[None]]) -> None:
+            await self._insist(operation, safe=True)
+
+        return await save(source, insist, name, path)
+
+    async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
+        """Until it is answered, or fails in a way that no waiting will mend. What is not safe to repeat is repeated only
+        after an answer that says that nothing was done."""
+        poller = await self.open()
+
+        async def send() -> Answer:
+            answer = await poller.send(call, only)
+            if answer.status < 400 or self.api.crowded(answer.status, answer.headers, answer.body):
+                return answer
+            error = problem(answer.status, answer.headers, answer.body, call.url)
+            if not transient(error) or not (safe or answer.status in (429, 503)):
+                return answer
+            raise error
+
+        return await self._insist(send, safe=safe)
+
+    async def _insist(self, operation: Callable[[], Awaitable[T]], *, safe: bool) -> T:
+        failures = 0
+        while True:
+            try:
+                return await operation()
+            except (ServiceError, ServiceUnreachable) as error:
+                if not transient(error) or (isinstance(error, ServiceUnreachable) and not safe):
+                    raise
+                # Too many requests is no failure: the budget has paused for all, for longer each time.
+                if not (isinstance(error, ServiceError) and error.status == 429):
+                    failures += 1
+                if failures >= TRIES:
+                    raise
+            await self._timing.sleep(backoff(max(0, failures - 1), BASE, CAP, self._rng))
+
+
+def _files(seen: Seen | None) -> dict[str, str]:
+    files = {file.name: file.url for file in seen.files} if seen is not None else {}
+    if seen is not None and seen.result_url is not None:
+        files.setdefault("result", seen.result_url)
+    return files

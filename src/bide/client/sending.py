@@ -1,0 +1,160 @@
+"""Requests of one credential: signed, on one budget, behind a breaker, in turns, and led on by redirects.
+
+Every answer is news for the budget and the breaker, whatever it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from bide.client.apis import Api, BadPoll, Call
+from bide.client.apis.values import header
+from bide.client.budgets import Purse
+from bide.client.crew import Worker
+from bide.client.signer import Signer
+from bide.client.timing import Timing
+from bide.client.transport import ANSWER_TIMEOUT, REDIRECTS, Answer, Transport
+from bide.client.waited import FOREVER
+from bide.core.errors import ServiceError, ServiceUnreachable
+from bide.core.retry import Breaker
+
+CIRCLE = "the API redirects in a circle"
+
+
+class Sender:
+    """`kick` calls somebody who polls, when it is the polls' turn."""
+
+    def __init__(
+        self,
+        api: Api,
+        transport: Transport,
+        signer: Signer,
+        purse: Purse,
+        timing: Timing,
+        breaker: Breaker,
+        kick: Callable[[], None],
+    ) -> None:
+        self.api = api
+        self.asking = 0  # requests that wait for their turn and are no polls
+        self.polls_turn = False
+        self._transport = transport
+        self._signer = signer
+        self._purse = purse
+        self._timing = timing
+        self._breaker = breaker
+        self._kick = kick
+
+    async def send(self, call: Call, only: str = "") -> Answer:
+        """A submission, a cancel, a result: on the same budget, in turns with the polls.
+
+        A GET is led on by redirects. A credential that is denied is renewed once, where it can be.
+        """
+        denied = False
+        for _ in range(REDIRECTS + 2):
+            await self.turn()
+            turn = self._signer.turn
+            answer = await self._send(call, only)
+            self.heard(answer, self.api.throttled(answer.status, answer.headers, answer.body))
+            following = self._led(call, answer) if call.method == "GET" else None
+            if following is not None:
+                call = following
+            elif answer.status == 401 and call.authorized and not denied:
+                denied = True
+                if not await self._signer.denied(turn):
+                    return answer
+            else:
+                return answer
+        raise refusal(BadPoll(310, CIRCLE, final=True), self.api)
+
+    async def _send(self, call: Call, only: str) -> Answer:
+        try:
+            if self._signer.stale:
+                await self._signer.ready()
+            async with asyncio.timeout(call.hold + ANSWER_TIMEOUT):
+                answer = await self._transport.exchange(
+                    call.method, call.url, self._signer.headers(call), call.body, only
+                )
+        except BadPoll as error:
+            self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
+            raise refusal(error, self.api) from None
+        except (ServiceUnreachable, TimeoutError) as error:
+            self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
+            if isinstance(error, TimeoutError):
+                raise ServiceUnreachable(
+                    f"no answer from {call.url.partition('?')[0]}: it took too long"
+                ) from None
+            raise
+        return self._signer.clean(answer)
+
+    async def turn(self) -> None:
+        self.asking += 1
+        try:
+            while True:
+                now = self._timing.now()
+                if self.polls_turn and self._purse.ready(now) <= now:
+                    self._kick()  # a poll that is due goes first
+                    await asyncio.sleep(0)
+                    now = self._timing.now()
+                at = self._purse.take(now)
+                if at <= now:
+                    return
+                await self._timing.sleep(at - now)
+        finally:
+            self.asking -= 1
+            self.polls_turn = True
+            self._kick()
+
+    def heard(self, answer: Answer, throttled: bool) -> None:
+        now = self._timing.now()
+        if answer.status >= 500:
+            self._breaker.failed(now)
+        else:
+            self._breaker.succeeded(now)
+        self._purse.heard(now, 429 if throttled else answer.status, answer.headers, self._timing.wall())
+
+    async def exchange(self, worker: Worker, call: Call) -> Answer:
+        """Sends it and follows where it is led; ServiceUnreachable when that takes too long."""
+        for _ in range(REDIRECTS + 1):
+            worker.turn = self._signer.turn
+            if self._signer.stale:
+                await self._signer.ready()
+                worker.turn = self._signer.turn
+            headers = self._signer.headers(call)
+            worker.until = self._timing.now() + (call.hold + ANSWER_TIMEOUT) * self._timing.speed
+            try:
+                answer = await self._transport.exchange(call.method, call.url, headers, call.body)
+            except asyncio.CancelledError:
+                if not worker.timed_out():
+                    raise
+                raise ServiceUnreachable(
+                    f"no answer from {call.url.partition('?')[0]}: it took too long"
+                ) from None
+            finally:
+                worker.until = FOREVER
+            following = self._led(call, answer)
+            if following is None:
+                return self._signer.clean(answer)
+            self.heard(answer, throttled=False)
+            await self.turn()
+            call = following
+        raise BadPoll(310, CIRCLE, final=True)
+
+    def _led(self, call: Call, answer: Answer) -> Call | None:
+        """Where a redirect leads."""
+        if not 301 <= answer.status <= 308 or answer.status == 304 or self.api.reads(answer.status):
+            return None
+        return self.api.followed(call, header(answer.headers, "Location"))
+
+    def unanswered(self) -> None:
+        """A request got no answer."""
+        now = self._timing.now()
+        self._breaker.failed(now)
+        self._purse.heard(now, 0, {}, self._timing.wall())
+
+
+def refusal(error: BadPoll, api: Api) -> ServiceError:
+    """What is raised to who waits."""
+    return ServiceError(
+        error.status, {"code": f"http-{error.status}", "detail": error.detail}, api.url or ""
+    )

@@ -1,0 +1,28 @@
+"""Whether what a scenario's API allows can carry its jobs."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from bide.core.advice import Advice, Load, advise
+from bide.core.hazard import Sketch
+from bide.lab.scenario import Scenario
+
+DRAWS = 2000
+
+
+def outlook(scenario: Scenario, price: float) -> Advice:
+    """By the true durations, and by how many jobs are waited for when there are most."""
+    rng = random.Random(scenario.seed)
+    loads = []
+    for group in scenario.groups:
+        sketch = Sketch()
+        for _ in range(DRAWS):
+            sketch.learn(group.draw(rng))
+        table = sketch.table()
+        waiting = group.count if group.every is None else min(group.count, table.mean() / group.every)
+        loads.append(Load(waiting / group.batch, table))
+    rules = scenario.limit
+    rate = rules.requests / rules.per / rules.cost
+    return advise(loads, None if rate == math.inf else rate, price)

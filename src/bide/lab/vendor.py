@@ -1,0 +1,184 @@
+"""A vendor over a socket: takes jobs in sync.so's shapes, finishes them in its own time, and enforces its limit.
+
+It runs on a thread with a loop of its own, so that an async client, a sync one and the command line can all speak to it.
+Its clock can run faster than ours; everything it says of seconds is then by its own clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from email.utils import formatdate
+from typing import Any, Self
+
+from aiohttp import web
+
+from bide.lab.scenario import Rules, Scenario, parse_scenario
+from bide.lab.world import Seen, Task, World
+
+Draw = Callable[[random.Random], float]
+_NOTHING = parse_scenario("[[jobs]]\ncount = 1\nduration = { fixed = 1 }", "vendor")
+
+
+class Vendor:
+    """`with Vendor(Rules(requests=60, per=60, burst=10), takes=lambda rng: rng.uniform(2, 15)) as vendor: vendor.url`"""
+
+    def __init__(
+        self,
+        limit: Rules | None = None,
+        *,
+        takes: Draw = lambda rng: 1.0,
+        fails: float = 0.0,
+        progress: str = "exact",
+        key: str | None = None,
+        speed: float = 1.0,
+        world: World | None = None,
+    ) -> None:
+        self.world = world or _empty(replace(_NOTHING, limit=limit or Rules()))
+        self.jobs: dict[str, Task] = {f"job-{i}": task for i, task in enumerate(self.world.tasks)}
+        self.told: dict[str, float] = {}  # when each job's end was first told
+        self.keys: dict[str, str] = {}
+        self.url = ""
+        self._takes = takes
+        self._fails = fails
+        self._progress = progress
+        self._key = key
+        self._speed = speed
+        self._rng = random.Random(0)
+        self._failed: set[str] = set()
+        self._cancelled: set[str] = set()
+        self._start = time.monotonic()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="vendor", daemon=True)
+
+    # --- its life
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.url = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _open(self) -> str:
+        app = web.Application()
+        app.router.add_post("/v2/generate", self._submit)
+        app.router.add_get("/v2/generate/{id}", self._status)
+        app.router.add_delete("/v2/generate/{id}", self._cancel)
+        app.router.add_get("/v2/files/{id}.mp4", self._file)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self._start = time.monotonic()
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    def now(self) -> float:
+        """Seconds of its own clock since it was opened."""
+        return (time.monotonic() - self._start) * self._speed
+
+    @property
+    def requests(self) -> int:
+        return self.world.requests
+
+    @property
+    def refused(self) -> int:
+        return self.world.refused
+
+    def delays(self) -> list[float]:
+        """By its own clock, from the end of each job to the answer that told it; of those that were told."""
+        return [self.told[id] - self.jobs[id].ends for id in self.told]
+
+    # --- what it answers
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request):
+            return refusal
+        key = request.headers.get("Idempotency-Key", "")
+        id = self.keys.get(key) if key else None
+        if id is None:
+            id = f"gen-{len(self.jobs)}"
+            now = self.now()
+            task = Task("generation", now, self._takes(self._rng), self._progress, 1, now)
+            task.ends = now + task.duration
+            self.jobs[id] = task
+            if self._rng.random() < self._fails:
+                self._failed.add(id)
+            if key:
+                self.keys[key] = id
+        return self._json({"id": id, "status": "PENDING"}, 201)
+
+    async def _status(self, request: web.Request) -> web.Response:
+        id = request.match_info["id"]
+        task = self.jobs.get(id)
+        now = self.now()
+        if refusal := self._denied(request):
+            return refusal
+        if task is None:
+            return self._json({"message": "no such generation"}, 404)
+        answer = self.world.ask(now, (task,))
+        if answer.status != 200:
+            return self._json({"message": "too many requests"}, answer.status, answer.headers)
+        return self._json(self._record(id, answer.seen[0], now), 200, answer.headers)
+
+    def _record(self, id: str, seen: Seen, now: float) -> dict[str, Any]:
+        if id in self._cancelled:
+            return {"id": id, "status": "CANCELED"}
+        if not seen.done:
+            record: dict[str, Any] = {"id": id, "status": "PROCESSING"}
+            if seen.percent is not None:
+                record["progress_percent"] = round(seen.percent, 1)
+            return record
+        self.told.setdefault(id, now)
+        if id in self._failed:
+            return {"id": id, "status": "FAILED", "error": "no face found", "errorCode": "NO_FACE"}
+        return {"id": id, "status": "COMPLETED", "outputUrl": f"{self.url}/v2/files/{id}.mp4"}
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request):
+            return refusal
+        self._cancelled.add(request.match_info["id"])
+        return web.Response(status=204)
+
+    async def _file(self, request: web.Request) -> web.Response:
+        text = f"film of {request.match_info['id']}".encode()
+        return web.Response(body=text, content_type="video/mp4")
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        denied = self._denied(request)
+        if denied is not None:
+            return denied
+        answer = self.world.ask(self.now(), ())
+        if answer.status == 200:
+            return None
+        return self._json({"message": "too many requests"}, answer.status, answer.headers)
+
+    def _denied(self, request: web.Request) -> web.Response | None:
+        if self._key is None or request.headers.get("x-api-key") == self._key:
+            return None
+        return self._json({"message": "a valid x-api-key is needed"}, 401)
+
+    def _json(self, body: Any, status: int, headers: Any = None) -> web.Response:
+        date = formatdate(time.time() + self.now(), usegmt=True)
+        return web.Response(
+            body=json.dumps(body).encode(),
+            status=status,
+            headers={"Date": date, **(headers or {})},
+            content_type="application/json",
+        )
+
+
+def _empty(scenario: Scenario) -> World:
+    world = World(scenario, 0)
+    world.tasks.clear()
+    return world

@@ -1,0 +1,29 @@
+"""Who waits again and again for a short while still gets the end: the age of a job survives its wait."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bide import Client, WaitTimeout
+from bide.lab.vendor import Vendor
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_many_short_waits_find_the_end_like_a_long_one(ours: bool) -> None:
+    with (
+        Vendor(takes=lambda rng: 1.5) as vendor,
+        Client(vendor.url, "k", api="sync.so", limit="100/1s") as client,
+    ):
+        job = client.submit("lipsync", {})
+        if not ours:
+            job = client.job(job.id)  # of which nobody knows the age
+        until = time.monotonic() + 8.0
+        while job.latest is None or not job.latest.status.terminal:
+            assert time.monotonic() < until, f"{job} after {job.requests} requests"
+            try:
+                job.result(timeout=0.2)
+            except WaitTimeout:
+                continue
+        assert job.requests < 20

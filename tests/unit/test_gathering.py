@@ -1,0 +1,263 @@
+"""Many waits at once: loops that are left, waits that share a job, time that runs out, callbacks that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from bide.client import handle
+from bide.client.api import AsyncClient
+from bide.client.handle import JobHandle
+from bide.client.kinds import TIMEOUTS
+from bide.client.timing import Timing
+from bide.core.errors import WaitTimeout
+from bide.core.wire import WireJob
+from tests.unit import fake_service as fake
+from tests.unit.fake_service import FakeService, Reply, job, job_id, says
+
+API = """
+name = "tasks"
+[ask]
+path = "/tasks/{id}"
+[read]
+status = "state"
+live = ["busy"]
+done = ["ready"]
+[result]
+value = "value"
+[cancel]
+path = "/tasks/{id}/cancel"
+"""
+
+
+class Tasks:
+    """Tasks of some API that go on until they are let end."""
+
+    def __init__(self, service: FakeService, tmp_path: Path) -> None:
+        self.service = service
+        self.ready: set[str] = set()
+        self.cancelled: list[str] = []
+        self._path = tmp_path / "tasks.toml"
+        self._path.write_text(API)
+
+    def client(self, speed: float = 50.0, **options: object) -> AsyncClient:
+        url = self.service.url
+        return AsyncClient(url, api=str(self._path), timing=Timing(speed), **options)  # type: ignore[arg-type]
+
+    def script(self, *names: str) -> None:
+        for name in names:
+            self.service.on("GET", f"/tasks/{name}", self._state(name))
+            self.service.on("POST", f"/tasks/{name}/cancel", self._cancel(name))
+
+    def _state(self, name: str) -> Reply:
+        async def reply(request: web.Request) -> web.StreamResponse:
+            done = name in self.ready
+            return web.json_response({"state": "ready" if done else "busy", "value": name})
+
+        return reply
+
+    def _cancel(self, name: str) -> Reply:
+        async def reply(request: web.Request) -> web.StreamResponse:
+            self.cancelled.append(name)
+            return web.json_response({})
+
+        return reply
+
+
+@pytest.fixture
+def tasks(service: FakeService, tmp_path: Path) -> Tasks:
+    made = Tasks(service, tmp_path)
+    made.script("a", "b", "c")
+    return made
+
+
+async def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+# --- a loop that is left
+
+
+async def test_a_loop_that_is_left_asks_no_more(tasks: Tasks) -> None:
+    tasks.ready.add("a")
+    async with tasks.client(price=0.001) as client:
+        async for handle in client.as_completed(map(client.job, "abc")):
+            assert handle.id == "a"
+            break
+        poller = await client._account.open()
+        await eventually(lambda: poller.schedule.waiting == 0)
+        asked = len(tasks.service.asked)
+        await asyncio.sleep(0.2)  # ten seconds of the client's own time
+        assert len(tasks.service.asked) <= asked + 2  # what was on its way
+
+
+async def test_a_loop_that_is_left_asks_no_more_of_a_service(service: FakeService) -> None:
+    service.script(1, says(job(1)))
+    service.script(2, fake.held(job(2), threading.Event()))
+    async with AsyncClient(service.url) as client:
+        async for handle in client.as_completed([client.job(job_id(1)), client.job(job_id(2))]):
+            assert handle.id == job_id(1)
+            break
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        await eventually(lambda: all(task.done() for task in tasks))
+
+
+async def test_a_loop_that_was_left_can_be_taken_up_again(tasks: Tasks) -> None:
+    tasks.ready.add("a")
+    async with tasks.client() as client:
+        handles = [client.job(name) for name in "abc"]
+        async for _ in client.as_completed(handles):
+            break
+        tasks.ready.update("bc")
+        ended = {handle.id async for handle in client.as_completed(handles, timeout=10)}
+    assert ended == set("abc")
+
+
+# --- waits that share a job
+
+
+async def test_two_waits_for_the_same_job_both_hear_of_its_end(tasks: Tasks) -> None:
+    async with tasks.client() as client:
+        handle = client.job("a")
+        first = asyncio.create_task(handle.result(timeout=10))
+        second = asyncio.create_task(client.wait_all([handle, client.job("b")], timeout=10))
+        poller = await client._account.open()
+        await eventually(lambda: poller.schedule.waiting == 2)  # one for each job, not for each wait
+        tasks.ready.update("ab")
+        assert await first == "a"
+        assert await (await second)[0].result() == "a"
+
+
+async def test_a_wait_that_gives_up_leaves_the_others_for_the_same_job_alone(tasks: Tasks) -> None:
+    async with tasks.client() as client:
+        handle = client.job("a")
+        patient = asyncio.create_task(handle.result(timeout=10))
+        with pytest.raises(WaitTimeout):
+            await handle.result(timeout=0.05)
+        tasks.ready.add("a")
+        assert await patient == "a"
+
+
+@pytest.mark.parametrize("count", [2, 40])
+async def test_a_job_that_is_given_twice_comes_out_once(tasks: Tasks, count: int) -> None:
+    tasks.ready.add("a")
+    async with tasks.client() as client:
+        handle = client.job("a")
+        ended = [one async for one in client.as_completed([handle] * count, timeout=10)]
+        assert ended == [handle]
+        assert await client.wait_all([handle] * count, timeout=10) == [handle] * count
+
+
+async def test_two_handles_on_the_same_job_come_out_each(tasks: Tasks) -> None:
+    tasks.ready.add("a")
+    async with tasks.client() as client:
+        handles = [client.job("a"), client.job("a")]
+        ended = {one async for one in client.as_completed(handles, timeout=10)}
+        assert ended == set(handles)
+
+
+# --- time that runs out
+
+
+async def test_what_is_left_when_time_runs_out_is_cancelled_when_that_is_wanted(tasks: Tasks) -> None:
+    tasks.ready.add("a")
+    async with tasks.client() as client:
+        handles = [client.job(name) for name in "abc"]
+        with pytest.raises(WaitTimeout, match=r"b, c did not end within 0\.2 s"):
+            await client.wait_all(handles, timeout=0.2)
+        assert tasks.cancelled == []
+        with pytest.raises(WaitTimeout):
+            await client.wait_all(handles, timeout=0.1, cancel_on_timeout=True)
+        assert sorted(tasks.cancelled) == ["b", "c"]
+        with pytest.raises(WaitTimeout):
+            await handles[1].result(timeout=0.1, cancel_on_timeout=True)
+        assert sorted(tasks.cancelled) == ["b", "b", "c"]
+
+
+async def test_a_dead_service_does_not_hold_up_who_wants_to_cancel(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handle, "CANCEL_WITHIN", 0.2)
+    never = threading.Event()
+    for number in range(20):
+        service.script(number, fake.held(job(number), never))
+        service.on("POST", f"/jobs/{job_id(number)}/cancel", fake.held(job(number), never))
+    began = time.monotonic()
+    async with AsyncClient(service.url) as client:
+        handles = [client.job(job_id(number)) for number in range(20)]
+        with pytest.raises(WaitTimeout):
+            await client.wait_all(handles, timeout=0.1, cancel_on_timeout=True)
+    never.set()
+    assert time.monotonic() - began < 5.0
+
+
+async def test_a_size_brings_a_time_out_with_it(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert TIMEOUTS == {"small": 60.0, "medium": 180.0, "large": 600.0}
+    monkeypatch.setitem(TIMEOUTS, "small", 0.1)
+    async with tasks.client(size="small") as client:
+        with pytest.raises(WaitTimeout, match=r"within 0\.1 s"):
+            await client.wait_all([client.job("a")])
+        with pytest.raises(WaitTimeout, match=r"within 0\.1 s"):
+            await client.job("b").result(cancel_on_timeout=True)
+        assert tasks.cancelled == ["b"]
+        tasks.ready.add("c")
+        assert await client.job("c").result(timeout=10) == "c"  # what the caller says counts
+
+
+async def test_without_a_size_there_is_no_time_out(tasks: Tasks) -> None:
+    async with tasks.client() as client:
+        assert client._account.timeout is None
+
+
+# --- callbacks that fail
+
+
+class Oops(Exception):
+    pass
+
+
+def fails(seen: WireJob) -> None:
+    raise Oops(seen.job_id)
+
+
+@pytest.mark.parametrize("how", ["wait_all", "result"])
+async def test_a_callback_that_fails_ends_its_own_wait_and_no_other(tasks: Tasks, how: str) -> None:
+    async with tasks.client() as client:
+        handle = client.job("a")
+        other = asyncio.create_task(handle.result(timeout=10))
+        with pytest.raises(Oops):
+            if how == "result":
+                await handle.result(timeout=10, on_change=fails)
+            else:
+                await client.wait_all([handle], timeout=10, on_change=fails)
+        tasks.ready.add("a")
+        assert await other == "a"
+
+
+async def test_a_callback_that_fails_ends_a_wait_for_a_service_too(service: FakeService) -> None:
+    service.script(1, says(job(1)))
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(Oops):
+            await client.job(job_id(1)).result(timeout=10, on_change=fails)
+
+
+async def test_what_a_callback_hears_ends_with_the_end(tasks: Tasks) -> None:
+    heard: list[str] = []
+    async with tasks.client() as client:
+        handle: JobHandle = client.job("a")
+
+        def hear(seen: WireJob) -> None:
+            heard.append(seen.status)
+            tasks.ready.add("a")
+
+        await handle.result(timeout=10, on_change=hear)
+    assert heard == ["PROCESSING", "DONE"]

@@ -1,0 +1,99 @@
+"""A job at any API, in the words of a bide service: what was not said is null."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bide.client.apis import Found, Ref, Seen, State
+from bide.client.own import seen_of
+from bide.client.tracked import Tracked
+from bide.core.errors import ErrorInfo, ServiceError
+from bide.core.record import Status
+from bide.core.wire import read_job
+from tests.unit.fake_service import job as document
+
+
+def tracked(state: State = "live", submitted_at: float | None = None, **said: Any) -> Tracked:
+    job = Tracked(Ref("gen-1"), "lipsync", submitted_at)
+    job.seen = Seen(state=state, **said)
+    return job
+
+
+def test_before_the_first_answer_nothing_is_known() -> None:
+    job = Tracked(Ref("gen-1"))
+    assert job.record() is None and job.status is None and not job.over
+    assert repr(job) == "<gen-1 not asked yet>"
+
+
+@pytest.mark.parametrize(
+    "state,status,over",
+    [
+        ("live", Status.PROCESSING, False),
+        ("unknown", Status.PROCESSING, False),
+        ("done", Status.DONE, True),
+        ("partial", Status.PARTIAL_SUCCESS, True),
+        ("failed", Status.ERROR, True),
+        ("cancelled", Status.CANCELLED, True),
+    ],
+)
+def test_states_become_statuses(state: State, status: Status, over: bool) -> None:
+    job = tracked(state)
+    record = job.record()
+    assert record is not None
+    assert (record.status, job.status, job.over) == (status, status, over)
+
+
+def test_a_refusal_ends_it_whatever_was_seen() -> None:
+    job = tracked()
+    job.error = ServiceError(403, {"code": "http-403"})
+    assert job.over
+    assert job.status is Status.PROCESSING
+
+
+def test_what_was_not_said_is_null_and_what_was_is_there() -> None:
+    bare = tracked().record()
+    assert bare is not None
+    assert (bare.progress, bare.started_at, bare.finished_at, bare.result, bare.error) == (None,) * 5
+    assert (bare.files, bare.created_at, bare.job_id, bare.kind) == ((), "", "gen-1", "lipsync")
+    error = ErrorInfo("NO_FACE", "no face found")
+    full = tracked(
+        "partial",
+        submitted_at=1_900_000_000.0,
+        word="SOME",
+        progress=0.5,
+        counts=(3.0, 6.0),
+        started_at=1_900_000_060.0,
+        finished_at=1_900_000_120.0,
+        error=error,
+        result_url="https://films.example/1",
+        files=(Found("a.mp4", "https://films.example/a"),),
+    ).record()
+    assert full is not None and full.progress is not None
+    progress = full.progress
+    assert (progress.percent, progress.message, progress.done, progress.total) == (
+        50.0,
+        "SOME",
+        3.0,
+        6.0,
+    )
+    assert full.started_at is not None and full.started_at.startswith("2030-03-17T17:47:40")
+    assert full.created_at == full.started_at
+    assert full.finished_at is not None and full.error == error
+    assert full.result == "https://films.example/1"
+    assert [(file.name, file.url) for file in full.files] == [("a.mp4", "https://films.example/a")]
+
+
+def test_a_job_of_ours_began_when_we_sent_it() -> None:
+    record = tracked(submitted_at=1_900_000_000.0).record()
+    assert record is not None and record.created_at.startswith("2030-03-17T17:46:40")
+
+
+def test_of_a_bide_service_the_whole_record_is_kept() -> None:
+    whole = read_job(msgspec.json.encode(document(1, "RETRYING", attempt=3)))
+    job = Tracked(Ref(whole.job_id))
+    job.seen = seen_of(whole)
+    assert job.record() is whole
+    assert job.status is Status.RETRYING and not job.over
