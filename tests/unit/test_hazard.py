@@ -90,6 +90,7 @@ def test_the_table_is_made_anew_after_learning() -> None:
     assert sketch.table() is not before
 
 
+@settings(max_examples=30)
 @given(DURATIONS)
 def test_a_sketch_survives_being_stored(durations: list[float]) -> None:
     sketch = learned(durations)

@@ -46,6 +46,7 @@ log = logging.getLogger("bide.client")
 HOLDS = 32  # jobs up to which long polls are used
 EARLY = 2  # answers that come back at once show that an API does not hold them
 BASE, CAP = 0.5, 60.0  # backoff after a failed poll
+DENIALS = 3  # in a row, each of another credential
 GAP = 0.25  # seconds between two questions that the API holds
 
 
@@ -279,7 +280,7 @@ class Poller:
     def _saw(self, waited: Waited, seen: Seen, answer: Answer, at: float | None = None) -> None:
         """`at`: when to ask again if it goes on; None: when it is planned."""
         job: Tracked = waited.key
-        job.failures, job.denied, self._unproven = 0, False, False
+        job.failures, job.denied, self._unproven = 0, 0, False
         if self._troubled:
             self._troubled = False
             log.warning("answers come again")
@@ -376,16 +377,16 @@ class Poller:
             self._again(waited, error)
 
     async def _denied(self, worker: Worker, waited: Waited, error: Denied) -> None:
-        """With another credential the question is asked again: once, and only while such credentials are taken."""
+        """With another credential the question is asked again: a few times, and only while such credentials are taken."""
         job: Tracked = waited.key
         newest = worker.turn == self._signer.turn
         renewed = False
-        if not job.denied and not (newest and self._unproven and error.status == 401):
+        if job.denied < DENIALS and not (newest and self._unproven and error.status == 401):
             renewed = await self._signer.denied(worker.turn)
         if waited.number < 0:  # let go meanwhile
             return
         if renewed:
-            job.denied = True
+            job.denied += 1
             self._unproven = self._unproven or newest
             now = self.timing.now()
             self.schedule.failed(waited, now, now)

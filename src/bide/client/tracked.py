@@ -63,7 +63,7 @@ class Tracked:
         self.etag: str | None = None
         self.requests = 0
         self.failures = 0  # polls in a row that told nothing
-        self.denied = False  # the last answer did, and another credential was found
+        self.denied = 0  # answers in a row that did, after each of which another credential was found
         self.waited: Waited | None = None  # its place in the schedule, while it is waited for
         self.listeners: tuple[Listener, ...] = ()
 
