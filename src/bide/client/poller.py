@@ -381,7 +381,10 @@ class Poller:
         job: Tracked = waited.key
         newest = worker.turn == self._signer.turn
         renewed = False
-        if job.denied < DENIALS and not (newest and self._unproven and error.status == 401):
+        most = (
+            DENIALS if error.status == 401 else 1
+        )  # what is forbidden hardly is because of the credential's age
+        if job.denied < most and not (newest and self._unproven and error.status == 401):
             renewed = await self._signer.denied(worker.turn)
         if waited.number < 0:  # let go meanwhile
             return
