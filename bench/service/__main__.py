@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.service import drain, intake, latency, servers, size, small, status
-from bench.service.table import Line, show
+from bench.service.table import Line, report, show
 
 PARTS: dict[str, Callable[[Path, int], list[Line]]] = {
     "status": status.measure,
@@ -38,9 +38,7 @@ def main() -> int:
     except servers.Unready as unready:
         print(f"bench: {unready}", file=sys.stderr)
         return 2
-    failed = [line for line in lines if not line.holds]
-    print(f"\n{show(lines)}\n\n{len(lines) - len(failed)} of {len(lines)} lines hold")
-    return 1 if failed else 0
+    return report(lines)
 
 
 def _arguments() -> argparse.Namespace:

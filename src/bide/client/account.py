@@ -134,9 +134,8 @@ class Account:
             return
         try:
             await keeper.learn(self._poller.schedule, self.limit, self._timing.now())
-        except (
-            Exception
-        ) as error:  # a full disk: waiting goes on, and begins with less knowledge the next time
+        except Exception as error:
+            # A full disk: waiting goes on, and begins with less knowledge the next time.
             log.error("what was learned is not in the ledger: %s", error)
 
     # --- waiting
@@ -217,10 +216,8 @@ class Account:
             try:
                 ref = self.api.accepted(call, answer.status, answer.headers, answer.body)
                 break
-            except (
-                Throttled,
-                Crowded,
-            ):  # the budget waits out the first; the second says nothing about requests
+            except (Throttled, Crowded):
+                # The budget waits out the first; the second says nothing about requests.
                 await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))
                 refused += 1
             except BadPoll as error:

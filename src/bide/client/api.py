@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -101,7 +101,7 @@ class AsyncClient:
         if terms.processes < 1:
             raise ValueError("`processes` must be 1 or more")
         self._own = api is None or api == "bide"
-        if self._own:
+        if api is None or api == "bide":
             url = url or os.environ.get("BIDE_URL") or DEFAULT_URL
             self._transport = Transport(url, key, terms.headers)
             address, proof = split_credentials(self._transport.url)
@@ -110,7 +110,7 @@ class AsyncClient:
             headers = {**proof, **({"Authorization": f"Bearer {key}"} if key else {}), **terms.headers}
             terms = replace(terms, limit=terms.limit or NO_LIMIT, headers=headers)
         else:
-            described = load(api, url) if isinstance(api, str) else api  # type: ignore[assignment]
+            described = load(api, url) if isinstance(api, str) else api
             self._transport = Transport(described.url or "")
             credential = described.credential(key)
         self._account = Account(described, self._transport, credential, terms, timing=timing)
@@ -172,7 +172,7 @@ class AsyncClient:
         answer = await self._transport.send("POST", "/jobs", json=body, headers=headers, hold=hold)
         return self._handle(answer.read(WireJob), answer.headers.get("ETag"))
 
-    async def _submit_elsewhere(self, kind: str, input: Any, options: SubmitOptions) -> JobHandle:
+    async def _submit_elsewhere(self, kind: str, input: Any, options: Mapping[str, Any]) -> JobHandle:
         key = options.get("idempotency_key")
         more = [
             name for name, value in options.items() if value is not None and name != "idempotency_key"
@@ -208,7 +208,7 @@ class AsyncClient:
         check_names("a job of submit_many", job, Submission)
         options = {name: value for name, value in job.items() if name not in ("kind", "input")}
         try:
-            given = SubmitOptions(**options, idempotency_key=key)  # type: ignore[typeddict-item]
+            given = {**options, "idempotency_key": key}
             return await self._submit_elsewhere(job["kind"], job.get("input"), given)
         except ServiceError as error:
             return error

@@ -88,9 +88,7 @@ class Poller:
         self.send = self._sender.send
         self._early = 0  # answers in a row that were to be held and were not
         self._troubled = False
-        self._unproven = (
-            False  # the credential is new, for the one before was denied, and was not taken yet
-        )
+        self._unproven = False  # the credential is new, for the one before was denied: not taken yet
         self._words: set[str] = set()  # that the description does not know
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -201,11 +199,8 @@ class Poller:
             await self._bad(worker, waited, error)
         else:
             self._sender.heard(answer, throttled=False)
-            at = (
-                self._held(waited, call.hold, etag is not None)
-                if call.hold and not seen.terminal
-                else None
-            )
+            held = call.hold and not seen.terminal
+            at = self._held(waited, call.hold, etag is not None) if held else None
             self._saw(waited, seen, answer, at)
 
     def _read(self, waited: Waited, job: Tracked, answer: Answer) -> Seen:
@@ -316,7 +311,7 @@ class Poller:
             seen.progress,
             seen.message,
         ):
-            self._changed(job, before)
+            self._changed(job, before, seen)
 
     def _date(self, waited: Waited, now: float, started: float, clock: float | None) -> None:
         """A job of somebody else: its age is what the API's clock says."""
@@ -327,9 +322,9 @@ class Poller:
             waited.sent = waited.asked = age
             waited.key.submitted_at = wall - age
 
-    def _changed(self, job: Tracked, before: Seen | None) -> None:
-        if before is None or before.word != job.seen.word:  # type: ignore[union-attr]
-            log.info("job %s is %s", job.ref.id, job.seen.word or job.status)  # type: ignore[union-attr]
+    def _changed(self, job: Tracked, before: Seen | None, seen: Seen) -> None:
+        if before is None or before.word != seen.word:
+            log.info("job %s is %s", job.ref.id, seen.word or job.status)
         if self.keeper is not None:
             self.keeper.noted(job)
         for listener in job.listeners:

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Protocol
 
 from bide.core.errors import SetupError
 
 Dice = random.Random
 
 
-class Peer:
+class Peer(Protocol):
     """One job's timer. `first` is the age of the first question; the others say how long until the next."""
 
-    __slots__ = ()
-
-    def first(self, dice: Dice) -> float:
-        raise NotImplementedError
+    def first(self, dice: Dice) -> float: ...
 
     def pending(self, age: float, dice: Dice) -> float:
         """It is not done."""
-        raise NotImplementedError
+        ...
 
     def refused(self, retry_after: float | None, dice: Dice) -> float:
         """The answer was 429."""
-        raise NotImplementedError
+        ...
 
 
-class Fixed(Peer):
+class Fixed:
     """The plain loop: sleep, ask. Azure and boto ask at once."""
 
     __slots__ = ("_every", "_first", "_obeys")
@@ -47,7 +45,7 @@ class Fixed(Peer):
         return self._every if retry_after is None or not self._obeys else retry_after
 
 
-class Backoff(Peer):
+class Backoff:
     """Exponential backoff with full jitter."""
 
     __slots__ = ("_cap", "_factor", "_obeys", "_wait")
@@ -70,7 +68,7 @@ class Backoff(Peer):
         return max(wait, retry_after) if retry_after is not None and self._obeys else wait
 
 
-class SeedLipsync(Peer):
+class SeedLipsync:
     """Asks every second; a 429 doubles that for good."""
 
     __slots__ = ("_wait",)
@@ -89,7 +87,7 @@ class SeedLipsync(Peer):
         return self._wait * dice.uniform(1.0, 1.5)
 
 
-class SeedLipsyncAdvice(Peer):
+class SeedLipsyncAdvice:
     """Every 5 to 10 seconds, ±2; a 429 doubles that until the next success."""
 
     __slots__ = ("_base", "_wait")
@@ -110,7 +108,7 @@ class SeedLipsyncAdvice(Peer):
         return self._wait + dice.uniform(-2.0, 2.0)
 
 
-class SeedDocs(Peer):
+class SeedDocs:
     """At once, then 2 s and half as much more each time, up to 10."""
 
     __slots__ = ("_wait",)
@@ -130,7 +128,7 @@ class SeedDocs(Peer):
         return 60.0 if retry_after is None else retry_after
 
 
-class SeedVideo(Peer):
+class SeedVideo:
     """Every 2 s, after half a minute every 10, after two minutes every 30."""
 
     __slots__ = ("_wait",)

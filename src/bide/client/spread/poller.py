@@ -90,9 +90,6 @@ class Spread(Poller):
             share = min(self._shares, key=lambda share: len(share.jobs))
             self._place(_Charge(job, kind, options), share)
 
-    def _kick(self) -> None:
-        """Nothing is polled here."""
-
     def unwatch(self, job: Tracked, listener: Listener) -> None:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
         if not job.listeners and job in self._places:
@@ -170,7 +167,7 @@ class Spread(Poller):
             self._forget(job)
             self._over(job)
         else:
-            self._changed(job, before)
+            self._changed(job, before, seen)
 
     def _fail(self, job: Tracked, status: int, problem: dict[str, Any]) -> None:
         job.error = ServiceError(status, problem, self.api.url or "")
@@ -224,9 +221,8 @@ class Spread(Poller):
                 self._budgets.open(SHARED).settle()
                 if self._signer.stale and self._places:
                     await self.freshen()
-            except (
-                Exception
-            ):  # a full disk, a credential that is gone: children must be seen to all the same
+            except Exception:
+                # A full disk, a credential that is gone: children must be seen to all the same.
                 log.exception("the shared budget or the credential cannot be tended")
             if self._signer.turn != self._told_turn:
                 self._told_turn = self._signer.turn
@@ -386,9 +382,7 @@ def spread(
     """Children begin to start."""
     if type(api) not in (Api, OwnApi):
         raise SetupError(f"{type(api).__name__} cannot be waited for by several processes")
-    memory = Path(
-        "/dev/shm"
-    )  # where it can be: a disk that is busy would hold up whoever holds the lock
+    memory = Path("/dev/shm")  # a disk that is busy would hold up whoever holds the lock
     place = memory if memory.is_dir() and os.access(memory, os.W_OK | os.X_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="bide-", dir=place))
     budgets = FileBudgets(folder)
