@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "status": ("bide.cli.jobs:status", "Show how jobs are going."),
     "submit": ("bide.cli.submit:submit", "Send a job to a service."),
+    "sync": ("bide.cli.sync:sync", "Run a pipeline: export, wait, download, normalize, publish."),
     "wait": ("bide.cli.wait:wait", "Wait for jobs and print how each ended."),
 }
 

@@ -86,6 +86,7 @@ class Poller:
         self._crew = Crew(self.timing, self._work)
         self._sender = Sender(api, transport, signer, purse, self.timing, self._breaker, self._crew.kick)
         self.send = self._sender.send
+        self.turn, self.heard = self._sender.turn, self._sender.heard
         self._early = 0  # answers in a row that were to be held and were not
         self._troubled = False
         self._unproven = False  # the credential is new, for the one before was denied: not taken yet
