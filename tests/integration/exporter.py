@@ -76,10 +76,13 @@ input = {{ course = "{{course}}" }}
 each = {{ course = [1, 2, 3] }}
 columns = {{ course = "{{course}}" }}
 {export}
-[exports.schema.columns]
-student = "text"
-grade = "integer"
-course = "text"
+[[exports.schema.columns]]
+name = "student"
+[[exports.schema.columns]]
+name = "grade"
+type = "integer"
+[[exports.schema.columns]]
+name = "course"
 [exports.output]
 path = "out/gradebook.jsonl"
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -90,7 +91,7 @@ def test_every_quarter_is_every_quarter_on_any_day(day: str) -> None:
         assert following is not None
         at = following
         moments.append(at)
-    assert {b - a for a, b in zip(moments, moments[1:], strict=False)} == {15 * 60.0}
+    assert {b - a for a, b in pairwise(moments)} == {15 * 60.0}
 
 
 # --- against the plain way

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bide.client.pipeline.form import Since
 from bide.client.pipeline.loading import load_plan, read_plan
 from bide.client.pipeline.wanted import Published, Run, since_of, wanted
-from bide.client.pipeline.form import Since
 from bide.core.errors import SetupError
 
 PIPELINE = """\
@@ -23,8 +23,9 @@ input = { account_id = 1, parameters = { course = "{course}", term = "{term}" } 
 each = { course = [12, 15], term = ["autumn", "spring"] }
 columns = { course = "{course}" }
 
-[exports.schema.columns]
-grade = "number"
+[[exports.schema.columns]]
+name = "grade"
+type = "float"
 
 [exports.output]
 path = "out/{term}.parquet"
@@ -60,7 +61,7 @@ def test_another_run_and_another_question_are_other_exports() -> None:
         return {one.export.key for one in wanted(read_plan(text, Path("/n/g.toml")), run)}
 
     assert keys(PIPELINE) == keys(PIPELINE.replace("out/", "elsewhere/"))
-    assert keys(PIPELINE) == keys(PIPELINE.replace('grade = "number"', 'grade = "text"'))
+    assert keys(PIPELINE) == keys(PIPELINE.replace('type = "float"', 'type = "string"'))
     assert not keys(PIPELINE) & keys(PIPELINE.replace("account_id = 1", "account_id = 2"))
     assert not keys(PIPELINE) & keys(PIPELINE, Run(id="run2", period="x", began=1.0))
 
@@ -92,8 +93,9 @@ def test_values_from_a_file(tmp_path: Path) -> None:
         ("columns = {", "result = { pages = {} }\ncolumns = {", 10, "`pages` needs"),
         ('columns = { course = "{course}" }', 'columns = { a = "{since}" }', 10, "{since}"),
         ('path = "out/{term}.parquet"', 'path = "out/{term}.xls"', 16, "`format` is missing"),
-        ('path = "out/{term}.parquet"', 'path = "out/{x}.parquet"', 16, "{x} cannot be filled in"),
-        ('path = "out/{term}.parquet"', 'path = "o.sqlite"', 15, "SQLite needs it"),
+        ('path = "out/{term}.parquet"', 'path = "out/{x}.parquet"', 17, "cannot be filled in"),
+        ('path = "out/{term}.parquet"', 'path = "o.sqlite"', 16, "SQLite needs it"),
+        ('type = "float"', 'type = "number"', 14, "column 'grade'"),
         ("[[exports]]", "[[exports]", 5, "line 5"),
     ],
 )
@@ -107,9 +109,9 @@ def test_a_mistake_is_told_with_its_line(old: str, new: str, line: int | None, r
 
 def test_two_datasets_cannot_be_one_output() -> None:
     more = PIPELINE[PIPELINE.index("[[exports]]") :]
-    with pytest.raises(SetupError, match=r"line 18: .*is there twice"):
+    with pytest.raises(SetupError, match=r"line 20: .*is there twice"):
         read(PIPELINE + "\n" + more)
-    with pytest.raises(SetupError, match=r"line 29: .*is another dataset's too"):
+    with pytest.raises(SetupError, match=r"line 31: .*is another dataset's too"):
         read(PIPELINE + "\n" + more.replace('"grades"', '"marks"'))
 
 

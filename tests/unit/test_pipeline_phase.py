@@ -44,7 +44,9 @@ def test_every_phase_can_be_reached_and_only_published_needs_nothing_more() -> N
     assert reached == set(Phase)
     onward = {Phase.NEW, Phase.INITIATING, Phase.INITIATED, Phase.READY, Phase.RESOLVED}
     for phase in onward:
-        assert any(before is phase and after is not Phase.NEW for (before, _), after in TRANSITIONS.items())
+        assert any(
+            before is phase and after is not Phase.NEW for (before, _), after in TRANSITIONS.items()
+        )
 
 
 def test_a_refusal_of_what_was_fetched_makes_no_sense() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from datetime import UTC, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -49,6 +50,7 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder of the checkpoint.  [default: PIPELINE.sync, beside the pipeline]",
 )
+@click.option("--url", help="Where the API is, rather than where the pipeline says.")
 @click.option("--period", metavar="NAME", help="The run's name: the same one goes on, another is new.")
 @click.option("--fresh", is_flag=True, help="Begin a new run, whatever was before.")
 @click.option("--resubmit", is_flag=True, help="Send again what may have been sent before a crash.")
@@ -61,6 +63,7 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 def sync(
     pipeline: Path,
     state: Path | None,
+    url: str | None,
     period: str | None,
     fresh: bool,
     resubmit: bool,
@@ -86,7 +89,7 @@ def sync(
         raise click.UsageError(
             "--schedule names its runs itself: leave --period, --fresh and --check out"
         )
-    plan = _plan(pipeline)
+    plan = _plan(pipeline, url)
     if check:
         _show(plan, as_json)
         return
@@ -95,7 +98,12 @@ def sync(
     try:
         with State(state or pipeline.with_suffix(".sync")) as opened:
             if cron is not None:
-                asyncio.run(_keep(cron, zone, opened, pipeline, as_json, resubmit))
+
+                async def once(start: Start) -> None:
+                    again = replace(start, resubmit=resubmit)
+                    await _once(load_plan(pipeline, url), opened, again, as_json)
+
+                asyncio.run(_keep(Schedule(cron, zone, opened, once, time.time)))
                 return
             start = Start(period=period, fresh=fresh, resubmit=resubmit)
             good = asyncio.run(_once(plan, opened, start, as_json))
@@ -107,9 +115,9 @@ def sync(
     raise click.exceptions.Exit(0 if good else FAILED)
 
 
-def _plan(path: Path) -> Plan:
+def _plan(path: Path, url: str | None) -> Plan:
     try:
-        return load_plan(path)
+        return load_plan(path, url)
     except SetupError as error:
         raise click.UsageError(str(error)) from None
 
@@ -122,15 +130,8 @@ async def _once(plan: Plan, state: State, start: Start, as_json: bool) -> bool:
     return outcome.good
 
 
-async def _keep(
-    cron: Cron, zone: tzinfo, state: State, path: Path, as_json: bool, resubmit: bool
-) -> None:
-    async def once(start: Start) -> None:
-        again = Start(start.period, start.fresh, start.scheduled, resubmit)
-        await _once(load_plan(path), state, again, as_json)
-
-    schedule = Schedule(cron, zone, state, once, time.time)
-    at = cron.next(time.time(), zone)
+async def _keep(schedule: Schedule) -> None:
+    at = schedule.cron.next(time.time(), schedule.zone)
     if at is not None:
         click.echo(f"bide: the next run is at {schedule.name(at)}", err=True)
     await schedule.keep()

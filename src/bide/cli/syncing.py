@@ -167,7 +167,15 @@ def _output(news: OutputNews) -> str:
         return f"{where}: not published: {news.error}"
     report = news.report or {}
     said = [f"{report.get('rows', 0)} rows"]
-    said += [f"{report[name]} {name}" for name in ("bad", "duplicates") if report.get(name)]
+    if report.get("duplicates"):
+        said.append(f"{report['duplicates']} duplicates left out")
+    if report.get("bad"):
+        where_to = f", in {shown(Path(report['badFile']))}" if report.get("badFile") else ""
+        said.append(f"{report['bad']} bad rows{where_to}")
+    if report.get("columnsNew"):
+        said.append(f"new columns: {', '.join(report['columnsNew'])}")
+    if report.get("columnsMissing"):
+        said.append(f"missing columns: {', '.join(report['columnsMissing'])}")
     if news.missing:
         said.append(f"without {', '.join(news.missing)}")
     return f"{where}: {news.stage}: {', '.join(said)}"

@@ -81,23 +81,23 @@ class Plan:
         return found
 
 
-def load_plan(path: Path) -> Plan:
-    """SetupError says what is wrong, and where."""
+def load_plan(path: Path, url: str | None = None) -> Plan:
+    """At another address than the pipeline's, where one is given. SetupError says what is wrong, and where."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SetupError(f"{path} cannot be read: {reason}") from None
-    return read_plan(text, path)
+    return read_plan(text, path.absolute(), url)
 
 
-def read_plan(text: str, path: Path) -> Plan:
+def read_plan(text: str, path: Path, url: str | None = None) -> Plan:
     with located(text, str(path), "the pipeline") as tables:
         table = msgspec.convert(tables, PipelineTable)
         if not table.exports:
             raise Misplaced(("exports",), "there is nothing to export: add a table [[exports]]")
         with within("api"):
-            api = _api(table.api, path.parent)
+            api = _api(table.api, path.parent, url)
         datasets = []
         for index, export in enumerate(table.exports):
             with within("exports", index):
@@ -106,7 +106,7 @@ def read_plan(text: str, path: Path) -> Plan:
         return Plan(path, table, tuple(datasets), api)
 
 
-def _api(table: ApiTable, folder: Path) -> Api:
+def _api(table: ApiTable, folder: Path, url: str | None) -> Api:
     if (table.name is None) == (table.file is None):
         raise ValueError("give `name`, of an API that comes with bide, or `file`, of a description")
     if table.limit is not None:
@@ -117,7 +117,7 @@ def _api(table: ApiTable, folder: Path) -> Api:
         raise ValueError("`downloads` must be 1 or more, `patience` not negative")
     if table.name is not None and (table.name.endswith(".toml") or "/" in table.name):
         raise ValueError(f"`name` {table.name!r} is a file: call it `file`")
-    api = load(table.name or folder / str(table.file), table.url)
+    api = load(table.name or folder / str(table.file), url or table.url)
     if api.url is None:
         raise ValueError("`url` is missing: the description does not say where the API is")
     if not api.submits:
@@ -145,7 +145,7 @@ def _dataset(table: ExportTable, index: int, folder: Path) -> Dataset:
         if table.since is None and "{since}" in repr(table.input):
             raise ValueError("{since} in `input` needs a table [exports.since]")
     with within("exports", index, "schema"):
-        schema = read_schema(table.schema, f"[exports.schema] of {table.name}")
+        schema = read_schema(table.schema, ("exports", index, "schema"), folder)
         if table.since is not None and table.since.by == "cursor" and not schema.cursor:
             raise ValueError('`cursor` is missing: [exports.since] needs it, or by = "run"')
     with within("exports", index, "output"):

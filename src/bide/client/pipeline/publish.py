@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
-
-import msgspec
 
 from bide.client.pipeline.loading import Dataset
 from bide.client.pipeline.normalize import Report, Source, normalize
 from bide.client.pipeline.phase import Event, Export, Phase, advance
+from bide.client.pipeline.schema import hash_key
 from bide.client.pipeline.state import State
 from bide.client.pipeline.target import Target
 from bide.client.pipeline.wanted import Published, Run, Wanted, fingerprint
-from bide.core.errors import BideError
+from bide.core.errors import BideError, SetupError
 
 Stage = Literal["normalizing", "published", "unchanged", "refused", "failed"]
 
@@ -63,6 +63,14 @@ def unchanged(group: Group, exports: Sequence[Export], before: Published | None)
         and before.fingerprint == fingerprint(group.dataset, exports)
         and group.path.exists()
     )
+
+
+def check(datasets: Sequence[Dataset]) -> None:
+    """SetupError for what would only be missed once all has been exported: a package, the key for hashes."""
+    if find_spec("pyarrow") is None:
+        raise SetupError("pipelines need pyarrow: pip install 'bide[pipeline]'")
+    for dataset in datasets:
+        hash_key(dataset.schema)
 
 
 async def publish(state: State, run: Run, group: Group, exports: Sequence[Export]) -> OutputNews:
@@ -121,5 +129,19 @@ def _published(
         at=run.began,
         began=began,
         cursor=None if cursor is None else str(cursor),
-        report=msgspec.to_builtins(report, enc_hook=str, builtin_types=()),
+        report=_told(report),
     )
+
+
+def _told(report: Report) -> dict[str, Any]:
+    """What is kept and shown of a report: numbers and names, no values."""
+    return {
+        "rows": report.rows,
+        "read": report.read,
+        "duplicates": report.duplicates,
+        "bad": report.bad.rows,
+        "badFile": str(report.bad.file) if report.bad.file is not None else None,
+        "columnsNew": list(report.columns_new),
+        "columnsMissing": list(report.columns_missing),
+        "bytes": report.bytes,
+    }

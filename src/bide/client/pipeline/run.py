@@ -26,7 +26,7 @@ from bide.client.pipeline.listing import list_values
 from bide.client.pipeline.loading import Plan
 from bide.client.pipeline.monitor import monitor
 from bide.client.pipeline.phase import Event, Export, Phase, advance
-from bide.client.pipeline.publish import Group, OutputNews, publish, unchanged
+from bide.client.pipeline.publish import Group, OutputNews, check, publish, unchanged
 from bide.client.pipeline.resolve import intact, resolve
 from bide.client.pipeline.state import State
 from bide.client.pipeline.wanted import Run, Wanted, outputs, since_of, wanted
@@ -106,6 +106,7 @@ class Sync:
     async def run(self, start: Start | None = None) -> Outcome:
         """Halt or SetupError when it could not go on; the same call goes on later."""
         start = start or Start()
+        check(self._plan.datasets)
         async with client_of(self._plan, self._state, self._timing) as client:
             desk = await self._desk(client, start)
             run = await self._begin(desk, start)
