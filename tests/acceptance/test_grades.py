@@ -1,4 +1,4 @@
-"""examples/grades as it is, with `bide sync` killed in each phase: what is published in the end is the same, byte for byte."""
+"""examples/grades as it is, with `bide sync` killed in each phase: what is published in the end is the same bytes."""
 
 from __future__ import annotations
 

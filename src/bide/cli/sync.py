@@ -72,7 +72,7 @@ def sync(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Export, wait, download, normalize and publish, as a pipeline file says.
+    """Run a pipeline: export, wait, download, normalize, publish.
 
     A run that was cut off goes on where it was, and one that is complete is not repeated: --fresh or another --period
     begins a new one. What failed is tried again. With --schedule it stays and runs by the clock. Exit code: 0 all

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -64,6 +65,8 @@ class Desk:
     rng: random.Random = field(default_factory=random.Random)
     downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     room: asyncio.Semaphore | None = None  # for jobs that the API runs at once
+    submitting: int = 0  # exports that are on their way to the API
+    submitted: asyncio.Event = field(default_factory=asyncio.Event)  # none is
     jobs: dict[str, Tracked] = field(default_factory=dict)  # by export, of this process
     _owners: dict[bytes, str] = field(default_factory=dict)  # by job: the export that it was given to
     _outages: dict[str, Outage] = field(default_factory=dict)
@@ -74,19 +77,31 @@ class Desk:
             self._outages[host] = Outage(host, self.patience, self.timing, self.rng)
         return self._outages[host]
 
-    def step(self, export: Export, event: Event, **known: object) -> Export:
+    async def step(self, export: Export, event: Event, **known: object) -> Export:
         """The next phase: on disk first, told then."""
         after = advance(export, event, **known)
-        self.state.save(after)
+        await self.state.save(after)
         self.tell(News(after))
         return after
 
-    def note(self, export: Export, error: ErrorInfo) -> Export:
+    async def note(self, export: Export, error: ErrorInfo) -> Export:
         """Why it stays where it is."""
         after = msgspec.structs.replace(export, error=error)
-        self.state.save(after)
+        await self.state.save(after)
         self.tell(News(after))
         return after
+
+    @contextmanager
+    def on_the_way(self) -> Iterator[None]:
+        """To the API: those that are there already wait for it, see `monitor`."""
+        self.submitting += 1
+        self.submitted.clear()
+        try:
+            yield
+        finally:
+            self.submitting -= 1
+            if not self.submitting:
+                self.submitted.set()
 
     def owner(self, ref: Ref, name: str) -> str:
         """Whose a job is: of the first who claimed it."""

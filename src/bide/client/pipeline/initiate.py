@@ -22,6 +22,11 @@ log = logging.getLogger("bide.pipeline")
 
 
 async def initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
+    with desk.on_the_way():
+        return await _initiate(desk, wanted, export)
+
+
+async def _initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
     api = desk.account.api
     keyed = knows_keys(api)
     again = wanted.dataset.table.resubmit or desk.resubmit
@@ -33,7 +38,7 @@ async def initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
                 "there, then run with --resubmit",
             )
         log.warning("%s may have been submitted before, and is submitted again", export.name)
-    export = desk.step(export, Event.SEND)
+    export = await desk.step(export, Event.SEND)
     key = submission_key(desk.run_id, export) if keyed else None
     try:
         if keyed or again:
@@ -57,7 +62,7 @@ async def initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
         )
         raise Refused(ErrorInfo("DUPLICATE_JOB", message, retryable=True))
     desk.jobs[export.key] = job
-    return desk.step(export, Event.ACCEPTED, ref=job.ref, submitted_at=job.submitted_at)
+    return await desk.step(export, Event.ACCEPTED, ref=job.ref, submitted_at=job.submitted_at)
 
 
 def knows_keys(api: Api) -> bool:

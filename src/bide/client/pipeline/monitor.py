@@ -1,8 +1,13 @@
-"""Monitor: an export's job is waited for by the account's one scheduler, whatever it takes, until its deadline."""
+"""Monitor: an export's job is waited for by the account's one scheduler, whatever it takes, until its deadline.
+
+While others are on their way to the API it is not asked about: every request for a job that has hardly begun would hold up a
+job that has not. But not for ever, for what is made may expire.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from bide.client.apis import GONE, NOT_FOUND
 from bide.client.followed import Followed
@@ -12,6 +17,8 @@ from bide.client.pipeline.wanted import Wanted
 from bide.core.errors import BideError, ErrorInfo
 from bide.core.record import SUCCESSFUL
 from bide.core.wire import WireJob
+
+LONGEST_HOLD = 300.0  # seconds
 
 
 async def monitor(desk: Desk, wanted: Wanted, export: Export) -> Export:
@@ -27,6 +34,7 @@ async def monitor(desk: Desk, wanted: Wanted, export: Export) -> Export:
     scope = asyncio.timeout(max(0.0, timeout - age) / desk.timing.speed)
     try:
         async with scope:
+            await _after_the_others(desk)
             record = await Followed(desk.account, job).until_end(changed)
     except TimeoutError:
         if not scope.expired():
@@ -38,6 +46,12 @@ async def monitor(desk: Desk, wanted: Wanted, export: Export) -> Export:
     except BideError as error:
         raise explained(error) from error
     if record.status in SUCCESSFUL:
-        return desk.step(export, Event.ENDED)
+        return await desk.step(export, Event.ENDED)
     verdict = record.error or ErrorInfo(record.status, f"job {job.ref.id} ended as {record.status}")
     raise Refused(verdict, lost=verdict.code in (NOT_FOUND, GONE))
+
+
+async def _after_the_others(desk: Desk) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_HOLD / desk.timing.speed):
+            await desk.submitted.wait()

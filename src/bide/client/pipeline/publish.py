@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -73,6 +75,12 @@ def check(datasets: Sequence[Dataset]) -> None:
         hash_key(dataset.schema)
 
 
+def warm() -> None:
+    """Loads what normalizes while the API works; what is wrong with it is told when it is needed."""
+    with suppress(Exception):
+        import_module("bide.client.pipeline.work")
+
+
 async def publish(state: State, run: Run, group: Group, exports: Sequence[Export]) -> OutputNews:
     """`exports` in the order of the group, those that failed too; what may be published without them is."""
     included = [(w, e) for w, e in zip(group.wanted, exports, strict=True) if e.phase is Phase.RESOLVED]
@@ -92,10 +100,7 @@ async def publish(state: State, run: Run, group: Group, exports: Sequence[Export
         return group.news("failed", missing=missing, error=said)
     published = _published(run, group, [e for _, e in included], missing, before, report)
     done = [advance(e, Event.PUBLISHED) for _, e in included]
-    state.publish(published, done)
-    if not missing:  # else they are needed once more, when the missing ones are there
-        for export in done:
-            state.discard(export.key)
+    await state.publish(published, done)
     return group.news("published", report=published.report, missing=missing)
 
 

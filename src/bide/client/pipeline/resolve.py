@@ -56,7 +56,7 @@ async def resolve(desk: Desk, wanted: Wanted, export: Export) -> Export:
         raise Halt(
             f"{folder} cannot be written: {error.strerror or error}. Make room and run again: it goes on where it was"
         ) from error
-    return desk.step(export, Event.FETCHED, files=tuple(files))
+    return await desk.step(export, Event.FETCHED, files=tuple(files))
 
 
 async def _fetch(

@@ -26,7 +26,7 @@ from bide.client.pipeline.listing import list_values
 from bide.client.pipeline.loading import Plan
 from bide.client.pipeline.monitor import monitor
 from bide.client.pipeline.phase import Event, Export, Phase, advance
-from bide.client.pipeline.publish import Group, OutputNews, check, publish, unchanged
+from bide.client.pipeline.publish import Group, OutputNews, check, publish, unchanged, warm
 from bide.client.pipeline.resolve import intact, resolve
 from bide.client.pipeline.state import State
 from bide.client.pipeline.wanted import Run, Wanted, outputs, since_of, wanted
@@ -107,7 +107,8 @@ class Sync:
         """Halt or SetupError when it could not go on; the same call goes on later."""
         start = start or Start()
         check(self._plan.datasets)
-        async with client_of(self._plan, self._state, self._timing) as client:
+        warming = asyncio.create_task(asyncio.to_thread(warm))
+        async with self._state.writing(), client_of(self._plan, self._state, self._timing) as client:
             desk = await self._desk(client, start)
             run = await self._begin(desk, start)
             desk.run_id = run.id
@@ -123,6 +124,7 @@ class Sync:
             outcome.outputs = [task.result() for task in going]
             outcome.exports = [self._exports[w.export.key] for w in found]
             outcome.requests = client.requests
+        await warming
         run.finished = self._timing.wall()
         self._state.finish(run)
         return outcome
@@ -219,6 +221,9 @@ class Sync:
         exports = [self._exports[w.export.key] for w in group.wanted]
         news = await self._publish(run, group, exports)
         self._published(news)
+        if news.stage == "published" and not news.missing:
+            # What was downloaded is needed once more only when something is missing.
+            await asyncio.to_thread(self._state.discard, *(export.key for export in exports))
         return news
 
     async def _publish(self, run: Run, group: Group, exports: Sequence[Export]) -> OutputNews:
@@ -244,15 +249,17 @@ class Sync:
             try:
                 await self._go(desk, one)
             except Stopped as stopped:
-                desk.note(self._exports[one.export.key], stopped.error)
+                await desk.note(self._exports[one.export.key], stopped.error)
                 return
             except Refused as refused:
-                failed = desk.step(self._exports[one.export.key], Event.REFUSED, error=refused.error)
+                failed = await desk.step(
+                    self._exports[one.export.key], Event.REFUSED, error=refused.error
+                )
                 tries += 1
                 if tries > max(one.dataset.table.retries, int(refused.lost)):
                     return
                 await self._timing.sleep(backoff(tries - 1, PAUSE, LONGEST, desk.rng))
-                desk.step(failed, Event.AGAIN)
+                await desk.step(failed, Event.AGAIN)
 
     async def _go(self, desk: Desk, one: Wanted) -> None:
         if self._exports[one.export.key].phase in AT_THE_API:

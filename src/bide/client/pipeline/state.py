@@ -1,6 +1,7 @@
 """The checkpoint of a pipeline: a folder with one SQLite file, one process at a time.
 
-1. What `save`, `begin`, `publish` and `finish` were given is on disk when they return: one transaction each, synced.
+1. What `save`, `begin`, `publish` and `finish` were given is on disk when they return. What many exports save at the same
+   time is synced together, off the loop.
 2. It holds one run, and of earlier ones what their successors need: cursors, and what was learned of the API.
 3. No credential and no signed address is in it. Files that were downloaded are in the same folder, which is for its
    owner alone: they are as the API gave them, before anything is masked.
@@ -13,13 +14,14 @@ import os
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from bide.client.ledger.writer import Writer
 from bide.client.pipeline.phase import Export
 from bide.client.pipeline.wanted import Published, Run
 from bide.core.errors import SetupError
@@ -44,6 +46,8 @@ class State:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self._path = self.folder / "state.sqlite"
+        self._writer: Writer | None = None
         self._lock: int | None = None
         self._database: sqlite3.Connection | None = None
 
@@ -51,7 +55,7 @@ class State:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _lock(self.folder)
-            self._database = _connect(self.folder / "state.sqlite")
+            self._database = _connect(self._path)
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise unusable(self.folder, error) from None
@@ -126,12 +130,28 @@ class State:
         with self._transaction() as database:
             database.executemany("DELETE FROM exports WHERE key = ?", [(key,) for key in gone])
             database.executemany("REPLACE INTO exports VALUES (?, ?, ?)", rows)
-        for key in gone:
-            self.discard(key)
+        self.discard(*gone)
 
-    def save(self, export: Export) -> None:
-        with self._transaction() as database:
-            _update(database, [export])
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """While a run goes on; `save` and `publish` belong in here."""
+        try:
+            connection = _connect(self._path, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise unusable(self.folder, error) from None
+        self._writer = writer = Writer(connection, lambda error: unusable(self.folder, error))
+        try:
+            yield
+        finally:
+            self._writer = None
+            await writer.close()
+
+    def _write(self, operation: Callable[[sqlite3.Connection], None]) -> Awaitable[None]:
+        assert self._writer is not None
+        return self._writer.submit(operation)
+
+    async def save(self, export: Export) -> None:
+        await self._write(lambda database: _update(database, [export]))
 
     # --- what was published, and learned
 
@@ -140,11 +160,14 @@ class State:
         found = (msgspec.json.decode(data, type=Published) for (data,) in rows)
         return {one.output: one for one in found}
 
-    def publish(self, published: Published, exports: Iterable[Export]) -> None:
-        with self._transaction() as database:
+    async def publish(self, published: Published, exports: Sequence[Export]) -> None:
+        row = (published.output, _encode(published))
+
+        def write(database: sqlite3.Connection) -> None:
             _update(database, exports)
-            row = (published.output, _encode(published))
             database.execute("REPLACE INTO outputs VALUES (?, ?)", row)
+
+        await self._write(write)
 
     @property
     def salt(self) -> bytes:
@@ -163,8 +186,9 @@ class State:
     def files(self, key: str) -> Path:
         return self.folder / "files" / key
 
-    def discard(self, key: str) -> None:
-        shutil.rmtree(self.files(key), ignore_errors=True)
+    def discard(self, *keys: str) -> None:
+        for key in keys:
+            shutil.rmtree(self.files(key), ignore_errors=True)
 
 
 def _update(database: sqlite3.Connection, exports: Iterable[Export]) -> None:
@@ -188,9 +212,11 @@ def _lock(folder: Path) -> int:
     return fd
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    database = sqlite3.connect(path, timeout=5, isolation_level=None)
+    database = sqlite3.connect(
+        path, timeout=5, isolation_level=None, check_same_thread=check_same_thread
+    )
     try:
         _check(database, path)
         database.execute("PRAGMA journal_mode = WAL")
