@@ -22,7 +22,7 @@ from bide.client.pipeline.target import Target
 from bide.client.pipeline.writers import rows_of, writer
 from bide.core.errors import SetupError
 
-GROUP_ROWS = 128 * 1024
+GROUP_ROWS = 64 * 1024
 GROUP_BYTES = 32 << 20
 FORMATS = ("auto", "csv", "json", "jsonl")
 
