@@ -52,12 +52,13 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
 
 def schema(*columns: str | dict[str, Any], **more: Any) -> Schema:
     """`"id:integer"` is a column of that type."""
-    tables = []
+    tables: list[dict[str, Any]] = []
     for column in columns:
         if isinstance(column, str):
             name, _, type = column.partition(":")
-            column = {"name": name, "type": type or "string"}
-        tables.append(column)
+            tables.append({"name": name, "type": type or "string"})
+        else:
+            tables.append(column)
     return read_schema({"columns": tables, **more}, "schema")
 
 

@@ -17,7 +17,7 @@ from bide.client.pipeline import dedupe
 from bide.client.pipeline.normalize import BadRows, BadSource
 from bide.client.pipeline.target import Target
 from bide.core.errors import SetupError
-from tests.unit.pipeline_files import Bench, as_csv, as_json, as_jsonl, schema, zipped
+from tests.unit.pipeline_files import Bench, Row, as_csv, as_json, as_jsonl, schema, zipped
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_new_columns_are_told_and_ignored_kept_or_refused(bench: Bench) -> None:
         {"id": 2, "new.one": None, "two": '{"a":1}'},
         {"id": 3, "new.one": "5", "two": None},
     ]
-    with pytest.raises(BadSource, match="does not know: 'new.one'"):
+    with pytest.raises(BadSource, match=r"does not know: 'new\.one'"):
         bench.run(schema("id:integer", new_columns="refuse"), *files)
 
 
@@ -181,7 +181,11 @@ def personal(how: str) -> dict[str, Any]:
 
 def test_personal_values_are_hidden(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADES_KEY", "a secret")
-    rows = [{"id": 1, "email": "a@x.org"}, {"id": 2, "email": None}, {"id": 3, "email": "a@x.org"}]
+    rows: list[Row] = [
+        {"id": 1, "email": "a@x.org"},
+        {"id": 2, "email": None},
+        {"id": 3, "email": "a@x.org"},
+    ]
     secret = {"secret": {"env": "GRADES_KEY"}}
     expected = hmac.new(b"a secret", b"a@x.org", hashlib.sha256).hexdigest()
     for data in (as_json(rows), as_csv(rows, ["id", "email"])):
@@ -211,7 +215,7 @@ def test_no_personal_value_is_in_what_is_told_of_bad_rows(
 
 # --- dedupe
 
-TWICE = [
+TWICE: list[Row] = [
     {"id": 1, "at": "2026-01-02", "v": "a"},
     {"id": 2, "at": "2026-01-01", "v": "b"},
     {"id": 1, "at": "2026-01-03", "v": "c"},

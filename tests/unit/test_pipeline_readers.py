@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bide.client.pipeline.normalize import BadSource
 from bide.client.pipeline.readers.splitting import GUESSES, READ, guesses, opening, records
-from tests.unit.pipeline_files import Bench, as_csv, as_json, as_jsonl, packed, schema, zipped
+from tests.unit.pipeline_files import Bench, Row, as_csv, as_json, as_jsonl, packed, schema, zipped
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 NASTY = st.sampled_from(
@@ -102,7 +102,7 @@ def test_records_inside_of_a_document(bench: Bench) -> None:
 
 def test_dotted_paths_and_alternatives(bench: Bench) -> None:
     who = {"name": "who", "from": ["user.name", "login", "tags.0"]}
-    rows = [{"user": {"name": "A"}, "a.b": 1}, {"login": "B"}, {"user": 5, "tags": ["C"]}, {}]
+    rows: list[Row] = [{"user": {"name": "A"}, "a.b": 1}, {"login": "B"}, {"user": 5, "tags": ["C"]}, {}]
     bench.run(schema(who, {"name": "n", "from": "a\\.b", "type": "integer"}), as_json(rows))
     assert bench.rows() == [
         {"who": "A", "n": 1},

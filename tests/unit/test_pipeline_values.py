@@ -135,7 +135,8 @@ TEXTS: dict[str, st.SearchStrategy[str]] = {
     "timestamp": st.datetimes().map(str)
     | st.datetimes().map(lambda d: d.isoformat(timespec="minutes"))
     | st.from_regex(
-        r"20[0-9]{2}-[01][0-9]-[0-3][0-9]([ T][0-2][0-9](:[0-6][0-9](:[0-6][0-9](\.[0-9]{1,9})?)?)?(Z|[+-][01][0-9](:?[03]0)?)?)?",
+        r"20[0-9]{2}-[01][0-9]-[0-3][0-9]([ T][0-2][0-9](:[0-6][0-9](:[0-6][0-9](\.[0-9]{1,9})?)?)?"
+        r"(Z|[+-][01][0-9](:?[03]0)?)?)?",
         fullmatch=True,
     ),
 }
