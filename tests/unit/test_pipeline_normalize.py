@@ -165,6 +165,26 @@ def test_constants_are_columns(bench: Bench) -> None:
     ]
 
 
+def test_a_constant_is_not_mixed_up_with_a_column(bench: Bench) -> None:
+    made = schema("id:integer", {"name": "course", "from": "Course"})
+    with pytest.raises(SetupError, match="'course' is a constant, but the column of this name"):
+        bench.run(made, bench.source(b"id,Course\n1,x\n", constants={"course": "12"}))
+
+
+def test_a_new_column_does_not_take_the_name_of_another(bench: Bench) -> None:
+    made = schema({"name": "id", "from": "sid"}, new_columns="keep")
+    assert bench.run(made, b"sid,id\n1,2\n").columns_new == ("id",)
+    assert bench.rows() == [{"id": "1"}]
+
+
+@pytest.mark.parametrize("data", [b"<!DOCTYPE html>\n<html>\n", b'[{"error": "expired"}]'])
+def test_a_file_without_any_of_the_columns_is_another_file(bench: Bench, data: bytes) -> None:
+    with pytest.raises(
+        BadSource, match=r"it has none of the schema's columns, but '(<!DOCTYPE html>|error)'"
+    ):
+        bench.run(schema("id", "name"), data)
+
+
 def test_no_rows_is_a_file_with_columns(bench: Bench) -> None:
     for data in (b"id,name\n", b"[]", b"id,name"):
         assert bench.run(schema("id:integer", "name"), data).rows == 0
@@ -351,6 +371,12 @@ def test_rows_of_another_schema_are_not_mixed_in(bench: Bench) -> None:
         bench.run(schema("id:integer", "a:integer", key=["id"]), b"id\n2\n", previous=bench.target.path)
     with pytest.raises(SetupError, match="by a `key`"):
         bench.run(schema("id:integer", "a"), b"id\n2\n", previous=bench.target.path)
+    for name, data in (("gone", None), ("damaged", b"PAR1 no")):
+        path = bench.folder / f"{name}.download"
+        if data is not None:
+            path.write_bytes(data)
+        with pytest.raises(SetupError, match=f"{name}.download cannot be read as parquet"):
+            bench.run(schema("id:integer", "a", key=["id"]), b"id\n2\n", previous=path)
     bench.run(schema("id:integer", "a", "b", key=["id"]), b"id,b\n2,y\n", previous=bench.target.path)
     assert bench.rows() == [{"id": 1, "a": "x", "b": None}, {"id": 2, "a": None, "b": "y"}]
 

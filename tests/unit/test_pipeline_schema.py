@@ -67,6 +67,7 @@ def test_a_schema_as_it_is_written(tmp_path: Path) -> None:
         ('"newest by updated"', '"newest by x"', 3, "there is no column 'x'"),
         ('"dead-letter"', '"ignore"', 4, "`bad_rows`: invalid enum value 'ignore'"),
         ('cursor = "updated"', 'cursor = "mail"', 5, "`cursor`: there is no column 'mail'"),
+        ('cursor = "updated"', 'cursor = "email"', 5, "`cursor`: 'email' is personal"),
         ('"Europe/Berlin"', '"Berlin"', 6, "`zone` 'Berlin' is not known"),
         ('"%d/%m/%Y %H:%M"', '"DD/MM"', 20, "`format` must be like"),
         ('type = "integer"', 'type = "integer"\nzone = "UTC"', 16, "`zone` is for timestamps"),

@@ -17,9 +17,9 @@ from bide.client.pipeline.values import Misfit, as_json, converter
 INSTANT = pa.timestamp("us", "UTC")
 _ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 _TAKEN: dict[str, frozenset[type]] = {
-    "integer": frozenset((int,)),
-    "float": frozenset((int, float)),
-    "boolean": frozenset((bool,)),
+    "integer": frozenset((int, type(None))),
+    "float": frozenset((int, float, type(None))),
+    "boolean": frozenset((bool, type(None))),
 }
 
 Misfits = dict[int, str]  # why, by index
@@ -66,16 +66,13 @@ class Conversion:
         if self.column.type == "json":
             texts = [None if value is None else as_json(value) for value in values]
             return pa.array(texts, pa.string()), {}
-        # pyarrow would cut off fractions, and count true as 1.
-        kinds = set(map(type, values)) - {type(None)}
         try:
-            if kinds <= _TAKEN.get(self.column.type, frozenset()):
+            # pyarrow would cut off fractions, and count true as 1.
+            if (taken := _TAKEN.get(self.column.type)) and taken >= set(map(type, values)):
                 return self._checked(pa.array(values, self.type)), {}
-            if kinds <= {str}:
-                return self._of_texts(_nulled(pa.array(values, pa.string()), self._words))
+            return self._of_texts(_nulled(pa.array(values, pa.string()), self._words))
         except _ERRORS:
-            pass
-        return self._singly(values)
+            return self._singly(values)
 
     def _of_bytes(self, values: Any) -> tuple[Any, Misfits]:
         try:

@@ -54,10 +54,10 @@ class Decoder:
         self._many: Any = msgspec.json.Decoder(list[record], float_hook=hook)
         self._one: Any = msgspec.json.Decoder(record, float_hook=hook)
 
-    def run(self, data: bytes) -> list[Any] | None:
-        """All records of a run with commas between them; None when it is not one."""
+    def run(self, data: bytes, end: int) -> list[Any] | None:
+        """All records up to an end, with commas between them; None when it ends elsewhere, or one is none."""
         try:
-            return self._many.decode(b"[" + data + b"]")  # type: ignore[no-any-return]
+            return self._many.decode(b"".join((b"[", memoryview(data)[:end], b"]")))  # type: ignore[no-any-return]
         except _UNREADABLE:
             return None
 
@@ -175,10 +175,10 @@ def _array(stream: Bytes, name: str, path: str, decoder: Decoder, limit: int) ->
     while True:
         # Twice as much when nothing was found in it, so that a long record is not gone through again and again.
         more = stream.read(max(READ, len(data)))
-        data = (data + more).lstrip(_SPACE)
-        begins = begins or opening(data)
+        data = data.lstrip(_SPACE) + more
+        begins = begins or opening(data.lstrip(_SPACE))
         for end in guesses(data, begins):
-            rows = decoder.run(data[:end])
+            rows = decoder.run(data, end)
             if rows is not None:
                 yield rows, []
                 data = data[data.index(b",", end) + 1 :]
@@ -186,7 +186,8 @@ def _array(stream: Bytes, name: str, path: str, decoder: Decoder, limit: int) ->
         else:
             texts, taken, ended = records(data)
             if texts:
-                rows = decoder.run(b",".join(texts))
+                joined = b",".join(texts)
+                rows = decoder.run(joined, len(joined))
                 yield (rows, []) if rows is not None else decoder.each(texts)
             data = data[taken:]
             if ended:
