@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ class BadRowKeeper:
                 self._earlier.add(_digest(line))
                 self._write(line)
 
-    def take(self, bad: list[BadRow], raw: Mapping[str, Any] | str | None, *, left_out: bool) -> None:
+    def take(self, bad: list[BadRow], raw: Callable[[], Any], *, left_out: bool) -> None:
+        """`raw` gives the row as it was, in so far as it may be told."""
         self._rows += 1
         for one in bad:
             self._counts[one.reason] += 1
@@ -56,7 +57,7 @@ class BadRowKeeper:
             return
         for one in bad:
             told = {"source": one.source, "row": one.row, "column": one.column, "reason": one.reason}
-            line = _ENCODER.encode({**told, "raw": raw}) + b"\n"
+            line = _ENCODER.encode({**told, "raw": raw()}) + b"\n"
             if not self._earlier or _digest(line) not in self._earlier:
                 self._write(line)
 

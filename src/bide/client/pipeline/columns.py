@@ -16,6 +16,11 @@ from bide.client.pipeline.values import Misfit, as_json, converter
 
 INSTANT = pa.timestamp("us", "UTC")
 _ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+_TAKEN: dict[str, frozenset[type]] = {
+    "integer": frozenset((int, type(None))),
+    "float": frozenset((int, float, type(None))),
+    "boolean": frozenset((bool, type(None))),
+}
 
 Misfits = dict[int, str]  # why, by index
 Convert = Callable[[Any, bool], tuple[Any, Misfits]]
@@ -61,17 +66,10 @@ class Conversion:
         if self.column.type == "json":
             texts = [None if value is None else as_json(value) for value in values]
             return pa.array(texts, pa.string()), {}
-        if self.column.type in ("integer", "float"):
-            try:
-                return self._checked(pa.array(values, self.type)), {}
-            except _ERRORS:
-                pass
-        if self.column.type == "boolean":
-            try:
-                return pa.array(values, pa.bool_()), {}
-            except _ERRORS:
-                pass
         try:
+            # pyarrow would cut off fractions, and count true as 1.
+            if (taken := _TAKEN.get(self.column.type)) and taken >= set(map(type, values)):
+                return self._checked(pa.array(values, self.type)), {}
             return self._of_texts(_nulled(pa.array(values, pa.string()), self._words))
         except _ERRORS:
             return self._singly(values)
@@ -125,6 +123,8 @@ class Conversion:
             return self._instants(texts)
         if column.type == "date" and column.format is not None:
             return pc.strptime(texts, format=column.format, unit="s").cast(pa.date32())
+        if column.type == "integer" and _has(texts, b"xX"):
+            raise pa.ArrowInvalid("pyarrow reads 0x1F as a number")
         return self._checked(texts.cast(self.type))
 
     def _checked(self, found: Any) -> Any:
@@ -172,6 +172,13 @@ class Conversion:
                     misfits[index] = str(misfit)
             out.append(found)
         return pa.array(out, self.type), misfits
+
+
+def _has(texts: Any, letters: bytes) -> bool:
+    """Whether one of these bytes is in some text, or near it in memory."""
+    data = texts.buffers()[2]
+    found = data.to_pybytes() if data is not None else b""
+    return any(letter in found for letter in letters)
 
 
 def _nulled(texts: Any, words: Any) -> Any:

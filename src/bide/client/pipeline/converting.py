@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -19,15 +20,16 @@ from bide.client.pipeline.report import BadRow
 from bide.client.pipeline.schema import Column, Schema, escaped, hash_key
 
 LONGEST_VALUE = 80
+Raw = (
+    Mapping[str, Any] | str | None
+)  # a row by the names of the schema, or the text of one that is no row
 REQUIRED = "a value is required"
 
 
 class Keeper(Protocol):
     """Who is told of rows that do not fit."""
 
-    def take(
-        self, bad: list[BadRow], raw: Mapping[str, Any] | str | None, *, left_out: bool
-    ) -> None: ...
+    def take(self, bad: list[BadRow], raw: Callable[[], Raw], *, left_out: bool) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,14 @@ class Converter:
         self._keeper = keeper
         key = hash_key(schema)
         self._hash = Hashes(key) if key is not None else None
-        self.has_personal = any(column.personal for column in self._columns)
+        self._has_personal = any(column.personal for column in self._columns)
 
     def __call__(self, chunk: Chunk) -> Any:
         """A batch of the rows that fit."""
         for broken in chunk.broken:
             bad = [BadRow(chunk.source, broken.row, None, broken.reason)]
-            self._keeper.take(bad, None if self.has_personal else broken.text, left_out=True)
+            text = None if self._has_personal else broken.text
+            self._keeper.take(bad, partial(_given, text), left_out=True)
         arrays: dict[str, Any] = {}
         misfits: dict[str, Misfits] = {}
         for column in self._columns:
@@ -132,7 +135,7 @@ class Converter:
             gone = leave_out or any(name in self._needed for name, _ in by_row[index])
             if gone:
                 out.add(index)
-            self._keeper.take(bad, self._raw(chunk, index), left_out=gone)
+            self._keeper.take(bad, partial(self._raw, chunk, index), left_out=gone)
         if not out:
             return batch
         return batch.filter(pa.array([index not in out for index in range(batch.num_rows)]))
@@ -142,13 +145,17 @@ class Converter:
         value = _raw_value(column, chunk, index)
         return None if column.personal or value is None else str(value)[:LONGEST_VALUE]
 
-    def _raw(self, chunk: Chunk, index: int) -> dict[str, Any]:
+    def _raw(self, chunk: Chunk, index: int) -> Raw:
         """A row as the source has it, by the names of the schema."""
         raw: dict[str, Any] = {}
         for column in self._columns:
             value = _raw_value(column, chunk, index)
             raw[column.name] = MASK if column.personal and value is not None else value
         return raw
+
+
+def _given(raw: Raw) -> Raw:
+    return raw
 
 
 def _nulls(array: Any) -> Iterable[int]:

@@ -53,6 +53,7 @@ class Dedupe:
         columns["hash"] = _hash([columns[f"k{i}"] for i in range(len(self._key))])
         if self._newest:
             columns["order"] = batch.column(self._newest)
+            columns["dated"] = columns["order"].is_valid().cast(pa.int8())  # null is older than all
         part = pc.bit_wise_and(columns["hash"], PARTITIONS - 1)
         order = pc.sort_indices(part)
         keys = pa.RecordBatch.from_pydict(columns).take(order)
@@ -121,13 +122,8 @@ class Dedupe:
     def _best(self, keys: Any) -> Any:
         names = [f"k{i}" for i in range(len(self._key))]
         if self._keep == "newest":
-            keys = keys.take(
-                pc.sort_indices(
-                    keys,
-                    sort_keys=[("order", "ascending"), ("rank", "ascending")],
-                    null_placement="at_start",
-                )
-            )
+            ascending = [(name, "ascending") for name in ("dated", "order", "rank")]
+            keys = keys.take(pc.sort_indices(keys, sort_keys=ascending))
             grouped = keys.group_by(names, use_threads=False).aggregate([("rank", "last")])
             return grouped.column("rank_last")
         best = "min" if self._keep == "first" else "max"

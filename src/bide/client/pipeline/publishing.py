@@ -34,7 +34,7 @@ class Workplace:
         return self.target.path if self.target.format == "sqlite" else self.partial
 
     def publish(self, *, dead_letters: bool) -> None:
-        """Both files appear; the rows last, for who sees new rows must find what was left out of them."""
+        """Both files appear; rows last, for who sees new ones must find what was left out. SQLite has committed before."""
         if dead_letters:
             _sync(self.dead_letters)
             self.dead_letters.replace(self.target.dead_letters)

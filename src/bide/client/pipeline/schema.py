@@ -222,6 +222,8 @@ def _named(schema: Schema, name: str, place: Place) -> Column:
         raise Misplaced(place, f"`{place[0]}`: there is no column {name!r}: there are {known}")
     if found.personal == "drop":
         raise Misplaced(place, f"`{place[0]}`: {name!r} is dropped")
+    if found.personal and place[0] != "key":
+        raise Misplaced(place, f"`{place[0]}`: {name!r} is personal, so it has no order")
     return found
 
 

@@ -34,6 +34,11 @@ def survey(sources: Sequence[Source], schema: Schema) -> Survey:
                 raise BadSource(
                     name, f"there are columns that the schema does not know: {_list(appeared)}"
                 )
+            if len(vanished) == len(schema.columns):
+                raise BadSource(
+                    name,
+                    f"it has none of the schema's columns, but {_list(found)}: is it the right file?",
+                )
             insisted = [c.name for c in schema.columns if c.required or c.name in schema.key]
             if lacking := [
                 one for one in vanished if one in insisted or schema.missing_columns == "refuse"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,13 +18,13 @@ from bide.client.pipeline.converting import Converter, Layout
 from bide.client.pipeline.dedupe import Dedupe
 from bide.client.pipeline.publishing import Workplace, workplace
 from bide.client.pipeline.report import BadSource, Report, Source
-from bide.client.pipeline.schema import Schema, check
+from bide.client.pipeline.schema import Schema, check, escaped
 from bide.client.pipeline.survey import Survey, survey
 from bide.client.pipeline.target import Target
 from bide.client.pipeline.writers import rows_of, writer
 from bide.core.errors import SetupError
 
-GROUP_ROWS = 128 * 1024
+GROUP_ROWS = 64 * 1024
 GROUP_BYTES = 32 << 20
 FORMATS = ("auto", "csv", "json", "jsonl")
 
@@ -32,9 +34,7 @@ def normalize(
 ) -> Report:
     _check(sources, schema, previous)
     surveyed = survey(sources, schema)
-    named = {path for column in schema.columns for path in column.alternatives}
-    constants = tuple(dict.fromkeys(name for s in sources for name in s.constants if name not in named))
-    layout = Layout(schema, constants, surveyed.new if schema.new_columns == "keep" else ())
+    layout = Layout(schema, _constants(sources, schema), _kept(surveyed, schema))
     with workplace(target) as place:
         run = Run(layout, target, place)
         try:
@@ -60,6 +60,22 @@ def _check(sources: Sequence[Source], schema: Schema, previous: Path | None) -> 
             )
 
 
+def _constants(sources: Sequence[Source], schema: Schema) -> tuple[str, ...]:
+    """Those that the schema does not name come out too, as text."""
+    used = {path for column in schema.columns for path in column.alternatives}
+    found = dict.fromkeys(name for source in sources for name in source.constants)
+    more = tuple(name for name in found if not used & {name, escaped(name)})
+    for name in more:
+        if any(column.name == name for column in schema.columns):
+            raise SetupError(f"{name!r} is a constant, but the column of this name comes from elsewhere")
+    return more
+
+
+def _kept(surveyed: Survey, schema: Schema) -> tuple[str, ...]:
+    names = {column.name for column in schema.columns}
+    return tuple(n for n in surveyed.new if n not in names) if schema.new_columns == "keep" else ()
+
+
 class Run:
     """One normalization."""
 
@@ -80,7 +96,7 @@ class Run:
         if previous is not None:
             assert self._dedupe is not None
             self._keeper.go_on(Target(previous, self._target.format, self._target.table).dead_letters)
-            for table in _grouped(rows_of(self._target, previous, self._fields), self._fields):
+            for table in _grouped(self._earlier(previous), self._fields):
                 self._dedupe.add(table, earlier=True)
         with ahead(self._batches(sources)) as batches:
             for table in _grouped(batches, self._fields):
@@ -93,6 +109,13 @@ class Run:
             with ahead(self._dedupe.kept()) as batches:
                 for table in _grouped(batches, self._fields):
                     self._write(table)
+
+    def _earlier(self, previous: Path) -> Iterator[Any]:
+        try:
+            yield from rows_of(self._target, previous, self._fields)
+        except (OSError, sqlite3.Error, pa.ArrowException, msgspec.MsgspecError) as error:
+            told = f"{previous} cannot be read as {self._target.format}: {error}"
+            raise SetupError(f"{told}; move it away to begin anew") from None
 
     def _batches(self, sources: Sequence[Source]) -> Iterator[Any]:
         wanted = readers.Wanted(self._layout.schema, self._layout.new)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from bide.client.pipeline.report import Source
@@ -35,14 +37,14 @@ class Chunk:
     constants: Mapping[str, str] = field(default_factory=dict)
     is_text: bool = False  # null words of the schema are nulls already
 
+    @cached_property
+    def _gaps(self) -> list[int]:
+        """Before which of its own records each broken one is."""
+        return [number - self.first - before for before, number in enumerate(self.skipped)]
+
     def number(self, index: int) -> int:
         """The number of the record at an index."""
-        number = self.first + index
-        for skipped in self.skipped:
-            if skipped > number:
-                break
-            number += 1
-        return number
+        return self.first + index + bisect_right(self._gaps, index)
 
 
 @dataclass(frozen=True)

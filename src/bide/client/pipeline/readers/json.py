@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from operator import attrgetter
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from bide.client.pipeline.readers import Broken, Chunk, Wanted
 from bide.client.pipeline.readers.splitting import READ, find_array, finish, guesses, opening, records
@@ -20,6 +21,7 @@ from bide.client.pipeline.schema import Limits, parts
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def recognise(stream: Bytes, path: str) -> str:
@@ -34,7 +36,7 @@ def recognise(stream: Bytes, path: str) -> str:
     line, newline, _ = start.partition(b"\n")
     try:
         msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         # A line that is not even over yet tells nothing: a record is written in one, a document rarely is.
         return "json" if newline else "jsonl"
     return "jsonl"
@@ -52,18 +54,18 @@ class Decoder:
         self._many: Any = msgspec.json.Decoder(list[record], float_hook=hook)
         self._one: Any = msgspec.json.Decoder(record, float_hook=hook)
 
-    def run(self, data: bytes) -> list[Any] | None:
-        """All records of a run with commas between them; None when it is not one."""
+    def run(self, data: bytes, end: int) -> list[Any] | None:
+        """All records up to an end, with commas between them; None when it ends elsewhere, or one is none."""
         try:
-            return self._many.decode(b"[" + data + b"]")  # type: ignore[no-any-return]
-        except (msgspec.DecodeError, RecursionError):
+            return self._many.decode(b"".join((b"[", memoryview(data)[:end], b"]")))  # type: ignore[no-any-return]
+        except _UNREADABLE:
             return None
 
     def lines(self, data: bytes) -> list[Any] | None:
         """All records of some lines; None when one of them is none."""
         try:
             return self._one.decode_lines(data)  # type: ignore[no-any-return]
-        except (msgspec.DecodeError, RecursionError):
+        except _UNREADABLE:
             return None
 
     def each(self, texts: list[bytes]) -> Run:
@@ -72,10 +74,15 @@ class Decoder:
         for number, text in enumerate(texts):
             try:
                 good.append(self._one.decode(text))
-            except (msgspec.DecodeError, RecursionError) as error:
-                reason = "not an object" if isinstance(error, msgspec.ValidationError) else "not JSON"
-                broken.append(Broken(number, reason, text[:10_000].decode(errors="replace")))
+            except _UNREADABLE as error:
+                broken.append(Broken(number, _why(error), text[:10_000].decode(errors="replace")))
         return good, broken
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, msgspec.ValidationError):
+        return "not an object"
+    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON"
 
 
 class Columns:
@@ -92,21 +99,25 @@ class Columns:
             rename={field: top for top, field in tops.items()},
             gc=False,
         )
-        self._get = {path: _getter(tops[parts(path)[0]], parts(path)[1:]) for path in paths}
+        order = list(tops)
+        self._at = {path: (order.index(parts(path)[0]), parts(path)[1:]) for path in paths}
+        self._width = len(order)
 
     def of(self, rows: list[Any]) -> dict[str, list[Any]]:
-        return {path: [get(row) for row in rows] for path, get in self._get.items()}
+        # All values in one list, then each so-manyth of them: twice as fast as asking each row for each of its fields.
+        values = list(chain.from_iterable(map(astuple, rows)))
+        return {
+            path: [_walk(value, inner) for value in values[at :: self._width]]
+            if inner
+            else values[at :: self._width]
+            for path, (at, inner) in self._at.items()
+        }
 
 
 def _decimal(text: str) -> Any:
     from decimal import Decimal
 
     return Decimal(text)
-
-
-def _getter(field: str, inner: list[str]) -> Callable[[Any], Any]:
-    get = attrgetter(field)
-    return (lambda row: _walk(get(row), inner)) if inner else get
 
 
 def _walk(value: Any, keys: list[str]) -> Any:
@@ -164,10 +175,10 @@ def _array(stream: Bytes, name: str, path: str, decoder: Decoder, limit: int) ->
     while True:
         # Twice as much when nothing was found in it, so that a long record is not gone through again and again.
         more = stream.read(max(READ, len(data)))
-        data = (data + more).lstrip(_SPACE)
-        begins = begins or opening(data)
+        data = data.lstrip(_SPACE) + more
+        begins = begins or opening(data.lstrip(_SPACE))
         for end in guesses(data, begins):
-            rows = decoder.run(data[:end])
+            rows = decoder.run(data, end)
             if rows is not None:
                 yield rows, []
                 data = data[data.index(b",", end) + 1 :]
@@ -175,7 +186,8 @@ def _array(stream: Bytes, name: str, path: str, decoder: Decoder, limit: int) ->
         else:
             texts, taken, ended = records(data)
             if texts:
-                rows = decoder.run(b",".join(texts))
+                joined = b",".join(texts)
+                rows = decoder.run(joined, len(joined))
                 yield (rows, []) if rows is not None else decoder.each(texts)
             data = data[taken:]
             if ended:

@@ -17,9 +17,10 @@ from bide.client.pipeline.schema import parts
 
 READ = 1 << 20
 GUESSES = 8  # a wrong one costs an eighth of going through token by token
-LONGEST_TEXT = 16 << 20  # outside of records
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\],:]', re.DOTALL)
-_OPENING = re.compile(rb'\{[ \t\r\n]*"(?:[^"\\]|\\.)*"', re.DOTALL)
+LONGEST_TEXT = 4 << 20  # outside of records
+# Possessive: what is inside of a text is never gone back over.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\],:]', re.DOTALL)
+_OPENING = re.compile(rb'\{[ \t\r\n]*"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SPACE = b" \t\r\n"
 
 
@@ -114,7 +115,7 @@ def finish(stream: Bytes, name: str, depth: int) -> None:
 def _tokens(stream: Bytes, name: str) -> Iterator[tuple[bytes, bytes, int]]:
     """Every token that gives a document its shape, with the data it was found in and its end there."""
     data = b""
-    while more := stream.read(READ):
+    while more := stream.read(max(READ, len(data))):
         data += more
         at = 0
         for match in _TOKEN.finditer(data):

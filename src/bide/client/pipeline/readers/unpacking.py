@@ -20,7 +20,7 @@ from bide.client.pipeline.schema import Limits
 
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"
-SMALL = 64 << 20  # below this a high ratio harms nobody
+SMALL = 16 << 20  # below this a high ratio harms nobody
 
 
 class Readable(Protocol):
