@@ -288,6 +288,23 @@ async def test_what_may_have_been_sent_is_sent_again_and_that_is_said(
     assert "may have been submitted before" in caplog.text
 
 
+async def test_jobs_of_an_earlier_process_are_asked_about_at_once(
+    folder: Folder, exporter: Exporter
+) -> None:
+    """Nothing is on its way to the API then, so there is nothing to wait for."""
+    exporter.takes = 1e9
+    task = asyncio.create_task(folder.sync())
+    while len(exporter.submitted) < 3 or len(exporter.asked) < 5:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    exporter.takes = 0.0
+    began = asyncio.get_running_loop().time()
+    assert (await folder.sync(speed=1.0)).good
+    assert asyncio.get_running_loop().time() - began < 20.0
+    assert len(exporter.submitted) == 3
+
+
 async def test_without_resubmit_it_is_asked_what_to_do(
     tmp_path: Path, exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,7 @@ def load_plan(path: Path, url: str | None = None) -> Plan:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SetupError(f"{path} cannot be read: {reason}") from None
-    return read_plan(text, path.absolute(), url)
+    return read_plan(text, path, url)
 
 
 def read_plan(text: str, path: Path, url: str | None = None) -> Plan:
@@ -96,6 +96,7 @@ def read_plan(text: str, path: Path, url: str | None = None) -> Plan:
         table = msgspec.convert(tables, PipelineTable)
         if not table.exports:
             raise Misplaced(("exports",), "there is nothing to export: add a table [[exports]]")
+        path = path.absolute()
         with within("api"):
             api = _api(table.api, path.parent, url)
         datasets = []

@@ -52,6 +52,9 @@ async def monitor(desk: Desk, wanted: Wanted, export: Export) -> Export:
 
 
 async def _after_the_others(desk: Desk) -> None:
+    await asyncio.sleep(0)  # those that begin together with this one set out first
+    if not desk.submitting:
+        return
     with suppress(TimeoutError):
         async with asyncio.timeout(LONGEST_HOLD / desk.timing.speed):
             await desk.submitted.wait()
