@@ -117,6 +117,21 @@ def test_a_dot_in_a_header_is_a_dot(bench: Bench) -> None:
     assert bench.rows() == [{"n": "x", "m": "y"}]
 
 
+def test_one_column_of_a_source_may_be_several_of_the_result(bench: Bench) -> None:
+    two = ({"name": "x", "from": "a.b"}, {"name": "y", "from": "a\\.b", "type": "integer"})
+    bench.run(schema(*two), b"a.b\n7\n")
+    assert bench.rows() == [{"x": "7", "y": 7}]
+
+
+def test_blank_lines_are_no_rows(bench: Bench) -> None:
+    data = b'\r\n  \nid,"na\nme"\n\n1,a\n\n2\n\n\n3,c\n\n'
+    report = bench.run(
+        schema("id:integer", {"name": "x", "from": "na\nme"}, bad_rows="dead-letter"), data
+    )
+    assert bench.rows() == [{"id": 1, "x": "a"}, {"id": 3, "x": "c"}]
+    assert [(bad.row, bad.reason) for bad in report.bad.examples] == [(2, "too few cells")]
+
+
 # --- an array is taken apart right
 
 
@@ -266,6 +281,7 @@ def test_a_line_that_never_ends(bench: Bench, data: bytes, word: str) -> None:
     ("data", "word"),
     [
         (b"", "is empty"),
+        (b"\n\n", "names no columns"),
         (b"id,name,id,name\n", "twice in its header: 'id', 'name'"),
         (b"\xff\xfei\x00d\x00", "UTF-16"),
         (b"na\xefve\n1\n", "not UTF-8"),

@@ -21,18 +21,18 @@ PARTITIONS = 64
 MOST_KEYS = 1 << 20  # of one partition in memory; more are taken in turns
 _EARLIER = 1 << 61
 _MIX = -7046029254386353131
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class Dedupe:
     """Rows go in by `add`; `kept` gives those that stay."""
 
     def __init__(self, folder: Path, schema: Schema, fields: Any) -> None:
+        # What is spilled is not compressed: lz4 would cost a tenth of the time, for less to write.
         self._folder = folder
         self._key = list(schema.key)
         self._keep = "newest" if schema.newest else schema.keep
         self._newest = schema.newest
-        self._rows = pa.ipc.new_file(folder / "rows", fields, options=_OPTIONS)
+        self._rows = pa.ipc.new_file(folder / "rows", fields)
         self._parts: dict[int, Any] = {}
         self._counts: dict[int, int] = {}
         self._count = 0
@@ -67,7 +67,7 @@ class Dedupe:
     def _part(self, index: int, fields: Any) -> Any:
         if index not in self._parts:
             path = self._folder / f"keys{index}"
-            self._parts[index] = pa.ipc.new_file(path, fields, options=_OPTIONS)
+            self._parts[index] = pa.ipc.new_file(path, fields)
             self._counts[index] = 0
         return self._parts[index]
 

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -53,18 +54,10 @@ def header(stream: Bytes, name: str, csv_table: Csv, most: int) -> tuple[list[st
     delimiter = csv_table.delimiter or _delimiter(text, csv_table.quote)
     if text.count(delimiter) >= most + text.count(csv_table.quote):
         raise BadSource(name, f"its header has more than {most} columns")
-    try:
-        found = next(csv.reader(_lines(text), delimiter=delimiter, quotechar=csv_table.quote), [])
-    except csv.Error as error:
-        raise BadSource(name, f"its header cannot be read: {error}") from None
-    names = [one.strip() for one in found]
+    names = _names(text, name, delimiter, csv_table.quote)
     if len(names) > most:
         raise BadSource(name, f"its header has {len(names)} columns, more than {most}")
-    twice = (
-        sorted({one for one in names if one and names.count(one) > 1})
-        if len(set(names)) < len(names)
-        else []
-    )
+    twice = sorted(one for one, count in Counter(names).items() if one and count > 1)
     if twice:
         raise BadSource(
             name, f"columns are there twice in its header: {', '.join(map(repr, twice[:5]))}"
@@ -73,8 +66,15 @@ def header(stream: Bytes, name: str, csv_table: Csv, most: int) -> tuple[list[st
     return names, delimiter
 
 
-def _lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
+def _names(text: str, name: str, delimiter: str, quote: str) -> list[str]:
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote)
+        found = next((row for row in reader if any(cell.strip() for cell in row)), None)
+    except csv.Error as error:
+        raise BadSource(name, f"its header cannot be read: {error}") from None
+    if found is None:
+        raise BadSource(name, "its header names no columns")
+    return [one.strip() for one in found]
 
 
 def _first_record(head: bytes, csv_table: Csv, *, whole: bool) -> int | None:
@@ -109,7 +109,7 @@ def chunks(stream: Bytes, name: str, wanted: Wanted, constants: Mapping[str, str
     found = {path: places.get(path) or places.get(".".join(parts(path))) for path in wanted.paths}
     used = {path: place for path, place in found.items() if place is not None and path not in constants}
     # A row is counted even where nothing of it is used.
-    included = list(used.values()) or ["c0"]
+    included = list(dict.fromkeys(used.values())) or ["c0"]
     broken: deque[Broken] = deque()
 
     def refuse(row: Any) -> str:

@@ -16,7 +16,7 @@ from bide.client.pipeline.report import BadSource
 from bide.client.pipeline.schema import parts
 
 READ = 1 << 20
-GUESSES = 8  # a wrong one costs an eighth of going through token by token
+GUESSES = 8  # a wrong one costs a tenth of going through token by token
 LONGEST_TEXT = 4 << 20  # outside of records
 # Possessive: what is inside of a text is never gone back over.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\],:]', re.DOTALL)
