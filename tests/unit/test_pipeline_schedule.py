@@ -45,9 +45,9 @@ class Day:
             raise BideError("the vendor is down")
 
     async def keep(self, text: str = "15 2 * * *") -> None:
-        schedule = Schedule(read_cron(text), UTC, self.state, self.once, lambda: self.now, self.sleep)
+        schedule = Schedule(read_cron(text), UTC, self.state, lambda: self.now, self.sleep)
         with pytest.raises(asyncio.CancelledError):
-            await schedule.keep()
+            await schedule.keep(self.once)
 
     @property
     def periods(self) -> list[str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from pathlib import Path
@@ -93,20 +94,16 @@ def sync(
     if check:
         _show(plan, as_json)
         return
+    start = Start(period=period, fresh=fresh, resubmit=resubmit)
     log, trouble = logging.getLogger("bide"), Trouble(logging.WARNING)
     log.addHandler(trouble)
     try:
         with State(state or pipeline.with_suffix(".sync")) as opened:
-            if cron is not None:
-
-                async def once(start: Start) -> None:
-                    again = replace(start, resubmit=resubmit)
-                    await _once(load_plan(pipeline, url), opened, again, as_json)
-
-                asyncio.run(_keep(Schedule(cron, zone, opened, once, time.time)))
-                return
-            start = Start(period=period, fresh=fresh, resubmit=resubmit)
-            good = asyncio.run(_once(plan, opened, start, as_json))
+            if cron is None:
+                good = asyncio.run(_once(plan, opened, start, as_json))
+            else:
+                by = Schedule(cron, zone, opened, time.time)
+                good = asyncio.run(_keep(by, lambda: load_plan(pipeline, url), start, as_json))
     except KeyboardInterrupt:
         click.echo("bide: run it again to go on where it was", err=True)
         raise
@@ -130,11 +127,15 @@ async def _once(plan: Plan, state: State, start: Start, as_json: bool) -> bool:
     return outcome.good
 
 
-async def _keep(schedule: Schedule) -> None:
+async def _keep(schedule: Schedule, plan: Callable[[], Plan], given: Start, as_json: bool) -> bool:
+    async def once(start: Start) -> None:
+        await _once(plan(), schedule.state, replace(start, resubmit=given.resubmit), as_json)
+
     at = schedule.cron.next(time.time(), schedule.zone)
     if at is not None:
         click.echo(f"bide: the next run is at {schedule.name(at)}", err=True)
-    await schedule.keep()
+    await schedule.keep(once)
+    return True
 
 
 def _show(plan: Plan, as_json: bool) -> None:

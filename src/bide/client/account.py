@@ -11,7 +11,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,17 +18,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Seen, Throttled
-from bide.client.apis.values import header
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
 from bide.client.ledger import Ledger
+from bide.client.opening import Opener
 from bide.client.poller import BASE, CAP, Poller
 from bide.client.results import save
 from bide.client.sending import refusal
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
-from bide.client.transport import REDIRECTS, Answer, Body, Redirected, Transport, problem, transient
+from bide.client.transport import REDIRECTS, Answer, Redirected, Transport, problem, transient
 from bide.client.waited import FOREVER
 from bide.core.advice import Advice
 from bide.core.budget import Budget, Limit
@@ -43,7 +42,7 @@ log = logging.getLogger("bide.client")
 T = TypeVar("T")
 LEARN_EVERY = 10.0  # seconds between two writings of what was learned
 EXPIRED = (401, 403, 404, 410)  # of an address that an answer gave
-TRIES = 8  # of a request that somebody waits for
+TRIES = 8
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Terms:
     size: Size | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     processes: int = 1  # that the polling is spread over
+    tries: int = TRIES  # of a request that somebody waits for
 
 
 class Account:
@@ -78,6 +78,7 @@ class Account:
         self._timing = timing or Timing()
         self._rng = rng or random.Random()
         self._signer = Signer(api, credential, transport, self._timing.wall, self.terms.headers)
+        self.opener = Opener(api, transport, self._signer)
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._submitted: deque[float] = deque()  # the moments of the latest submissions
         self._opening = asyncio.Lock()
@@ -208,15 +209,13 @@ class Account:
 
     # --- requests that somebody waits for
 
-    async def submit(
-        self, kind: str, input: Any, key: str | None = None, *, tries: int = TRIES
-    ) -> Tracked:
+    async def submit(self, kind: str, input: Any, key: str | None = None) -> Tracked:
         """Sends one job. A refusal because too many run is waited out; one for another reason is raised."""
         call = self.api.submit(kind, input, key)
         refused = 0
         while True:
             await self._may_submit()
-            answer = await self._persist(call, safe=key is not None, tries=tries)
+            answer = await self._persist(call, safe=key is not None)
             try:
                 ref = self.api.accepted(call, answer.status, answer.headers, answer.body)
                 break
@@ -339,52 +338,7 @@ class Account:
 
         return await save(source, insist, name, path)
 
-    @asynccontextmanager
-    async def opened(self, call: Call, headers: Mapping[str, str] | None = None) -> AsyncIterator[Body]:
-        """A success whose body is still to come, of whatever size; a refusal is raised as Throttled or ServiceError.
-
-        It draws on the budget when it goes to the API; what is elsewhere is not the API's to count.
-        """
-        poller = await self.open()
-        denied = False
-        for _ in range(REDIRECTS + 2):
-            if call.authorized:
-                await poller.turn()
-            if self._signer.stale:
-                await self._signer.ready()
-            turn = self._signer.turn
-            sent = {**self._signer.headers(call), **(headers or {})}
-            async with self._transport.opened(call.url, sent) as body:
-                answer = await self._heard(poller, call, body)
-                if answer is None:
-                    yield body
-                    return
-            following = None
-            if 301 <= answer.status <= 308 and answer.status != 304:
-                following = self.api.followed(call, header(answer.headers, "Location"))
-            elif answer.status == 401 and call.authorized and not denied:
-                denied = True
-                following = call if await self._signer.denied(turn) else None
-            if following is None:
-                raise problem(answer.status, answer.headers, answer.body, call.url)
-            call = following
-        raise BideError(f"{call.url.partition('?')[0]} cannot be found: redirects lead nowhere")
-
-    async def _heard(self, poller: Poller, call: Call, body: Body) -> Answer | None:
-        """What the budget learns of an answer; None when its body is what was asked for."""
-        good = 200 <= body.status < 300
-        content = b"" if good else await body.whole()
-        answer = self._signer.clean(Answer(body.status, body.headers, content, call.url))
-        throttled = not good and self.api.throttled(answer.status, answer.headers, answer.body)
-        if call.authorized:
-            poller.heard(answer, throttled)
-        if throttled:
-            raise Throttled(answer.status, "too many requests")
-        return None if good else answer
-
-    async def _persist(
-        self, call: Call, safe: bool = True, only: str = "", tries: int = TRIES
-    ) -> Answer:
+    async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
         """Until it is answered, or fails in a way that no waiting will mend. What is not safe to repeat is repeated only
         after an answer that says that nothing was done."""
         poller = await self.open()
@@ -398,11 +352,9 @@ class Account:
                 return answer
             raise error
 
-        return await self._insist(send, safe=safe, tries=tries)
+        return await self._insist(send, safe=safe)
 
-    async def _insist(
-        self, operation: Callable[[], Awaitable[T]], *, safe: bool, tries: int = TRIES
-    ) -> T:
+    async def _insist(self, operation: Callable[[], Awaitable[T]], *, safe: bool) -> T:
         failures = 0
         while True:
             try:
@@ -413,7 +365,7 @@ class Account:
                 # Too many requests is no failure: the budget has paused for all, for longer each time.
                 if not (isinstance(error, ServiceError) and error.status == 429):
                     failures += 1
-                if failures >= tries:
+                if failures >= self.terms.tries:
                     raise
             await self._timing.sleep(backoff(max(0, failures - 1), BASE, CAP, self._rng))
 

@@ -71,7 +71,7 @@ async def _go_on(account: Account, call: Call, so_far: _Partial) -> None:
     if so_far.size and so_far.etag:
         wanted |= {"Range": f"bytes={so_far.size}-", "If-Range": so_far.etag}
     try:
-        async with account.opened(call, wanted) as body:
+        async with account.opener.opened(await account.open(), call, wanted) as body:
             if not _continues(body, so_far):
                 so_far.restart()
             so_far.headers, so_far.etag = body.headers, _strong(header(body.headers, "ETag"))

@@ -43,7 +43,7 @@ async def _initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
     try:
         if keyed or again:
             job = await desk.outage(api.url or "").persist(
-                lambda: desk.account.submit(wanted.kind, wanted.input, key, tries=1)
+                lambda: desk.account.submit(wanted.kind, wanted.input, key)
             )
         else:
             job = await desk.account.submit(wanted.kind, wanted.input, None)

@@ -12,7 +12,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -131,6 +131,7 @@ class Sync:
 
     async def _desk(self, client: AsyncClient, start: Start) -> Desk:
         table, account = self._plan.table.api, await client.account()
+        account.terms = replace(account.terms, tries=1)  # an outage is waited out by all together
         concurrent = table.concurrent or account.api.concurrent
         return Desk(
             account,

@@ -20,23 +20,23 @@ from bide.client.pipeline.state import State
 from bide.core.errors import BideError
 
 log = logging.getLogger("bide.pipeline")
+Once = Callable[[Start], Awaitable[object]]
 LONGEST_SLEEP = 30.0  # seconds: a machine that was asleep is noticed so soon
 
 
 @dataclass
 class Schedule:
-    """`once` makes one run; `wall` tells epoch seconds, `sleep` waits."""
+    """`wall` tells epoch seconds, `sleep` waits."""
 
     cron: Cron
     zone: tzinfo
     state: State
-    once: Callable[[Start], Awaitable[object]]
     wall: Callable[[], float]
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 
-    async def keep(self) -> None:
-        """Until it is cancelled."""
-        last = await self._catch_up()
+    async def keep(self, once: Once) -> None:
+        """Until it is cancelled; `once` makes one run."""
+        last = await self._catch_up(once)
         while True:
             at = self.cron.next(last, self.zone)
             if at is None:
@@ -45,21 +45,21 @@ class Schedule:
             while (now := self.wall()) < at:
                 await self.sleep(min(at - now, LONGEST_SLEEP))
             last = self._latest(at, now)
-            await self._run(Start(period=self.name(last), scheduled=last))
+            await _run(once, Start(period=self.name(last), scheduled=last))
 
-    async def _catch_up(self) -> float:
+    async def _catch_up(self, once: Once) -> float:
         """What an earlier process left behind; the moment after which the next one is looked for."""
         now = self.wall()
         run = self.state.run()
         if run is None:
             return now
         if run.finished is None:
-            await self._run(Start())
+            await _run(once, Start())
         last = run.scheduled if run.scheduled is not None else run.began
         missed = self.cron.next(last, self.zone)
         if missed is not None and missed <= now:
             last = self._latest(missed, now)
-            await self._run(Start(period=self.name(last), scheduled=last))
+            await _run(once, Start(period=self.name(last), scheduled=last))
         return max(last, now)
 
     def _latest(self, at: float, now: float) -> float:
@@ -71,11 +71,12 @@ class Schedule:
             log.warning("%d moments of the schedule were missed: one run makes up for them", missed)
         return at
 
-    async def _run(self, start: Start) -> None:
-        try:
-            await self.once(start)
-        except (BideError, OSError) as error:
-            log.error("the run failed: %s", error)
-
     def name(self, at: float) -> str:
         return datetime.fromtimestamp(at, self.zone).isoformat(timespec="minutes")
+
+
+async def _run(once: Once, start: Start) -> None:
+    try:
+        await once(start)
+    except (BideError, OSError) as error:
+        log.error("the run failed: %s", error)
