@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from bench.pipeline import exports
 from bench.pipeline.data import write
 from bench.service.table import Line, report
 
@@ -29,6 +30,7 @@ PARTS = {
     "csv": ("bare-csv", "normalized", "deduplicated", "deduplicated-by-text", "hashed"),
     "json": ("bare-ijson", "bare-own", "normalized", "deduplicated"),
 }
+EXPORTS = "exports"
 
 
 def main() -> int:
@@ -37,14 +39,20 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bide-bench-") as name:
         folder = Path(name)
         for part in arguments.only:
-            lines += _measured(part, folder, arguments.mb, arguments.rounds)
+            if part == EXPORTS:
+                lines += exports.measure()
+            else:
+                lines += _measured(part, folder, arguments.mb, arguments.rounds)
     return report(lines)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
     parser.add_argument(
-        "--only", default=list(PARTS), type=lambda text: text.split(","), help=",".join(PARTS)
+        "--only",
+        default=[*PARTS, EXPORTS],
+        type=lambda text: text.split(","),
+        help=",".join([*PARTS, EXPORTS]),
     )
     parser.add_argument("--mb", default=1000, type=int, help="the size of a file")
     parser.add_argument("--rounds", default=3, type=int, help="the medians of how many")

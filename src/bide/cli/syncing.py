@@ -47,7 +47,7 @@ class View:
         return None
 
     def told(self, news: News) -> None:
-        if news.moved and news.export.phase is not Phase.INITIATING:
+        if news.moved and news.export.phase not in (Phase.NEW, Phase.INITIATING):
             click.echo(_line(news.export), err=True)
 
     def published(self, news: OutputNews) -> None:
