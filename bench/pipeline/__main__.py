@@ -22,6 +22,7 @@ FLAT = 1.25  # four times the file may take so many times the memory
 @dataclass(frozen=True)
 class Run:
     seconds: float
+    cpu: float
     rows: int
     memory: float
 
@@ -71,7 +72,8 @@ def _measured(part: str, folder: Path, mb: int, rounds: int) -> list[Line]:
         for way in ways:  # interleaved: what slows the machine down slows all of them down
             found[way].append(run := _run(way, large, folder))
             print(
-                f"{part} {way}, round {number + 1}: {run.seconds:.1f} s, {run.memory:.0f} MB", flush=True
+                f"{part} {way}, round {number + 1}: {run.seconds:.1f} s ({run.cpu:.1f} of CPU), {run.memory:.0f} MB",
+                flush=True,
             )
     speed = {way: mb / median(run.seconds for run in runs) for way, runs in found.items()}
     lines = _speeds(part, mb, speed)

@@ -305,6 +305,11 @@ def test_dedupe_is_what_a_dictionary_does(
     check()
 
 
+def test_more_bytes_have_more_partitions() -> None:
+    sizes = (0, 1, 10**8, 25 * 10**7, 10**9, 10**12)
+    assert [dedupe.partitions(size) for size in sizes] == [16, 16, 16, 32, 128, 256]
+
+
 # --- incremental
 
 

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from bide.client.pipeline.schema import Schema
 
-PARTITIONS = 64
-MOST_KEYS = 1 << 20  # of one partition in memory; more are taken in turns
+PARTITIONS = (16, 256)  # each is an open file
+OF_PARTITION = 8 << 20  # bytes of the sources that one partition is meant for
+MOST_KEYS = 1 << 18  # of one partition in memory; more are taken in turns
 _EARLIER = 1 << 61
 _MIX = -7046029254386353131
 
@@ -26,13 +27,15 @@ _MIX = -7046029254386353131
 class Dedupe:
     """Rows go in by `add`; `kept` gives those that stay."""
 
-    def __init__(self, folder: Path, schema: Schema, fields: Any) -> None:
+    def __init__(self, folder: Path, schema: Schema, fields: Any, size: int) -> None:
+        """`size` is how many bytes the sources have: the more, the more partitions."""
         # What is spilled is not compressed: lz4 would cost a tenth of the time, for less to write.
         self._folder = folder
         self._key = list(schema.key)
         self._keep = "newest" if schema.newest else schema.keep
         self._newest = schema.newest
         self._rows = pa.ipc.new_file(folder / "rows", fields)
+        self._partitions = partitions(size)
         self._parts: dict[int, Any] = {}
         self._counts: dict[int, int] = {}
         self._count = 0
@@ -54,7 +57,7 @@ class Dedupe:
         if self._newest:
             columns["order"] = batch.column(self._newest)
             columns["dated"] = columns["order"].is_valid().cast(pa.int8())  # null is older than all
-        part = pc.bit_wise_and(columns["hash"], PARTITIONS - 1)
+        part = pc.bit_wise_and(columns["hash"], self._partitions - 1)
         order = pc.sort_indices(part)
         keys = pa.RecordBatch.from_pydict(columns).take(order)
         at = 0
@@ -114,7 +117,7 @@ class Dedupe:
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number)
                 # Bits of the hash that did not choose the partition.
-                high = pc.shift_right(batch.column("hash"), 6)
+                high = pc.shift_right(batch.column("hash"), PARTITIONS[1].bit_length())
                 rest = pc.subtract(high, pc.multiply(pc.divide(high, turns), turns))
                 found.append(batch.filter(pc.equal(rest, turn)))
             return pa.Table.from_batches(found)
@@ -128,6 +131,12 @@ class Dedupe:
             return grouped.column("rank_last")
         best = "min" if self._keep == "first" else "max"
         return keys.group_by(names).aggregate([("rank", best)]).column(f"rank_{best}")
+
+
+def partitions(size: int) -> int:
+    """A power of two."""
+    least, most = PARTITIONS
+    return min(most, max(least, 1 << (size // OF_PARTITION).bit_length()))
 
 
 def _hash(columns: list[Any]) -> Any:

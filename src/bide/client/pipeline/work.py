@@ -36,7 +36,7 @@ def normalize(
     surveyed = survey(sources, schema)
     layout = Layout(schema, _constants(sources, schema), _kept(surveyed, schema))
     with workplace(target) as place:
-        run = Run(layout, target, place)
+        run = Run(layout, target, place, _size(sources, previous))
         try:
             run.read(sources, previous)
             return run.publish(surveyed)
@@ -60,6 +60,11 @@ def _check(sources: Sequence[Source], schema: Schema, previous: Path | None) -> 
             )
 
 
+def _size(sources: Sequence[Source], previous: Path | None) -> int:
+    paths = [source.path for source in sources] + ([previous] if previous is not None else [])
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
 def _constants(sources: Sequence[Source], schema: Schema) -> tuple[str, ...]:
     """Those that the schema does not name come out too, as text."""
     used = {path for column in schema.columns for path in column.alternatives}
@@ -79,7 +84,7 @@ def _kept(surveyed: Survey, schema: Schema) -> tuple[str, ...]:
 class Run:
     """One normalization."""
 
-    def __init__(self, layout: Layout, target: Target, place: Workplace) -> None:
+    def __init__(self, layout: Layout, target: Target, place: Workplace, size: int) -> None:
         self._layout = layout
         self._target = target
         self._place = place
@@ -87,7 +92,9 @@ class Run:
         self._converter = Converter(layout, self._keeper)
         self._fields = layout.fields
         self._writer: Any = None
-        self._dedupe = Dedupe(place.spill, layout.schema, self._fields) if layout.schema.key else None
+        self._dedupe = (
+            Dedupe(place.spill, layout.schema, self._fields, size) if layout.schema.key else None
+        )
         self._read = self._rows = 0
         self._cursor: Any = None
 
