@@ -97,17 +97,17 @@ CASES = (
     ),
     Case(
         "the limit is wide, jobs tell progress",
-        "20/1s:20",
-        Rules(requests=20, per=1, burst=20),
+        "1200/1m:60",
+        Rules(requests=1200, per=60, burst=60, advertised=False),
         "exact",
-        2.0,
+        3.0,
     ),
     Case(
         "the limit is wide, jobs tell nothing",
-        "20/1s:20",
-        Rules(requests=20, per=1, burst=20),
+        "1200/1m:60",
+        Rules(requests=1200, per=60, burst=60, advertised=False),
         "none",
-        2.0,
+        3.0,
     ),
 )
 

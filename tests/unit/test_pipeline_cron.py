@@ -36,6 +36,8 @@ def after(text: str, moment: str, zone: ZoneInfo | None = None) -> str:
         ("5,10-12 3 * * *", "2026-11-17 03:05 Tue"),
         ("0 12/6 * * *", "2026-11-16 18:00 Mon"),
         ("0 0 29 2 *", "2028-02-29 00:00 Tue"),
+        ("0 0 */28 2 mon", "2027-02-01 00:00 Mon"),
+        ("0 0 */29 feb sat", "2031-02-01 00:00 Sat"),
         ("@hourly", "2026-11-16 13:00 Mon"),
         ("@weekly", "2026-11-22 00:00 Sun"),
     ],
@@ -64,6 +66,13 @@ def test_the_next_moment(text: str, expected: str) -> None:
 def test_what_is_wrong_is_said(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         read_cron(text)
+
+
+def test_a_day_that_comes_once_in_forty_years_is_found() -> None:
+    rare = read_cron("0 0 29-29/1 2 *")
+    monday = Cron("", rare.minutes, rare.hours, rare.days, rare.months, frozenset((1,)), either=False)
+    at = monday.next(datetime(2072, 3, 1, tzinfo=UTC).timestamp())
+    assert at is not None and datetime.fromtimestamp(at, UTC).year == 2112
 
 
 # --- when the clocks change

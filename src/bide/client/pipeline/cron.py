@@ -26,7 +26,7 @@ NICKNAMES = {
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _PART = re.compile(r"(?P<first>\*|\w+)(?:-(?P<last>\w+))?(?:/(?P<step>\d{1,4}))?", re.ASCII)
-FARTHEST = 366 * 9  # days: from one 29 February over a year without one to the next
+FARTHEST = 366 * 41  # days: 29 February on a given day of the week, over a century without one
 
 
 @dataclass(frozen=True)
