@@ -90,6 +90,15 @@ class Api:
         """From the id or the URL that a person gave; SetupError says what is wrong with it."""
         return self._references.ref(text)
 
+    def text(self, ref: Ref) -> str:
+        """How a person writes a job: what `ref` takes."""
+        return self._references.text(ref) or self._calls.status_url(ref) or ref.id
+
+    def status_url(self, ref: Ref) -> str | None:
+        """The address that names one job; None when that cannot be said, or all jobs have the same."""
+        url = self._calls.status_url(ref)
+        return url if url is not None and (ref.url is not None or self.base_of(url)) else None
+
     def base_of(self, url: str) -> str | None:
         """The address of the service in the URL of one of its jobs."""
         return self._references.base_of(url)

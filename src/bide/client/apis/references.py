@@ -58,6 +58,23 @@ class References:
             )
         return Ref(text, None, more)
 
+    def text(self, ref: Ref) -> str | None:
+        """How a person writes a job so that `ref` finds it again; None when only its address can do that."""
+        if ref.url is not None:
+            return ref.url
+        if self._form.ask.path is None:
+            return None
+        text = ref.id
+        if self._form.written is not None:
+            names = {"id": ref.id, **ref.more}
+            if not all(name in names for name in _PLACE.findall(self._form.written)):
+                return None
+            text = _PLACE.sub(lambda match: names[match[1]], self._form.written)
+            match = self._written.fullmatch(text) if self._written is not None else None
+            if match is None or any(names[name] != found for name, found in match.groupdict().items()):
+                return None
+        return None if "://" in text or text != text.strip() else text
+
     def _of_url(self, text: str) -> Ref:
         url = absolute(None, text)
         if url is None:
