@@ -312,7 +312,7 @@ def test_files_of_a_job() -> None:
         (
             "fal",
             "https://queue.fal.run/a/b/requests/q/status",
-            Ref("status", "https://queue.fal.run/a/b/requests/q/status"),
+            Ref("q", None, {"model": "a/b"}),
         ),
     ],
 )

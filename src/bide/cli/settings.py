@@ -36,7 +36,7 @@ def default_map(config: Path | None) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
-    known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"queue"}
+    known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "queue"}
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
             raise click.UsageError(f"{path}: no table [{name}]; there are {', '.join(sorted(known))}")

@@ -78,6 +78,7 @@ class Account:
         self._signer = Signer(api, credential, transport, self._timing.wall, self.terms.headers)
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._submitted: deque[float] = deque()  # the moments of the latest submissions
+        self._running: list[Tracked] = []  # that count where the API limits jobs
         self._opening = asyncio.Lock()
         self._poller: Poller | None = None
         self._learning: asyncio.Task[None] | None = None
@@ -211,6 +212,7 @@ class Account:
         call = self.api.submit(kind, input, key)
         refused = 0
         while True:
+            await self._may_run()
             await self._may_submit()
             answer = await self._persist(call, safe=key is not None)
             try:
@@ -223,14 +225,33 @@ class Account:
             except BadPoll as error:
                 raise refusal(error, self.api) from None
         for following in self.api.then(ref, kind, input):
-            answer = await self._persist(following, safe=False)
-            if answer.status >= 400:
-                raise problem(answer.status, answer.headers, answer.body, following.url)
+            after = await self._persist(following, safe=False)
+            if after.status >= 400:
+                raise problem(after.status, after.headers, after.body, following.url)
         job = Tracked(ref, kind, self._timing.wall())
+        job.seen = self.api.first(ref, answer.headers, answer.body)
         job.size = self.terms.size or ""
         job.requests = 1
         await self.keep([job])
+        if self.api.concurrent is not None:
+            self._running.append(job)
         return job
+
+    async def _may_run(self) -> None:
+        """Where an API says how many jobs it takes at once: until one of ours has ended, when they are that many."""
+        most = self.api.concurrent
+        while most is not None:
+            self._running = [job for job in self._running if not job.over]
+            if len(self._running) < most:
+                return
+            ear = _Ear(asyncio.Event())
+            for job in self._running:
+                self.watch(job, ear)
+            try:
+                await ear.heard.wait()
+            finally:
+                for job in self._running:
+                    self.unwatch(job, ear)
 
     async def _may_submit(self) -> None:
         """Where an API has a limit for submissions alone: no more than that in any stretch of its length."""
@@ -365,6 +386,19 @@ class Account:
                 if failures >= TRIES:
                     raise
             await self._timing.sleep(backoff(max(0, failures - 1), BASE, CAP, self._rng))
+
+
+@dataclass
+class _Ear:
+    """Hears that one of several jobs has ended."""
+
+    heard: asyncio.Event
+
+    def changed(self, job: Tracked) -> None:
+        pass
+
+    def ended(self, job: Tracked) -> None:
+        self.heard.set()
 
 
 def _files(seen: Seen | None) -> dict[str, str]:

@@ -107,11 +107,26 @@ class Api:
     def submits(self) -> bool:
         return self.form.submit is not None
 
+    @property
+    def keyed(self) -> bool:
+        """Whether a submission can carry an idempotency key."""
+        return self._submissions.keyed
+
     def submit(self, kind: str, input: Any, key: str | None = None) -> Call:
         return self._submissions.submit(kind, input, key)
 
     def accepted(self, call: Call, status: int, headers: Headers, body: bytes) -> Ref:
         return self._submissions.accepted(call, status, headers, body)
+
+    def first(self, ref: Ref, headers: Headers, body: bytes) -> Seen | None:
+        """What the answer to a submission already says of a job that goes on; None when it need not be able to."""
+        if self.form.submit is None or not self.form.submit.answers:
+            return None
+        try:
+            seen = self.read(ref, 200, headers, body)
+        except BadPoll:
+            return None
+        return seen if seen.state == "live" else None
 
     def then(self, ref: Ref, kind: str, input: Any) -> tuple[Call, ...]:
         return self._submissions.then(ref, kind, input)

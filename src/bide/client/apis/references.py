@@ -17,6 +17,7 @@ from bide.core.errors import SetupError
 
 LONGEST_ID = 2000
 _PLACE = re.compile(r"\{([a-z_]+)\}")
+_REMEMBERED = re.compile(r"\{\+?ref\.")
 
 
 class References:
@@ -25,6 +26,8 @@ class References:
         self._base = base
         path = form.ask.path
         self._path = None
+        # Whether what a person writes, other than a URL, says where a job is.
+        self._by_name = path is not None and (form.written is not None or not _REMEMBERED.search(path))
         if path is not None:
             bare = path.partition("?")[0]
             pattern = Template(bare, escape=True).pattern().pattern  # [ask] has been checked before
@@ -38,7 +41,7 @@ class References:
         text = text.strip()
         if "://" in text:
             return self._of_url(text)
-        if self._form.ask.path is None:
+        if not self._by_name:
             raise SetupError(f"{self._form.name} knows its jobs by URL: give the status URL of {text!r}")
         more: dict[str, str] = {}
         if self._written is not None:
@@ -62,7 +65,7 @@ class References:
         """How a person writes a job so that `ref` finds it again; None when only its address can do that."""
         if ref.url is not None:
             return ref.url
-        if self._form.ask.path is None:
+        if not self._by_name:
             return None
         text = ref.id
         if self._form.written is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from bide.client.apis.answers import BadPoll, Call, Crowded, Ref
 from bide.client.apis.calls import Calls
 from bide.client.apis.form import Description, Submit
@@ -32,6 +34,7 @@ class Submissions:
         self._reader = reader
         self._references = references
         self._submit = form.submit
+        self.keyed = False  # an idempotency key has a place to go
         if form.submit is not None:
             with within("submit"):
                 self._prepare(form.submit)
@@ -49,6 +52,7 @@ class Submissions:
         for path in self._sent.values():
             steps(str(path).partition(":")[2])
         self._told = {n: source(s) for n, s in submit.remember.items() if not _is_sent(s)}
+        self.keyed = b"{key}" in msgspec.json.encode(submit)
         try:
             self._key = re.compile(submit.key_pattern) if submit.key_pattern else None
         except re.error as error:
@@ -59,6 +63,8 @@ class Submissions:
         name = self._form.name
         if self._submit is None:
             raise SetupError(f"the description of {name} does not say how to submit a job")
+        if key is not None and not self.keyed:
+            raise SetupError(f"{name} takes no idempotency key: sent again, it would be another job")
         if key is not None and self._key is not None and not self._key.fullmatch(key):
             raise SetupError(f"{name} takes no such idempotency key: it must fit {self._key.pattern}")
         values = {"kind": kind or None, "input": input, "key": key}
