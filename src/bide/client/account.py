@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Seen, Throttled
+from bide.client.apis.values import header
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
 from bide.client.ledger import Ledger
@@ -41,6 +42,7 @@ log = logging.getLogger("bide.client")
 T = TypeVar("T")
 LEARN_EVERY = 10.0  # seconds between two writings of what was learned
 EXPIRED = (401, 403, 404, 410)  # of an address that an answer gave
+LINES = ("jsonl", "ndjson", "json-seq", "jsonlines")  # one document a line: a file, however long
 TRIES = 8  # of a request that somebody waits for
 
 
@@ -299,6 +301,9 @@ class Account:
         answer = await self._persist(call, only="json")
         if answer.status >= 400:
             raise problem(answer.status, answer.headers, answer.body, call.url)
+        kind = header(answer.headers, "Content-Type") or ""
+        if any(lines in kind.lower() for lines in LINES):  # one line of it would pass for a document
+            return seen.result_url
         try:
             value = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, UnicodeDecodeError):

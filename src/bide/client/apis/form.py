@@ -94,6 +94,7 @@ class Error(Table, frozen=True, kw_only=True):
     message: Sources | None = None
     step: Sources | None = None
     retryable: list[str] = []
+    cancelled: list[str] = []
 
 
 class Read(Table, frozen=True, kw_only=True):
