@@ -5,12 +5,10 @@ A minute of the client's time is less than a second here, so that pauses and bac
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -21,49 +19,19 @@ from bide.client.timing import Timing
 from bide.core.errors import BideError, JobFailed, SetupError
 from bide.core.record import Status
 from bide.core.wire import WireJob
-from tests.integration.api_vendors import VENDORS, Told, Vendor, at
-from tests.integration.third_party import ThirdParty
-from tests.unit.fake_service import EMPTY, HTML_502, TRUNCATED, Reply
+from tests.integration.api_vendors import VENDORS, Vendor, at
+from tests.integration.replay import Replay, play, said
+from tests.unit.fake_service import EMPTY, HTML_502, TRUNCATED
 
 KEY = "sk-0123456789-not-to-be-seen"
 SPEED = 200.0
 
-pytestmark = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
+
+def those(*vendors: Vendor) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("vendor", vendors, ids=lambda vendor: vendor.api)
 
 
-class Replay(ThirdParty):
-    """Answers by method and path, or by the operation that AWS names in a header; keeps what was sent."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[tuple[str, str, Any]] = []
-
-    def tell(self, route: tuple[str, str], *answers: Told | Reply) -> None:
-        self.on(*route, *(self._reply(a) if isinstance(a, tuple) else a for a in answers))
-
-    def _reply(self, answer: Told) -> Reply:
-        status, body, headers = answer
-
-        async def reply(request: web.Request) -> web.StreamResponse:
-            filled = at(self.url, body)
-            data = filled if isinstance(filled, bytes) else json.dumps(filled).encode()
-            kind = {} if isinstance(filled, bytes) else {"Content-Type": "application/json"}
-            named = {name: value.replace("{url}", self.url) for name, value in headers.items()}
-            return web.Response(status=status, body=data, headers={**kind, **named})
-
-        return reply
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        what = request.headers.get("X-Amz-Target", request.method)
-        self.sent.append((what, request.path, json.loads(body) if body else None))
-        replies = self._scripts.get((what, request.path))
-        if replies is not None:
-            self._scripts[request.method, request.path] = replies
-        return await super()._answer(request)
-
-    def bodies_of(self, route: tuple[str, str]) -> list[Any]:
-        return [body for what, path, body in self.sent if (what, path) == route]
+each = those(*VENDORS)
 
 
 @pytest.fixture(autouse=True)
@@ -90,22 +58,11 @@ async def account(server: Replay, vendor: Vendor) -> AsyncIterator[AsyncClient]:
         yield client
 
 
-def play(server: Replay, vendor: Vendor, *answers: Told | Reply) -> None:
-    """Takes submissions, and answers questions in this order; the last answer stays."""
-    server.tell(vendor.submit, vendor.accepted)
-    server.tell(vendor.ask, *answers)
-    if vendor.fetch is not None:
-        server.tell(("GET", vendor.fetch[0]), vendor.fetch[1])
-
-
-def said(body: Any) -> Told:
-    return 200, body, {}
-
-
-def test_there_is_a_vendor_for_each_api(vendor: Vendor) -> None:
+def test_there_is_a_vendor_for_each_api() -> None:
     assert [one.api for one in VENDORS] == names()
 
 
+@each
 async def test_happy(vendor: Vendor, server: Replay, tmp_path: Path) -> None:
     play(server, vendor, said(vendor.live), said(vendor.live), said(vendor.done))
     heard: list[WireJob] = []
@@ -128,6 +85,7 @@ async def test_happy(vendor: Vendor, server: Replay, tmp_path: Path) -> None:
     assert vendor.progress is None or vendor.progress in shares
 
 
+@each
 async def test_failed(vendor: Vendor, server: Replay) -> None:
     play(server, vendor, said(vendor.live), said(vendor.failed))
     async with account(server, vendor) as client:
@@ -139,6 +97,7 @@ async def test_failed(vendor: Vendor, server: Replay) -> None:
     assert (caught.value.error.code, caught.value.error.message) == vendor.error
 
 
+@each
 async def test_cancelled(vendor: Vendor, server: Replay) -> None:
     play(server, vendor, said(vendor.live))
     async with account(server, vendor) as client:
@@ -158,9 +117,9 @@ async def test_cancelled(vendor: Vendor, server: Replay) -> None:
     assert caught.value.status == vendor.ends
 
 
+@those(*(vendor for vendor in VENDORS if vendor.late is not None))
 async def test_a_cancel_that_comes_too_late_changes_nothing(vendor: Vendor, server: Replay) -> None:
-    if vendor.late is None or vendor.cancel is None:
-        pytest.skip("it does not tell")
+    assert vendor.late is not None and vendor.cancel is not None
     play(server, vendor, said(vendor.done))
     server.tell(vendor.cancel, vendor.late)
     async with account(server, vendor) as client:
@@ -169,6 +128,7 @@ async def test_a_cancel_that_comes_too_late_changes_nothing(vendor: Vendor, serv
         assert await job.result(timeout=10) == at(server.url, vendor.result)
 
 
+@each
 async def test_throttled(vendor: Vendor, server: Replay) -> None:
     """Submissions and questions: each is paused for, and then sent again."""
     play(server, vendor, vendor.throttle, said(vendor.live), vendor.throttle, said(vendor.done))
@@ -183,6 +143,7 @@ async def test_throttled(vendor: Vendor, server: Replay) -> None:
         assert server.came[3] - server.came[2] > 0.9 * 5 / SPEED
 
 
+@each
 async def test_odd(vendor: Vendor, server: Replay, caplog: pytest.LogCaptureFixture) -> None:
     """A web page, half a document, nothing at all, and a word that nobody knows: none of them ends a job."""
     odd = said(vendor.odd)
@@ -196,6 +157,7 @@ async def test_odd(vendor: Vendor, server: Replay, caplog: pytest.LogCaptureFixt
     assert len(server.bodies_of(vendor.ask)) == 7
 
 
+@each
 async def test_not_there_yet_and_gone(vendor: Vendor, server: Replay) -> None:
     """Some do not know a job right after they took it. One that stays unknown ends the wait, precisely."""
     if vendor.grace is not None:
@@ -211,9 +173,9 @@ async def test_not_there_yet_and_gone(vendor: Vendor, server: Replay) -> None:
     assert caught.value.error is not None and caught.value.error.code == "JOB_NOT_FOUND"
 
 
+@those(*(vendor for vendor in VENDORS if vendor.batch is not None))
 async def test_many_in_one_request(vendor: Vendor, server: Replay) -> None:
-    if vendor.batch is None:
-        pytest.skip("it has no such request")
+    assert vendor.batch is not None
     ids = [f"{number:08d}" for number in range(40)]
     field = {"bide": "jobId"}.get(vendor.api, "id")
     items = {"bide": "jobs", "github-actions": "workflow_runs"}.get(vendor.api)
@@ -237,6 +199,7 @@ async def test_many_in_one_request(vendor: Vendor, server: Replay) -> None:
     assert len(asked) <= 20
 
 
+@each
 async def test_another_process_finds_the_job_by_what_was_printed(vendor: Vendor, server: Replay) -> None:
     """By `Api.text`, which `bide submit --api` prints."""
     play(server, vendor, said(vendor.done))
@@ -246,6 +209,7 @@ async def test_another_process_finds_the_job_by_what_was_printed(vendor: Vendor,
         assert await client.job(written).result(timeout=10) == at(server.url, vendor.result)
 
 
+@each
 async def test_a_key_that_it_cannot_take_is_refused_before_anything_is_sent(
     vendor: Vendor, server: Replay
 ) -> None:

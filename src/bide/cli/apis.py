@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -125,19 +126,7 @@ def show(name: str, as_json: bool) -> None:
     "--header", "headers", multiple=True, callback=read_headers, help="'NAME: VALUE', sent along."
 )
 @json_option
-def check(
-    name: str,
-    against: str | None,
-    job: str | None,
-    submit: bool,
-    kind: str,
-    body: Any,
-    cancel: bool,
-    key: str | None,
-    key_file: Path | None,
-    headers: dict[str, str],
-    as_json: bool,
-) -> None:
+def check(name: str, against: str | None, as_json: bool, **options: Any) -> None:
     """Say whether a description is in order, and whether it fits an API.
 
     A mistake is told with its line. With --against URL the API is asked about the job of --id, and about one that there
@@ -150,12 +139,8 @@ def check(
       bide api check github-actions --against https://api.github.com --id octocat/hello/30433642
       bide api check knowhere --against https://api.knowhereto.ai --submit --input @job.json --cancel
     """
-    if against is None and (job or submit or cancel or key or key_file or headers):
-        raise click.UsageError("with --against URL only: nothing is asked without it")
-    if submit and job:
-        raise click.UsageError("--submit makes a job of its own: leave out --id")
-    if (kind or body is not None) and not submit:
-        raise click.UsageError("--kind and --input are for --submit")
+    wanted = Wanted(**options)
+    wanted.check(against)
     try:
         found = _load(name)
     except BadDescription as error:
@@ -164,13 +149,41 @@ def check(
         raise
     if against is None:
         _tell_good(found, as_json)
-        return
-    if key_file is not None:
-        key = key_file.read_text(encoding="utf-8").strip()
-    base, job = _place(found, against, job, submit)
-    order = Order(kind, body) if submit else None
-    findings = asyncio.run(_try(found.at(base), key, headers, job, order, cancel))
-    _report(findings, as_json)
+    else:
+        _report(asyncio.run(_try(found, against, wanted)), as_json)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be tried, and with which credential."""
+
+    job: str | None
+    submit: bool
+    kind: str
+    body: Any
+    cancel: bool
+    key: str | None = field(repr=False)
+    key_file: Path | None
+    headers: dict[str, str] = field(repr=False)
+
+    def check(self, against: str | None) -> None:
+        asking = (self.job, self.submit, self.cancel, self.key, self.key_file, self.headers)
+        if against is None and any(asking):
+            raise click.UsageError("with --against URL only: nothing is asked without it")
+        if self.submit and self.job:
+            raise click.UsageError("--submit makes a job of its own: leave out --id")
+        if (self.kind or self.body is not None) and not self.submit:
+            raise click.UsageError("--kind and --input are for --submit")
+        if self.key is not None and self.key_file is not None:
+            raise click.UsageError("--key and --key-file: give one of them")
+
+    @property
+    def credential(self) -> str | None:
+        return self.key_file.read_text(encoding="utf-8").strip() if self.key_file else self.key
+
+    @property
+    def order(self) -> Order | None:
+        return Order(self.kind, self.body) if self.submit else None
 
 
 def _load(name: str) -> Api:
@@ -196,29 +209,27 @@ def _tell_good(found: Api, as_json: bool) -> None:
         click.echo(f"{found.name} is in order: {', '.join(can)}")
 
 
-def _place(found: Api, against: str, job: str | None, submit: bool) -> tuple[str, str | None]:
+def _place(found: Api, against: str, wanted: Wanted) -> tuple[str, str | None]:
     """The address of the API, and the job: the URL of a job says both."""
+    if wanted.job is not None or wanted.submit:
+        return against, wanted.job
     base = found.base_of(against)
-    if base is not None and job is None and not submit:
-        return base, against
     parts = urlsplit(against)
-    if found.form.ask.path is None and job is None and not submit and parts.path.strip("/"):
-        return f"{parts.scheme}://{parts.netloc}", against
-    return against, job
+    if base is None and found.form.ask.path is None and parts.path.strip("/"):
+        base = f"{parts.scheme}://{parts.netloc}"
+    return (against, None) if base is None else (base, against)
 
 
-async def _try(
-    found: Api,
-    key: str | None,
-    headers: dict[str, str],
-    job: str | None,
-    order: Order | None,
-    cancel: bool,
-) -> list[Finding]:
-    async with AsyncClient(None, key, api=found, headers=headers) as client:
+async def _try(found: Api, against: str, wanted: Wanted) -> list[Finding]:
+    base, job = _place(found, against, wanted)
+    try:
+        there = found.at(base)
+    except SetupError as error:
+        raise click.UsageError(str(error)) from None
+    async with AsyncClient(None, wanted.credential, api=there, headers=wanted.headers) as client:
         trial = Trial(await client.account())
         try:
-            return [finding async for finding in trial.run(job, order, cancel)]
+            return [finding async for finding in trial.run(job, wanted.order, wanted.cancel)]
         except SetupError as error:
             raise click.UsageError(str(error)) from None
 
