@@ -459,7 +459,6 @@ TRANSCRIBE = Vendor(
     cancelled={"__type": "NotFoundException", "Message": "The requested job couldn't be found."},
     cancel=("Transcribe.DeleteTranscriptionJob", "/"),
     cancel_sent={"TranscriptionJobName": "j1"},
-    ends="ERROR",
     grace=told(
         {"__type": "BadRequestException", "Message": "The requested job couldn't be found."}, 400
     ),

@@ -277,7 +277,8 @@ class Account:
         except BadPoll as error:
             raise refusal(error, self.api) from None
         if not seen.unchanged:
-            job.seen, job.etag = seen, seen.etag
+            job.take(seen)
+            job.etag = seen.etag
 
     async def cancel(self, job: Tracked) -> None:
         call = self.api.cancel(job.ref)
@@ -286,9 +287,10 @@ class Account:
         job.requests += 1
         answer = await self._persist(call)
         try:
-            self.api.cancelled(answer.status, answer.headers, answer.body)
+            outcome = self.api.cancelled(answer.status, answer.headers, answer.body)
         except BadPoll as error:
             raise refusal(error, self.api) from None
+        job.cancelling = job.cancelling or outcome == "asked"
 
     async def result(self, job: Tracked) -> Any:
         """Of a job that has ended well."""

@@ -12,6 +12,7 @@ from bide.client.apis.form import Description, Sources
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.values import absolute, count, instant, number, pause, seconds, text, word
 from bide.client.transport import without_credentials
+from bide.core.clock import render_instant
 
 LONGEST = 60  # characters of a value that is shown
 
@@ -129,7 +130,8 @@ def _found(
         return Finding(name, None, "not told")
     if convert(value) is None:
         return Finding(name, False, f"{shown(value)} is not what is meant here")
-    return Finding(name, True, shown(value))
+    read = convert(value)
+    return Finding(name, True, render_instant(read) if convert is instant else shown(value))
 
 
 def _address(value: Any) -> str | None:

@@ -35,6 +35,7 @@ class Auth(Table, frozen=True, kw_only=True):
     secret: Secret = Secret()
     user: Secret | str | None = None
     hosts: list[str] = []
+    optional: bool = False
     # OAuth2
     grant: Literal["client_credentials", "refresh_token"] = "client_credentials"
     token_url: str | None = None
