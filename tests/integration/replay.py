@@ -36,8 +36,11 @@ class Replay(ThirdParty):
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        what = request.headers.get("X-Amz-Target", request.method)
-        self.sent.append((what, request.path, json.loads(body) if body else None))
+        what = _what(request, body)
+        csv = "csv" in request.content_type
+        self.sent.append(
+            (what, request.path, body.decode() if csv else json.loads(body) if body else None)
+        )
         replies = self._scripts.get((what, request.path))
         if replies is not None:
             self._scripts[request.method, request.path] = replies
@@ -47,10 +50,22 @@ class Replay(ThirdParty):
         return [body for what, path, body in self.sent if (what, path) == route]
 
 
+def _what(request: web.Request, body: bytes) -> str:
+    """What is asked for: the method, the operation that AWS names in a header, or what GraphQL names in the body."""
+    if "graphql" in request.path:
+        text = body.decode()
+        return next(
+            name for name in ("bulkOperationRunQuery", "bulkOperationCancel", "node") if name in text
+        )
+    return request.headers.get("X-Amz-Target", request.method)
+
+
 def play(server: Replay, vendor: Vendor, *answers: Told | Reply) -> None:
     """Takes submissions, and answers questions in this order; the last answer stays."""
     server.tell(vendor.submit, vendor.accepted)
     server.tell(vendor.ask, *answers)
+    for route, _ in vendor.after:
+        server.tell(route, said({}))
     if vendor.fetch is not None:
         server.tell(("GET", vendor.fetch[0]), vendor.fetch[1])
 

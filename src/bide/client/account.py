@@ -22,13 +22,22 @@ from bide.client.apis.values import header
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
 from bide.client.ledger import Ledger
+from bide.client.pages import Pages, joined
 from bide.client.poller import BASE, CAP, Poller
 from bide.client.results import save
 from bide.client.sending import refusal
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
-from bide.client.transport import REDIRECTS, Answer, Redirected, Transport, problem, transient
+from bide.client.transport import (
+    LARGEST,
+    REDIRECTS,
+    Answer,
+    Redirected,
+    Transport,
+    problem,
+    transient,
+)
 from bide.client.waited import FOREVER
 from bide.core.advice import Advice
 from bide.core.budget import Budget, Limit
@@ -310,8 +319,34 @@ class Account:
             value = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return seen.result_url
+        if self._paged:
+            value = await self._all_pages(job, call, answer, value)
+            if value is None:
+                return seen.result_url
         job.seen = msgspec.structs.replace(seen, result=value)
         return value
+
+    @property
+    def _paged(self) -> bool:
+        return self.api.form.result is not None and self.api.form.result.next is not None
+
+    async def _all_pages(self, job: Tracked, call: Call, answer: Answer, first: Any) -> Any:
+        """None when they are too much for one value: they can still be downloaded."""
+        values, size = [first], len(answer.body)
+        while (following := self.api.next_page(call, answer.headers, answer.body)) is not None:
+            call, answer = following, await self._page(job, following)
+            size += len(answer.body)
+            if size > LARGEST:
+                return None
+            values.append(answer.read(Any))
+        return joined(values)
+
+    async def _page(self, job: Tracked, call: Call) -> Answer:
+        job.requests += 1
+        answer = await self._persist(call)
+        if answer.status >= 400:
+            raise problem(answer.status, answer.headers, answer.body, call.url)
+        return answer
 
     def address(self, job: Tracked, name: str) -> Call:
         """Where a file of a job is; BideError when there is none of that name."""
@@ -340,28 +375,47 @@ class Account:
         return await self._download(job, name, path, again)
 
     async def _download(self, job: Tracked, name: str, path: Path, first: Call) -> Path:
+        def one(offset: int) -> AsyncIterator[bytes]:
+            return self._stream(job, name, first, offset)
 
-        async def source(offset: int) -> AsyncIterator[bytes]:
-            call: Call | None = first
-            for _ in range(REDIRECTS + 1):
-                if call is None:
-                    break
-                job.requests += 1
-                if self._signer.stale:
-                    await self._signer.ready()
-                headers = self._signer.headers(call)
-                try:
-                    async for chunk in self._transport.stream(call.url, offset=offset, headers=headers):
-                        yield chunk
-                    return
-                except Redirected as elsewhere:
-                    call = self.api.followed(call, elsewhere.location)
-            raise BideError(f"file {name} of job {job.ref.id} cannot be found: redirects lead nowhere")
+        def stream(call: Call, offset: int, heard: dict[str, str]) -> AsyncIterator[bytes]:
+            return self._stream(job, name, call, offset, heard)
+
+        async def send(call: Call) -> Answer:
+            return await self._page(job, call)
 
         async def insist(operation: Callable[[], Awaitable[None]]) -> None:
             await self._insist(operation, safe=True)
 
+        paged = self._paged and job.seen is not None and first.url == job.seen.result_url
+        source = Pages(self.api, first, stream, send).read if paged else one
         return await save(source, insist, name, path)
+
+    async def _stream(
+        self,
+        job: Tracked,
+        name: str,
+        call: Call | None,
+        offset: int,
+        heard: dict[str, str] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The bytes at an address, from an offset on, wherever it leads; the answer's headers go into `heard`."""
+        for _ in range(REDIRECTS + 1):
+            if call is None:
+                break
+            job.requests += 1
+            if self._signer.stale:
+                await self._signer.ready()
+            headers = self._signer.headers(call)
+            try:
+                async for chunk in self._transport.stream(
+                    call.url, offset=offset, headers=headers, heard=heard
+                ):
+                    yield chunk
+                return
+            except Redirected as elsewhere:
+                call = self.api.followed(call, elsewhere.location)
+        raise BideError(f"file {name} of job {job.ref.id} cannot be found: redirects lead nowhere")
 
     async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
         """Until it is answered, or fails in a way that no waiting will mend. What is not safe to repeat is repeated only

@@ -55,7 +55,7 @@ class Request(Table, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     query: dict[str, str] = {}
     body: Any = None
-    encode: Literal["json", "form"] = "json"
+    encode: Literal["json", "form", "text"] = "json"
 
 
 class Submit(Request, frozen=True, kw_only=True):
@@ -139,6 +139,7 @@ class Next(Table, frozen=True, kw_only=True):
     value: Sources | None = None
     query: str | None = None
     link: bool = False
+    skip: int = 0
 
 
 class Result(Request, frozen=True, kw_only=True):
@@ -176,6 +177,7 @@ class Sign(Table, frozen=True, kw_only=True):
     source: Sources | None = None
     values: list[str] = []
     contains: str | None = None
+    absent: Sources | None = None
 
 
 class Limits(Table, frozen=True, kw_only=True):

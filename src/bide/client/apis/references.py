@@ -39,7 +39,7 @@ class References:
     def ref(self, text: str) -> Ref:
         """From an id or a URL; SetupError says what is wrong with it."""
         text = text.strip()
-        if "://" in text:
+        if self._is_url(text):
             return self._of_url(text)
         if not self._by_name:
             raise SetupError(f"{self._form.name} knows its jobs by URL: give the status URL of {text!r}")
@@ -76,7 +76,13 @@ class References:
             match = self._written.fullmatch(text) if self._written is not None else None
             if match is None or any(names[name] != found for name, found in match.groupdict().items()):
                 return None
-        return None if "://" in text or text != text.strip() else text
+        return None if self._is_url(text) or text != text.strip() else text
+
+    def _is_url(self, text: str) -> bool:
+        """Where ids are not part of an address, gid://shopify/BulkOperation/1 is one."""
+        return text.lower().startswith(("http://", "https://")) or (
+            "://" in text and self._path is not None
+        )
 
     def _of_url(self, text: str) -> Ref:
         url = absolute(None, text)
