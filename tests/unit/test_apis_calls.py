@@ -267,11 +267,10 @@ def test_long_polls_are_asked_for_as_each_api_wants_it() -> None:
 
 
 def test_what_is_known_of_the_limits() -> None:
-    sync, github_ = api_of("sync.so"), api_of("github-actions")
+    sync = api_of("sync.so")
     assert sync.limit is not None
     assert sync.submit_limit is not None
     assert (sync.limit.requests, sync.submit_limit.requests) == (600, 60)
-    assert (github_.cost, github_.unchanged_cost) == (1.0, 0.0)
     assert api_of("bide").limit is None
 
 

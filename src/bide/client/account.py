@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Seen, Throttled
+from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Ref, Seen, Throttled
 from bide.client.apis.values import header
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
@@ -90,6 +90,8 @@ class Account:
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._submitted: deque[float] = deque()  # the moments of the latest submissions
         self._running: list[Tracked] = []  # that count where the API limits jobs
+        self._places = 0  # taken by submissions that are under way
+        self._ear = _Ear(asyncio.Event())
         self._opening = asyncio.Lock()
         self._poller: Poller | None = None
         self._learning: asyncio.Task[None] | None = None
@@ -221,48 +223,54 @@ class Account:
     async def submit(self, kind: str, input: Any, key: str | None = None) -> Tracked:
         """Sends one job. A refusal because too many run is waited out; one for another reason is raised."""
         call = self.api.submit(kind, input, key)
+        await self._may_run()
+        try:
+            answer, ref = await self._send_in(call, safe=key is not None)
+            for following in self.api.then(ref, kind, input):
+                after = await self._persist(following, safe=False)
+                if after.status >= 400:
+                    raise problem(after.status, after.headers, after.body, following.url)
+            job = Tracked(ref, kind, self._timing.wall())
+            job.seen = self.api.first(ref, answer.headers, answer.body)
+            job.size = self.terms.size or ""
+            job.requests = 1
+            await self.keep([job])
+            if self.api.concurrent is not None:
+                self._running.append(job)
+        finally:
+            self._places -= 1
+            self._ear.heard.set()
+        return job
+
+    async def _send_in(self, call: Call, *, safe: bool) -> tuple[Answer, Ref]:
         refused = 0
         while True:
-            await self._may_run()
             await self._may_submit()
-            answer = await self._persist(call, safe=key is not None)
+            answer = await self._persist(call, safe=safe)
             try:
-                ref = self.api.accepted(call, answer.status, answer.headers, answer.body)
-                break
+                return answer, self.api.accepted(call, answer.status, answer.headers, answer.body)
             except (Throttled, Crowded):
                 # The budget waits out the first; the second says nothing about requests.
                 await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))
                 refused += 1
             except BadPoll as error:
                 raise refusal(error, self.api) from None
-        for following in self.api.then(ref, kind, input):
-            after = await self._persist(following, safe=False)
-            if after.status >= 400:
-                raise problem(after.status, after.headers, after.body, following.url)
-        job = Tracked(ref, kind, self._timing.wall())
-        job.seen = self.api.first(ref, answer.headers, answer.body)
-        job.size = self.terms.size or ""
-        job.requests = 1
-        await self.keep([job])
-        if self.api.concurrent is not None:
-            self._running.append(job)
-        return job
 
     async def _may_run(self) -> None:
-        """Where an API says how many jobs it takes at once: until one of ours has ended, when they are that many."""
+        """Takes a place. Where an API says how many jobs it takes at once: when one of ours has ended."""
         most = self.api.concurrent
         while most is not None:
             self._running = [job for job in self._running if not job.over]
-            if len(self._running) < most:
-                return
-            ear = _Ear(asyncio.Event())
+            if len(self._running) + self._places < most:
+                break
             for job in self._running:
-                self.watch(job, ear)
-            try:
-                await ear.heard.wait()
-            finally:
-                for job in self._running:
-                    self.unwatch(job, ear)
+                if (
+                    self._ear not in job.listeners
+                ):  # from now on until it ends, whether or not anybody waits for it
+                    self.watch(job, self._ear)
+            self._ear.heard.clear()
+            await self._ear.heard.wait()
+        self._places += 1
 
     async def _may_submit(self) -> None:
         """Where an API has a limit for submissions alone: no more than that in any stretch of its length."""
@@ -449,7 +457,7 @@ class Account:
             await self._timing.sleep(backoff(max(0, failures - 1), BASE, CAP, self._rng))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Ear:
     """Hears that one of several jobs has ended."""
 

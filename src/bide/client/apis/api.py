@@ -58,8 +58,6 @@ class Api:
             self.limit: Limit | None = _limit(form.limits.requests)
             self.submit_limit: Limit | None = _limit(form.limits.submits)
         self.concurrent = form.limits.concurrent
-        self.cost = form.limits.cost
-        self.unchanged_cost = self.cost if form.limits.unchanged is None else form.limits.unchanged
         self.grace = form.ask.grace
         self.longpoll = form.ask.longpoll.most if form.ask.longpoll else None
         self.batch = form.batch.most if form.batch else None

@@ -184,8 +184,6 @@ class Limits(Table, frozen=True, kw_only=True):
     requests: str | None = None
     submits: str | None = None
     concurrent: int | None = None
-    cost: float = 1.0
-    unchanged: float | None = None
 
 
 class Description(Table, frozen=True, kw_only=True):
