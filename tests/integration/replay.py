@@ -19,6 +19,12 @@ class Replay(ThirdParty):
         super().__init__()
         self.sent: list[tuple[str, str, Any]] = []
 
+    def forget(self) -> None:
+        """All that it was told and sent, for the next test."""
+        self._scripts.clear()
+        for kept in (self.asked, self.bodies, self.came, self.sent):
+            kept.clear()
+
     def tell(self, route: tuple[str, str], *answers: Told | Reply) -> None:
         self.on(*route, *(self._reply(a) if isinstance(a, tuple) else a for a in answers))
 

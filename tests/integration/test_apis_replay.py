@@ -24,7 +24,7 @@ from tests.integration.replay import Replay, play, said
 from tests.unit.fake_service import EMPTY, HTML_502, TRUNCATED
 
 KEY = "sk-0123456789-not-to-be-seen"
-SPEED = 200.0
+SPEED = 400.0
 
 
 def those(*vendors: Vendor) -> pytest.MarkDecorator:
@@ -41,11 +41,17 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[Replay]:
+    with Replay() as server:
+        yield server
+
+
 @pytest.fixture
-def server(caplog: pytest.LogCaptureFixture) -> Iterator[Replay]:
+def server(running: Replay, caplog: pytest.LogCaptureFixture) -> Iterator[Replay]:
     caplog.set_level(logging.DEBUG)
-    with Replay() as running:
-        yield running
+    running.forget()
+    yield running
     assert KEY not in caplog.text
 
 
