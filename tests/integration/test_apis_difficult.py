@@ -18,6 +18,7 @@ from bide.client.timing import Timing
 from bide.core.errors import JobFailed, ServiceError
 from bide.core.record import Status
 from tests.integration.api_vendors import (
+    AIRFLOW,
     ANTHROPIC,
     DESCRIPTIONS,
     OPENAI,
@@ -33,7 +34,7 @@ from tests.integration.api_vendors import (
     told,
 )
 from tests.integration.replay import Replay, play, said
-from tests.unit.fake_service import HTML_502
+from tests.unit.fake_service import HTML_502, reset
 
 KEY = "sk-0123456789-not-to-be-seen"
 SPEED = 200.0
@@ -233,6 +234,20 @@ async def test_graphql_that_refuses_inside_of_a_success_names_no_job(server: Rep
     async with account(server, SHOPIFY) as client:
         with pytest.raises(ServiceError, match="names no job"):
             await client.submit("", SHOPIFY.input)
+
+
+async def test_an_order_whose_answer_was_lost_is_found_by_its_key(server: Replay) -> None:
+    """Airflow refuses a run that is there already; the key is its id."""
+    key = AIRFLOW.done["dag_run_id"]
+    play(server, AIRFLOW, said(AIRFLOW.done))
+    server.tell(AIRFLOW.submit, reset, told({"detail": "DAGRun already exists"}, 409))
+    async with account(server, AIRFLOW) as client:
+        job = await client.submit("etl", {"a": 1}, idempotency_key=key)
+        assert job.id == key
+        await job.result(timeout=10)
+        with pytest.raises(ServiceError, match="already exists"):
+            await client.submit("etl", {"a": 1})
+    assert [body["dag_run_id"] for body in server.bodies_of(AIRFLOW.submit)[:2]] == [key, key]
 
 
 # --- how many at once

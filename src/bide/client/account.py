@@ -225,7 +225,7 @@ class Account:
         call = self.api.submit(kind, input, key)
         await self._may_run()
         try:
-            answer, ref = await self._send_in(call, safe=key is not None)
+            answer, ref = await self._send_in(call, key)
             for following in self.api.then(ref, kind, input):
                 after = await self._persist(following, safe=False)
                 if after.status >= 400:
@@ -242,13 +242,13 @@ class Account:
             self._ear.heard.set()
         return job
 
-    async def _send_in(self, call: Call, *, safe: bool) -> tuple[Answer, Ref]:
+    async def _send_in(self, call: Call, key: str | None) -> tuple[Answer, Ref]:
         refused = 0
         while True:
             await self._may_submit()
-            answer = await self._persist(call, safe=safe)
+            answer = await self._persist(call, safe=key is not None)
             try:
-                return answer, self.api.accepted(call, answer.status, answer.headers, answer.body)
+                return answer, self.api.accepted(call, answer.status, answer.headers, answer.body, key)
             except (Throttled, Crowded):
                 # The budget waits out the first; the second says nothing about requests.
                 await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))

@@ -90,7 +90,7 @@ class Api:
 
     def text(self, ref: Ref) -> str:
         """How a person writes a job: what `ref` takes."""
-        return self._references.text(ref) or self._calls.status_url(ref) or ref.id
+        return self._references.text(ref) or self.status_url(ref) or ref.id
 
     def status_url(self, ref: Ref) -> str | None:
         """The address that names one job; None when that cannot be said, or all jobs have the same."""
@@ -113,8 +113,10 @@ class Api:
     def submit(self, kind: str, input: Any, key: str | None = None) -> Call:
         return self._submissions.submit(kind, input, key)
 
-    def accepted(self, call: Call, status: int, headers: Headers, body: bytes) -> Ref:
-        return self._submissions.accepted(call, status, headers, body)
+    def accepted(
+        self, call: Call, status: int, headers: Headers, body: bytes, key: str | None = None
+    ) -> Ref:
+        return self._submissions.accepted(call, status, headers, body, key)
 
     def first(self, ref: Ref, headers: Headers, body: bytes) -> Seen | None:
         """What the answer to a submission already says of a job that goes on; None when it need not be able to."""

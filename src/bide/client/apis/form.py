@@ -61,6 +61,7 @@ class Request(Table, frozen=True, kw_only=True):
 class Submit(Request, frozen=True, kw_only=True):
     method: str = "POST"
     ok: tuple[int, ...] = (200, 201, 202)
+    again: tuple[int, ...] = ()
     id: Sources | None = None
     status_url: Sources | None = None
     remember: dict[str, Sources] = {}

@@ -42,6 +42,8 @@ class Submissions:
     def _prepare(self, submit: Submit) -> None:
         if submit.path is None:
             raise ValueError("[submit] needs `path`")
+        if submit.again and not self._keyed(submit):
+            raise ValueError("`again` needs `{key}` in the request: it is the job's id")
         if submit.id is None and submit.status_url is None:
             raise ValueError("[submit] needs `id` or `status_url`: how the job is found in the answer")
         self._request = self._calls.prepared(submit, _OF_SUBMISSION)
@@ -52,11 +54,15 @@ class Submissions:
         for path in self._sent.values():
             steps(str(path).partition(":")[2])
         self._told = {n: source(s) for n, s in submit.remember.items() if not _is_sent(s)}
-        self.keyed = b"{key}" in msgspec.json.encode(submit)
+        self.keyed = self._keyed(submit)
         try:
             self._key = re.compile(submit.key_pattern) if submit.key_pattern else None
         except re.error as error:
             raise ValueError(f"`key_pattern` is not a regular expression: {error}") from None
+
+    @staticmethod
+    def _keyed(submit: Submit) -> bool:
+        return b"{key}" in msgspec.json.encode(submit)
 
     def submit(self, kind: str, input: Any, key: str | None) -> Call:
         """SetupError when the API takes no submissions, or not this one."""
@@ -110,10 +116,14 @@ class Submissions:
             calls.append(Call(request.method, url, headers, body, self._calls.meant(url)))
         return tuple(calls)
 
-    def accepted(self, call: Call, status: int, headers: Headers, body: bytes) -> Ref:
-        """Throttled, Crowded, or a ServiceError that says what was wrong."""
+    def accepted(
+        self, call: Call, status: int, headers: Headers, body: bytes, key: str | None = None
+    ) -> Ref:
+        """Throttled, Crowded, or a ServiceError that says what was wrong; `key` is what it was submitted with."""
         submit = self._submit
         assert submit is not None
+        if key is not None and status in submit.again:
+            return Ref(key, None, dict(call.known))
         if self._reader.crowded(status, headers, body):
             raise Crowded(status, self._reader.detail(status, body))
         self._reader.check(status, headers, body)
