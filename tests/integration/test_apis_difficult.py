@@ -17,16 +17,18 @@ from bide.client.apis import load, names
 from bide.client.timing import Timing
 from bide.core.errors import JobFailed, ServiceError
 from bide.core.record import Status
-from tests.integration.api_vendors import (
-    AIRFLOW,
+from tests.integration.api_others import (
     ANTHROPIC,
-    DESCRIPTIONS,
-    OPENAI,
     OPENAI_RESPONSE,
     OTHERS,
     SALESFORCE,
     SHOPIFY,
     UNSTRUCTURED,
+)
+from tests.integration.api_vendors import (
+    AIRFLOW,
+    DESCRIPTIONS,
+    OPENAI,
     VENDORS,
     Vendor,
     changed,

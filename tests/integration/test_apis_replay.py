@@ -19,7 +19,8 @@ from bide.client.timing import Timing
 from bide.core.errors import BideError, JobFailed, SetupError
 from bide.core.record import Status
 from bide.core.wire import WireJob
-from tests.integration.api_vendors import OTHERS, VENDORS, Vendor, at, description
+from tests.integration.api_others import OTHERS
+from tests.integration.api_vendors import VENDORS, Vendor, at, description
 from tests.integration.replay import Replay, play, said
 from tests.unit.fake_service import EMPTY, HTML_502, TRUNCATED
 
