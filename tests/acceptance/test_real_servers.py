@@ -191,7 +191,9 @@ def test_transcriptions_are_submitted_and_waited_for(moto: str, tmp_path: Path) 
     code, lines, said = bide(tmp_path, "submit", "-i", json.dumps(job), *to, **keys)
     assert (code, lines[0]["jobId"]) == (0, "talk-1"), said
     # moto's model goes from QUEUED over IN_PROGRESS to COMPLETED, a step with each question.
-    code, lines, said = bide(tmp_path, "wait", "talk-1", "nobody", "--timeout", "50", *to, **keys)
+    code, lines, said = bide(
+        tmp_path, "wait", "talk-1", "nobody", "--expect", "1", "--timeout", "50", *to, **keys
+    )
     ended = {line["jobId"]: line for line in lines}
     assert (code, len(lines)) == (1, 2), said
     assert (ended["talk-1"]["status"], ended["talk-1"]["requests"] > 1) == ("DONE", True)
