@@ -13,7 +13,7 @@ demo: $(READY) ## run a video pipeline as jobs, with live bars
 
 test: $(READY) ## format, lint, types, import contracts, and every test
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),scripts/test $(BIN)/python)
 
 check: $(READY) ## format, lint, mypy strict, import contracts
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 4; exit $${PIPESTATUS[0]}

@@ -24,7 +24,7 @@ def main() -> int:
             if name == "speed":
                 continue
             began = time.monotonic()
-            seeds = range(arguments.seeds)
+            seeds = range(arguments.first, arguments.first + arguments.seeds)
             trials: list[Trial] = pool.starmap(trial, [(name, seed) for seed in seeds], chunksize=1)
             limit = read_scenario(name).limit
             of_scenario = lines(name, trials, advertised=limit.advertised, constant=CONSTANT.get(name))
@@ -46,6 +46,7 @@ def _arguments() -> argparse.Namespace:
     every = [*shipped(), "speed"]
     parser.add_argument("--only", default=every, type=lambda text: text.split(","), help=",".join(every))
     parser.add_argument("--seeds", default=20, type=int, help="runs of each scenario")
+    parser.add_argument("--first", default=0, type=int, help="the first seed")
     parser.add_argument("--processes", default=2, type=int)
     return parser.parse_args()
 
