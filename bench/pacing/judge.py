@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.pacing.trial import AROUND, DEFAULT_PRICE, FEWEST, Between, Point, Trial, at_equal
+from bench.pacing.trial import BESIDE, DEFAULT_PRICE, FEWEST, Between, Point, Trial, at_equal
 from bench.service.table import Line
 
 TIE = 1.02  # at the physical limit
@@ -116,7 +116,7 @@ def dominates(theirs: Sequence[Point], ours: Sequence[Point]) -> bool:
 
 def _beside_oracle(name: str, trials: Sequence[Trial]) -> Line:
     """As it comes, at its default price. The detail has what other prices give: those are not held to the bar."""
-    ratios = {price: beside_oracle(trials, price) for price in AROUND}
+    ratios = {price: beside_oracle(trials, price) for price in BESIDE}
     detail = "at prices of " + ", ".join(f"{price:.2g}: {ratio:.3g}" for price, ratio in ratios.items())
     return Line(f"{name}: delay beside the oracle's", ratios[DEFAULT_PRICE], "≤", 1.15, "×", detail)
 
