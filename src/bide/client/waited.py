@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bide.client.kinds import ENOUGH, Kind, Report, by_progress
+from bide.client.kinds import ENOUGH, SMALLEST_LEFT, Kind, Report, by_progress
 from bide.core.pacing import index
 from bide.core.plan import Plans
 
@@ -81,7 +81,7 @@ class Waited:
 
         A line from the start through all of them, the older the less, is nearer the truth than the last one alone.
         """
-        if percent is None or not 1.0 <= percent <= 100.0 or age <= 0:
+        if percent is None or not 1.0 <= percent <= 100.0 or age < SMALLEST_LEFT:
             return None
         along, square = self.progress or (0.0, 0.0)
         self.progress = along, square = along * FADING + age * percent, square * FADING + age * age
