@@ -22,7 +22,7 @@ format: $(READY) ## put the code into shape
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
 bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: an hour and a half; one of them: python -m bench.poller
-	@failed=0; for part in service poller pacing; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
+	@failed=0; for part in service poller pipeline pacing; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
 
 chaos: $(READY) ## kill things at random and count what is lost, beside peers
 	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2

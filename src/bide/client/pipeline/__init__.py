@@ -1,0 +1,1 @@
+"""Pipelines: exports of an API initiated, monitored, resolved and normalized into files, from one TOML file."""
