@@ -4,7 +4,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-waiting bench-pipeline chaos setup constraints clean
+.PHONY: help demo test check format bench chaos setup constraints clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
@@ -13,7 +13,7 @@ demo: $(READY) ## run a video pipeline as jobs, with live bars
 
 test: $(READY) ## format, lint, types, import contracts, and every test
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),scripts/test $(BIN)/python)
 
 check: $(READY) ## format, lint, mypy strict, import contracts
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 4; exit $${PIPESTATUS[0]}
@@ -21,15 +21,8 @@ check: $(READY) ## format, lint, mypy strict, import contracts
 format: $(READY) ## put the code into shape
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers
-	@$(BIN)/python -m bench.service $(ARGS)
-
-bench-waiting: $(READY) ## the same for the waiting end; an hour, for every policy is simulated in every scenario
-	@$(BIN)/python -m bench.poller
-	@$(BIN)/python -m bench.pacing
-
-bench-pipeline: $(READY) ## how fast files are normalized, beside the bare parsers; some minutes
-	@$(BIN)/python -m bench.pipeline $(ARGS)
+bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: an hour and a half; one of them: python -m bench.poller
+	@failed=0; for part in service poller pipeline pacing; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
 
 chaos: $(READY) ## kill things at random and count what is lost, beside peers
 	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2

@@ -159,6 +159,10 @@ class Sender:
             return None
         return self.api.followed(call, header(answer.headers, "Location"))
 
+    def unsent(self) -> None:
+        """A request that was counted on was never sent."""
+        self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
+
     def unanswered(self) -> None:
         """A request got no answer."""
         now = self._timing.now()

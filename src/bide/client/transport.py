@@ -184,11 +184,16 @@ class Transport:
             self._unreachable(error, url)
 
     async def stream(
-        self, path: str, *, offset: int = 0, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        offset: int = 0,
+        headers: Mapping[str, str] | None = None,
+        heard: dict[str, str] | None = None,
     ) -> AsyncIterator[bytes]:
         """The body in chunks, from `offset` on; however long it takes as long as bytes come.
 
-        `path` is one of this service, or a whole address.
+        `path` is one of this service, or a whole address. The answer's headers are put into `heard`.
         """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=ANSWER_TIMEOUT
@@ -201,6 +206,8 @@ class Transport:
                 raise problem(
                     response.status, response.headers, await _whole(response), str(response.url)
                 )
+            if heard is not None:
+                heard.update(response.headers)
             if offset and response.status != 206:
                 await response.content.readexactly(
                     offset
