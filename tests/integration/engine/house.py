@@ -70,7 +70,9 @@ class House:
         return job
 
     async def cancel(self, job_id: str) -> None:
-        await self.store.apply([cancel(await self.job(job_id))])
+        """As the service does it: a worker may take the job in between, and then it is decided anew."""
+        while not isinstance((await self.store.apply([cancel(await self.job(job_id))]))[0], Job):
+            pass
 
     async def statuses(self, job_id: str) -> list[str]:
         return [e.job["status"] for e in await self.events(job_id) if e.type == "status"]
