@@ -70,7 +70,7 @@ class Want(msgspec.Struct, frozen=True):
     """What a worker could take now: up to `limit` jobs of these kinds from this queue.
 
     The first `begin` of them start at once; the others are reserved: they wait in that worker's line. With `only`,
-    the first job of any other kind ends it: nobody overtakes in a queue.
+    the first job of any other kind ends it: nobody overtakes in a queue. With `job`, this one only.
     """
 
     queue: str
@@ -78,6 +78,7 @@ class Want(msgspec.Struct, frozen=True):
     limit: int
     begin: int = 1 << 30
     only: frozenset[str] | None = None
+    job: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
