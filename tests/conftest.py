@@ -7,9 +7,25 @@ not its luck. No example has a time limit: a busy machine is no bug.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
+from bench.scale.postgres import Absent, Postgres
 from hypothesis import settings
 
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for all tests of a run. Each has a schema of its own."""
+    try:
+        server = Postgres(safe=False)
+    except Absent as absent:
+        if os.environ.get("CI"):
+            pytest.fail(str(absent))
+        pytest.skip(str(absent))
+    yield server
+    server.end()

@@ -112,7 +112,12 @@ class SimWriter(Writer):
         self._queued: list[Any] = []
 
     def submit(
-        self, run: Callable[[Any], Any], *, jobs: Sequence[str] = (), first: bool = False
+        self,
+        run: Callable[[Any], Any],
+        *,
+        jobs: Sequence[str] = (),
+        keys: Sequence[Any] = (),
+        first: bool = False,
     ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         if self._closed:  # the power is gone: nobody will ever answer

@@ -35,6 +35,9 @@ from bide.server.store.work import Due, Work
 
 def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:
     job = new.job
+    stored = tx.already(job.id)
+    if stored is not None:
+        return Inserted(stored, created=True)
     if new.key is not None:
         used = tx.key(job.tenant, job.kind, new.key)
         if used is not None:

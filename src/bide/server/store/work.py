@@ -93,6 +93,10 @@ class Work(ABC):
     def flush_new(self) -> None:
         """Puts new jobs into the table."""
 
+    def already(self, job_id: str) -> Job | None:
+        """A new job that may have been stored before: in a transaction whose end was not heard of."""
+        return None
+
     # --- jobs
 
     def job(self, job_id: str) -> Job | None:

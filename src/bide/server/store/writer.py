@@ -34,11 +34,15 @@ PAUSE = 0.0005
 MANY = 8
 
 
+Key = tuple[str, str, str]  # tenant, kind, key
+
+
 class Operation(NamedTuple):
-    """What is to be done with a transaction, and the jobs that it is known to need."""
+    """What is to be done with a transaction, and the jobs and idempotency keys that it is known to need."""
 
     run: Callable[[Any], Any]
     jobs: Sequence[str] = ()
+    keys: Sequence[Key] = ()
 
 
 class Session(Protocol):
@@ -75,15 +79,20 @@ class Writer:
         self._thread.start()
 
     def submit(
-        self, run: Callable[[Any], T], *, jobs: Sequence[str] = (), first: bool = False
+        self,
+        run: Callable[[Any], T],
+        *,
+        jobs: Sequence[str] = (),
+        keys: Sequence[Key] = (),
+        first: bool = False,
     ) -> asyncio.Future[T]:
-        """`jobs`: what it is known to need. `first`: of what one commit brings, this is told first."""
+        """`first`: of what one commit brings, this is told first."""
         if self._closed:  # its future would never resolve
             raise RuntimeError("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._round:
             self._loop.call_soon(self._hand_over)
-        self._round.append((Operation(run, jobs), future, first))
+        self._round.append((Operation(run, jobs, keys), future, first))
         return future
 
     def _hand_over(self) -> None:
