@@ -92,6 +92,11 @@ for _kind in app.kinds.values():
     _kind.is_async = False  # coroutines here, but the engine treats them as it does sync handlers
 
 
+class Somewhere:
+    work = NOWHERE
+    owner = "simulated:1"
+
+
 class SimWriter(Writer):
     """The writer without its thread: a commit takes a moment, and is told a moment later."""
 
@@ -178,7 +183,7 @@ class World:
             cast(Any, store),
             blobs,
             WorkerConfig(workers=2, lease=10.0, grace=1.0),
-            NOWHERE,
+            Somewhere(),
             self._make_pool,
             admit=self._admit,
             progressed=lambda job_id: None,

@@ -26,16 +26,18 @@ from bide.core.wire import Event
 from bide.server.store import (
     Claim,
     Filter,
+    Heard,
     Inserted,
     KeyConflict,
     Missing,
     NewJob,
+    Nudge,
     Overdue,
     QueueState,
     Want,
     transactions,
 )
-from bide.server.store.postgres_feed import DatabaseClock, Feed, Heard, Nudge
+from bide.server.store.postgres_feed import DatabaseClock, Feed
 from bide.server.store.postgres_reads import Reads
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -21,6 +21,7 @@ import psycopg
 
 from bide.core.clock import Clock, SystemClock
 from bide.core.wire import Event
+from bide.server.store import Heard, Nudge
 from bide.server.store.postgres_server import Server
 from bide.server.store.postgres_work import Memory
 
@@ -35,8 +36,6 @@ _EVENTS = (
     "SELECT id, job_id, type, at, job, tenant FROM events WHERE id > %s AND id <= %s AND origin <> %s "
     "ORDER BY id LIMIT %s"
 )
-Heard = Callable[[Sequence[Event]], None]
-Nudge = Callable[[str, str], None]
 
 
 class DatabaseClock:

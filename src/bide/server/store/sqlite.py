@@ -30,10 +30,12 @@ from bide.core.wire import Event
 from bide.server.store import (
     Claim,
     Filter,
+    Heard,
     Inserted,
     KeyConflict,
     Missing,
     NewJob,
+    Nudge,
     Overdue,
     QueueState,
     Unwritable,
@@ -64,7 +66,7 @@ class SqliteStore:
 
     # --- beginning and end
 
-    async def open(self, heard: Callable[[Sequence[Event]], None]) -> None:
+    async def open(self, heard: Heard, nudge: Nudge | None = None) -> None:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
         self._read = self._reader.execute
@@ -100,7 +102,7 @@ class SqliteStore:
         await self._writer.close()
         self._reader.close()
 
-    async def void(self) -> int:
+    async def void(self, owner: str | None = None) -> int:
         def operation(tx: SqliteWork) -> int:
             held = tx.held()
             for job in held:
