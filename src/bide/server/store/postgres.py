@@ -38,11 +38,12 @@ from bide.server.store import (
     transactions,
 )
 from bide.server.store.postgres_feed import DatabaseClock, Feed
+from bide.server.store.postgres_memory import Memory
 from bide.server.store.postgres_reads import Reads
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession
 from bide.server.store.postgres_upkeep import learn, purge, void, wake
-from bide.server.store.postgres_work import Memory, PostgresWork, tag
+from bide.server.store.postgres_work import PostgresWork, tag
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.store.writer import Writer
 
@@ -116,7 +117,10 @@ class PostgresStore:
     def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
         def operation(tx: PostgresWork) -> list[tuple[str, int]]:
             until = tx.now + lease
-            return [(j, fence) for j, fence in held if not transactions.renew(tx, j, fence, until)]
+            lost = [(j, fence) for j, fence in held if not transactions.renew(tx, j, fence, until)]
+            for job_id, _ in lost:
+                self._memory.mine.pop(job_id, None)
+            return lost
 
         return self._write(operation, jobs=[job_id for job_id, _ in held])
 
@@ -146,7 +150,7 @@ class PostgresStore:
     # --- reads
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
-        known = self._recent.get if self._feed.alive else _nothing
+        known = self._recent.get if self._memory.alive else _nothing
         if len(ids) == 1:
             return [known(ids[0]) or await self._reads.job(ids[0])]
         return list(

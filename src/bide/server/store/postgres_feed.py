@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -22,8 +23,8 @@ import psycopg
 from bide.core.clock import Clock, SystemClock
 from bide.core.wire import Event
 from bide.server.store import Heard, Nudge
+from bide.server.store.postgres_memory import Memory
 from bide.server.store.postgres_server import Server
-from bide.server.store.postgres_work import Memory
 
 log = logging.getLogger("bide.store")
 PING = 1.0
@@ -78,11 +79,6 @@ class Feed:
         self._heard = heard
         self._nudge = nudge
         self._last = -1  # the highest number that was heard of; -1: nothing yet
-        self._until = 0.0  # by the loop's clock: what is remembered may be told until then
-
-    @property
-    def alive(self) -> bool:
-        return asyncio.get_running_loop().time() < self._until
 
     async def open(self) -> None:
         connection = await self._connect()
@@ -104,7 +100,7 @@ class Feed:
             except Exception:
                 log.exception("the feed failed; it goes on")
             finally:
-                self._until = 0.0
+                self._memory.until = 0.0
                 self._memory.forget_all()
                 if connection is not None:
                     with contextlib.suppress(psycopg.Error):
@@ -136,18 +132,17 @@ class Feed:
                     # Whatever else has arrived by now goes into the same look at the log.
                     notes += [n.payload async for n in connection.notifies(timeout=0)]
                     await self._noted(connection, notes)
-                loop = asyncio.get_running_loop()
-                if self._until - loop.time() < ALIVE - PING:
+                if self._memory.until - time.monotonic() < ALIVE - PING:
                     await self._ping(connection)
 
     async def _ping(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
-        asked_at = asyncio.get_running_loop().time()
+        asked_at = time.monotonic()
         clock = self._clock if isinstance(self._clock, DatabaseClock) else None
         asked = clock.begin() if clock is not None else 0.0
         (now,) = cast(Any, await (await connection.execute(_TIME)).fetchone())
         if clock is not None:
             clock.measured(now, asked)
-        self._until = asked_at + ALIVE
+        self._memory.until = asked_at + ALIVE
 
     async def _noted(
         self, connection: psycopg.AsyncConnection[tuple[Any, ...]], notes: Sequence[str]
@@ -162,7 +157,7 @@ class Feed:
             elif what == "x" and not mine:
                 self._forget(rest[0].split(","))
             elif what == "p" and not mine:
-                self._memory.paused = None
+                self._memory.pauses += 1
         if others:
             await self._tell(connection, last)
         self._last = last

@@ -158,8 +158,5 @@ def explain(error: psycopg.Error) -> str | None:
             return reason
     if code.startswith(("08", "53", "57", "58")) or isinstance(error, psycopg.OperationalError):
         text = " ".join(str(error).split())
-        return (
-            f"the database does not answer ({text}). It is tried again by itself; look at its log, and at the "
-            "network between"
-        )
+        return f"the database does not answer ({text}): look at its log, and at the network between"
     return None

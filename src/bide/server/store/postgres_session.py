@@ -19,8 +19,9 @@ from bide.core.clock import Clock
 from bide.core.job import HandedBack
 from bide.core.wire import Event
 from bide.server.store import Unwritable, transactions
+from bide.server.store.postgres_memory import Memory
 from bide.server.store.postgres_server import Server, explain
-from bide.server.store.postgres_work import OVERTAKEN, Memory, PostgresWork
+from bide.server.store.postgres_work import OVERTAKEN, PostgresWork
 from bide.server.store.writer import Operation
 
 log = logging.getLogger("bide.store")
@@ -82,7 +83,7 @@ class PostgresSession:
     def _give_back(self, tx: PostgresWork) -> None:
         """What was claimed by a commit that was not heard of: nobody here runs it."""
         for job_id, fence in tx.execute(_MINE, (list(self._memory.owners),)).fetchall():
-            if job_id not in self._memory.held:
+            if self._memory.mine.get(job_id) != fence:
                 transactions.apply(tx, HandedBack(job_id=job_id, fence=fence))
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:

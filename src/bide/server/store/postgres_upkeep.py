@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bide.server.store.postgres_work import Memory, PostgresWork
+from bide.server.store.postgres_memory import Memory
+from bide.server.store.postgres_work import PostgresWork
 from bide.server.store.work import encode
 
 MOST = 1000  # rows that one statement changes
@@ -18,7 +19,7 @@ _WAKE = (
 _NEXT = "SELECT min(due) FROM jobs WHERE NOT ready AND due IS NOT NULL"
 # A child outlives its retention as long as its parent may ask for its result, in a later run too.
 _EXPIRED = (
-    "SELECT id, tenant FROM jobs WHERE expires_at <= %s AND NOT EXISTS (SELECT 1 FROM jobs p "
+    "SELECT id, tenant FROM jobs WHERE expires_at <= %s AND id <> ALL(%s) AND NOT EXISTS (SELECT 1 FROM jobs p "
     "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
 )
 _OLD = "DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE at <= %s LIMIT %s))"
@@ -37,7 +38,7 @@ def wake(tx: PostgresWork) -> tuple[set[tuple[str, str]], float | None]:
 
 def purge(tx: PostgresWork, tombstones: float, keys: float, limit: int) -> tuple[list[str], bool]:
     tx.flush()
-    rows = [(job_id, tenant) for job_id, tenant in tx.execute(_EXPIRED, (tx.now, limit))]
+    rows = [(job_id, tenant) for job_id, tenant in tx.execute(_EXPIRED, (tx.now, tx.removed, limit))]
     if rows:
         tx.bury_all(rows)
     for table, age in (("tombstones", tombstones), ("keys", keys)):

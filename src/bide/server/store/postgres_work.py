@@ -6,7 +6,6 @@
 2. Writes are put off until the end and go out with the commit in one message: a transaction takes one round trip, and
    one more for what had to be read.
 3. The lock of the event log is the last that is taken and is held over the commit, so that numbers are in commit order.
-4. Rows travel as one JSON parameter a statement: its size does not change the number of statements.
 """
 
 from __future__ import annotations
@@ -20,109 +19,26 @@ from msgspec.structs import replace
 
 from bide.core.record import Job
 from bide.server.store import NewJob, Want
-from bide.server.store.postgres_server import NUMBERING
-from bide.server.store.recent import Recent
-from bide.server.store.rows import COLUMNS, FIELDS, job_of, values_of
+from bide.server.store.postgres_memory import Memory
+from bide.server.store.postgres_statements import (
+    EVENTS,
+    INSERT,
+    INSERT_INPUT,
+    KEYS,
+    LOCK_LOG,
+    LOCKED,
+    OF_KINDS,
+    OF_ONE_KIND,
+    STEPS,
+    THIS_ONE,
+    UPDATE,
+    VERIFY,
+)
+from bide.server.store.rows import FIELDS, job_of, values_of
 from bide.server.store.work import Due, Work, encode, files_of, ready, text_of
 
 OVERTAKEN = "BD001"
 MOST_TOLD = 250  # ids in one notification, which takes up to 8,000 bytes
-_INTEGERS = {"version", "run", "priority", "attempt", "max_attempts", "failures", "losses", "fence"}
-_INSTANTS = {
-    *("created_at", "updated_at", "run_at", "due", "deadline", "lease_until", "started_at"),
-    *("next_attempt_at", "cancel_asked_at", "finished_at", "keep", "expires_at"),
-}
-# What no change touches.
-_FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id"}
-
-
-def _typed(names: Iterable[str]) -> str:
-    def kind(name: str) -> str:
-        return "bigint" if name in _INTEGERS else "float8" if name in _INSTANTS else "text"
-
-    return ", ".join(f"{name} {kind(name)}" for name in names)
-
-
-_CHANGED = [name for name in FIELDS if name not in _FIXED]
-_OF_JOB = ", ".join(f"j.{name}" for name in FIELDS)
-_INSERT = (
-    f"INSERT INTO jobs ({COLUMNS}, ready, tags) SELECT {COLUMNS}, ready, tags "
-    f"FROM json_to_recordset(%s::json) AS n({_typed(FIELDS)}, ready boolean, tags text[])"
-)
-_INSERT_INPUT = (
-    "INSERT INTO inputs (job_id, tenant, input, files) SELECT job_id, tenant, input, files "
-    "FROM json_to_recordset(%s::json) AS n(job_id text, tenant text, input text, files text)"
-)
-_WAS = "j.id = n.id AND j.version = n.was_version AND j.fence = n.was_fence"
-_UPDATE = (
-    f"WITH done AS (UPDATE jobs j SET {', '.join(f'{name} = n.{name}' for name in _CHANGED)}, "
-    "ready = coalesce(n.ready, j.ready) FROM json_to_recordset(%s::json) AS "
-    f"n(id text, {_typed(_CHANGED)}, ready boolean, was_version bigint, was_fence bigint, was_lease float8) "
-    f"WHERE {_WAS} AND j.lease_until IS NOT DISTINCT FROM n.was_lease RETURNING 1) "
-    "SELECT expect(count(*), %s) FROM done"
-)
-_VERIFY = (
-    "SELECT expect(count(*), %s) FROM jobs j, "
-    f"json_to_recordset(%s::json) AS n(id text, was_version bigint, was_fence bigint) WHERE {_WAS}"
-)
-_KEYS = (
-    "WITH done AS (INSERT INTO keys (tenant, kind, key, fingerprint, job_id, at) "
-    "SELECT tenant, kind, key, fingerprint, job_id, at FROM json_to_recordset(%s::json) AS "
-    "n(tenant text, kind text, key text, fingerprint text, job_id text, at float8) "
-    "ON CONFLICT DO NOTHING RETURNING 1) SELECT expect(count(*), %s) FROM done"
-)
-_STEPS = (
-    "INSERT INTO steps (job_id, name, tenant, result, at) SELECT job_id, name, tenant, result, at "
-    "FROM json_to_recordset(%s::json) AS n(job_id text, name text, tenant text, result text, at float8) "
-    "ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, at = excluded.at"
-)
-_LOCK_LOG = f"SELECT pg_advisory_xact_lock({NUMBERING}, hashtext(current_schema()))"
-_EVENTS = (
-    "WITH e AS (INSERT INTO events (id, tenant, job_id, type, at, job, origin) "
-    "SELECT nextval('event_numbers'), tenant, job_id, type, at, job, %s FROM json_to_recordset(%s::json) AS "
-    "n(tenant text, job_id text, type text, at float8, job text) RETURNING id), "
-    "r AS (SELECT min(id) AS first, max(id) AS last FROM e) "
-    "SELECT first, pg_notify(%s, %s::text || ' ' || first || ' ' || last) FROM r"
-)
-_LOCKED = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
-_DUE = "ready AND queue = %s AND kind = {kind} AND id <> ALL(%s)"
-_FIRST = "ORDER BY priority DESC, seq LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
-_WITH_INPUT = f"SELECT {_OF_JOB}, i.input, i.files FROM ({{}}) j JOIN inputs i ON i.job_id = j.id "
-_IN_ORDER = "ORDER BY j.priority DESC, j.seq LIMIT %s"
-_OF_ONE_KIND = (
-    _WITH_INPUT.format(f"SELECT * FROM jobs WHERE {_DUE.format(kind='%s')} {_FIRST}") + _IN_ORDER
-)
-_OF_KINDS = (
-    _WITH_INPUT.format(
-        "SELECT found.* FROM unnest(%s::text[]) AS k(kind) CROSS JOIN LATERAL "
-        f"(SELECT * FROM jobs WHERE {_DUE.format(kind='k.kind')} {_FIRST}) found"
-    )
-    + _IN_ORDER
-)
-_THIS_ONE = _WITH_INPUT.format(
-    "SELECT * FROM jobs WHERE id = %s AND ready AND queue = %s AND kind = ANY(%s) AND id <> ALL(%s) "
-    "FOR NO KEY UPDATE SKIP LOCKED"
-)
-
-
-class Memory:
-    """What a process remembers between transactions: jobs that it holds, what polls have read, which queues are paused."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, Job] = {}
-        self.owners: set[str] = set()  # under which names this process has claimed
-        self.recent = Recent()
-        self.paused: frozenset[str] | None = None  # None: to be read
-
-    def forget(self, job_ids: Iterable[str]) -> None:
-        """Another process has changed them."""
-        for job_id in job_ids:
-            self.held.pop(job_id, None)
-
-    def forget_all(self) -> None:
-        self.held.clear()
-        self.paused = None
-        self.recent.clear()
 
 
 class PostgresWork(Work):
@@ -172,13 +88,18 @@ class PostgresWork(Work):
         """With the commit, in the order of the calls."""
         self._writes.append((sql, values))
 
+    @property
+    def removed(self) -> list[str]:
+        """What is still in the table, but not for long."""
+        return list(self._removed)
+
     # --- what is read
 
     def prefetch(self, job_ids: Iterable[str], keys: Iterable[tuple[str, str, str]]) -> None:
         """What operations are known to need, in one question each."""
         wanted = sorted({i for i in job_ids if i not in self._memory.held})
         if wanted:
-            found = {row[0]: job_of(row) for row in self.execute(_LOCKED, (wanted,))}
+            found = {row[0]: job_of(row) for row in self.execute(LOCKED, (wanted,))}
             self._known.update((job_id, found.get(job_id)) for job_id in wanted)
         asked = sorted(set(keys))
         if asked:
@@ -200,7 +121,7 @@ class PostgresWork(Work):
         if job is not None:
             self.trusted[job_id] = job
             return job
-        row = self.execute(_LOCKED, ([job_id],)).fetchone()
+        row = self.execute(LOCKED, ([job_id],)).fetchone()
         job = self._known[job_id] = None if row is None else job_of(row)
         return job
 
@@ -210,13 +131,13 @@ class PostgresWork(Work):
     def candidates(self, want: Want, limit: int) -> list[Due]:
         if any(job is not None and ready(job, self.now) for job in map(self.job, self._stored)):
             self.flush_changes()
-        changed = list(self._stored)  # none of them can be claimed any more
+        changed = [*self._stored, *self._removed]  # none of them can be claimed any more
         if want.job is not None:
-            rows = self.execute(_THIS_ONE, (want.job, want.queue, list(want.kinds), changed))
+            rows = self.execute(THIS_ONE, (want.job, want.queue, list(want.kinds), changed))
         elif len(want.kinds) == 1:
-            rows = self.execute(_OF_ONE_KIND, (want.queue, want.kinds[0], changed, limit, limit))
+            rows = self.execute(OF_ONE_KIND, (want.queue, want.kinds[0], changed, limit, limit))
         else:
-            rows = self.execute(_OF_KINDS, (list(want.kinds), want.queue, changed, limit, limit))
+            rows = self.execute(OF_KINDS, (list(want.kinds), want.queue, changed, limit, limit))
         found = []
         for row in rows:
             job = self._known[row[0]] = job_of(row)
@@ -227,10 +148,11 @@ class PostgresWork(Work):
     def paused(self) -> frozenset[str]:
         known = None if self.pauses else self._memory.paused
         if known is None:
+            turn = self._memory.pauses
             rows = self.execute("SELECT name FROM queues WHERE paused").fetchall()
             known = frozenset(name for (name,) in rows)
             if not self.pauses:
-                self._memory.paused = known
+                self._memory.keep_paused(known, turn)
         return known
 
     def key(self, tenant: str, kind: str, key: str) -> tuple[bytes, str] | None:
@@ -322,7 +244,7 @@ class PostgresWork(Work):
     def _put_changes(self, put: Callable[..., None]) -> None:
         rows = [self._row_of_change(before) for before in self._stored.values()]
         if rows:
-            put(_UPDATE, encode(rows).decode(), len(rows))
+            put(UPDATE, encode(rows).decode(), len(rows))
             self._locked.update(self._stored)
             self._stored.clear()
 
@@ -348,8 +270,8 @@ class PostgresWork(Work):
             given = (job_id, job.tenant, new.input.decode(), text_of(new.files))
             inputs.append(dict(zip(("job_id", "tenant", "input", "files"), given, strict=True)))
         if rows:
-            put(_INSERT, encode(rows).decode())
-            put(_INSERT_INPUT, encode(inputs).decode())
+            put(INSERT, encode(rows).decode())
+            put(INSERT_INPUT, encode(inputs).decode())
             self._new.clear()
 
     # --- the end
@@ -358,14 +280,14 @@ class PostgresWork(Work):
         """Everything that was put off, and the commit, in one message."""
         self._put_new(self.later)
         if self._keys:
-            self.later(_KEYS, encode(self._keys).decode(), len(self._keys))
+            self.later(KEYS, encode(self._keys).decode(), len(self._keys))
         self._put_changes(self.later)
         unwritten = [job for job_id, job in self.trusted.items() if job_id not in self._locked]
         if unwritten:
             rows = [{"id": j.id, "was_version": j.version, "was_fence": j.fence} for j in unwritten]
-            self.later(_VERIFY, len(rows), encode(rows).decode())
+            self.later(VERIFY, len(rows), encode(rows).decode())
         if self._steps:
-            self.later(_STEPS, encode(list(self._steps.values())).decode())
+            self.later(STEPS, encode(list(self._steps.values())).decode())
         self._tell_others(channel, origin)
         if self._begun or self._writes or self.events:
             self._commit(channel, origin)
@@ -378,9 +300,9 @@ class PostgresWork(Work):
             for sql, values in self._writes:
                 self._connection.execute(sql.encode(), values)
             if self.events:
-                self._connection.execute(_LOCK_LOG.encode())
+                self._connection.execute(LOCK_LOG.encode())
                 given = (origin, self._told(), channel, f"e {origin}")
-                numbers = self._connection.execute(_EVENTS.encode(), given)
+                numbers = self._connection.execute(EVENTS.encode(), given)
             self._connection.execute("COMMIT")
         if numbers is not None:
             row = numbers.fetchone()
@@ -406,12 +328,14 @@ class PostgresWork(Work):
         """Remembers what is true now; right after the commit."""
         memory = self._memory
         if self.pauses:
-            memory.paused = None
+            memory.pauses += 1
         for job_id, job in self._jobs.items():
             if job is not None and job.held and job.owner in memory.owners:
                 memory.held[job_id] = job
+                memory.mine[job_id] = job.fence
             else:
                 memory.held.pop(job_id, None)
+                memory.mine.pop(job_id, None)
         memory.recent.changed(self._jobs)
 
 
