@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,19 @@ from bench.chaos import processes
 
 class Victim:
     def __init__(
-        self, folder: Path, target: str, *, workers: int = 2, env: dict[str, str] | None = None
+        self,
+        folder: Path,
+        target: str,
+        *,
+        workers: int = 2,
+        env: dict[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.target = target
         self.workers = workers
+        self._options = options
         self.port = 0
         self.starts = 0
         self._env = {**os.environ, **(env or {})}
@@ -37,7 +45,7 @@ class Victim:
     def start(self) -> None:
         command = [sys.executable, "-m", "bide", "serve", self.target]
         command += ["--port", str(self.port), "--data", str(self.data), "--drain", "5"]
-        command += ["--workers", str(self.workers), "--log-level", "ERROR"]
+        command += ["--workers", str(self.workers), "--log-level", "ERROR", *self._options]
         log = (self.folder / "serve.log").open("a")
         with log:
             self._process = subprocess.Popen(
@@ -45,12 +53,14 @@ class Victim:
             )
         self.starts += 1
         assert self._process.stderr is not None
+        said = []
         for line in self._process.stderr:
+            said.append(line)
             found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
             if found:
                 self.port = int(found[1])
                 return
-        raise RuntimeError(f"the service did not start: {self._process.wait()}")
+        raise RuntimeError(f"the service did not start: {self._process.wait()} {''.join(said)[-2000:]}")
 
     @property
     def pids(self) -> set[int]:

@@ -63,6 +63,8 @@ def apply(tx: Work, change: Change) -> Job | Refused | Missing:
         after = advance(before, change, tx.now)
     except Refused as refusal:
         return refusal
+    if _repeats(before, change):
+        return before
     tx.change(before, after)
     if isinstance(change, StepStarted | StepKept):
         status = Status.DONE if isinstance(change, StepKept) else Status.PROCESSING
@@ -76,6 +78,16 @@ def apply(tx: Work, change: Change) -> Job | Refused | Missing:
         tx.keep_step(after, change.name, change.result)
     # A child that ends at once is noted on this row again.
     return (tx.job(after.id) or after) if ripple(tx, before, after) else after
+
+
+def _repeats(job: Job, change: Change) -> bool:
+    """Whether it was stored before, and only the answer was lost. Steps alone need this: what ends an attempt, or begins
+    it, is refused the second time.
+    """
+    if not isinstance(change, StepStarted | StepKept):
+        return False
+    known = {step.name: step.status for step in job.steps}.get(change.name)
+    return known is (Status.DONE if isinstance(change, StepKept) else Status.PROCESSING)
 
 
 def ripple(tx: Work, before: Job, after: Job) -> bool:
