@@ -123,7 +123,7 @@ class Postgres:
 
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)  # fast: whoever is connected is cut off
+            self._process.send_signal(signal.SIGQUIT)  # at once: nobody needs its data any more
             try:
                 self._process.wait(10)
             except subprocess.TimeoutExpired:

@@ -27,7 +27,9 @@ class Report:
     acknowledged: int = 0
     ended: Counter[str] = field(default_factory=Counter)
     blows: Counter[str] = field(default_factory=Counter)
-    away: list[float] = field(default_factory=list)  # seconds from the database's return until it was used again
+    away: list[float] = field(
+        default_factory=list
+    )  # seconds from the database's return until it was used again
     seconds: float = 0.0
     faults: list[Fault] = field(default_factory=list)
 

@@ -93,7 +93,8 @@ class Serving(Victim):
     ) -> None:
         (folder / "tasks.py").write_text(TASKS)
         self.marks = folder / "marks"
-        env = {"PYTHONPATH": str(folder), "MARKS": str(self.marks), **(env or {})}
+        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+        env = {"PYTHONPATH": path, "MARKS": str(self.marks), **(env or {})}
         super().__init__(folder, "tasks:app", env=env)
         self.data = data or self.data
         self._prefix = prefix

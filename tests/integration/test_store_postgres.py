@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import signal
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from bide.core.job import CancelAsked, Failed, Refused, Succeeded
 from bide.core.record import Job, Status
 from bide.core.wire import Event
 from bide.server.store import (
+    Filter,
     Inserted,
     Missing,
     Store,
@@ -401,6 +403,32 @@ async def test_without_a_free_connection_a_read_is_refused_in_time(
     done = await asyncio.gather(*lists, return_exceptions=True)
     assert [type(d) for d in done] == [list, Unwritable]
     await store.close()
+
+
+async def test_a_server_that_hangs_hangs_nobody(
+    url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.server.store.postgres.PATIENCE", 0.5)
+    monkeypatch.setattr(postgres_reads, "LONGEST", 0.5)
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.put(queue="other")
+    begin = time.monotonic()
+    postgres.stop()
+    try:
+        under_way = asyncio.ensure_future(bench.store.insert([bench.new()]))
+        await asyncio.sleep(0.05)
+        queued = [asyncio.ensure_future(bench.store.insert([bench.new()])) for _ in range(3)]
+        reads = [bench.store.get([job.id]), bench.store.find(Filter()), bench.store.queues()]
+        answers = await asyncio.gather(under_way, *queued, *reads, return_exceptions=True)
+        assert time.monotonic() - begin < 5
+    finally:
+        postgres.stop(signal.SIGCONT)
+    assert all(isinstance(answer, Unwritable) for answer in answers), answers
+    assert "not known" in str(answers[0])
+    assert await bench.get(job.id) == job
+    assert len(await bench.claim()) == 1, "the one that was under way; what waited behind it is not done"
+    await bench.store.close()
 
 
 async def test_a_caller_that_has_left_harms_nobody(url: str) -> None:

@@ -37,9 +37,10 @@ from bide.server.store import (
     Want,
     transactions,
 )
+from bide.server.store.patience import Patience
 from bide.server.store.postgres_feed import DatabaseClock, Feed
 from bide.server.store.postgres_memory import Memory
-from bide.server.store.postgres_reads import Reads
+from bide.server.store.postgres_reads import FROZEN, Reads
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession
 from bide.server.store.postgres_upkeep import learn, purge, void, wake
@@ -48,6 +49,7 @@ from bide.server.store.rows import COLUMNS, job_of
 from bide.server.store.writer import Writer
 
 T = TypeVar("T")
+PATIENCE = 6.0  # for a write
 CONNECTIONS = 8  # for reads; one more writes, and one listens
 # When the server has just started nobody could renew: whoever lives does so first.
 _RESTARTED = 15.0
@@ -78,6 +80,8 @@ class PostgresStore:
             reason = (explain(error) if isinstance(error, psycopg.Error) else None) or error
             raise SetupError(f"{self.server.shown} cannot be used: {reason}") from error
         self._reads = Reads(self.server, self._recent, self._most)
+        unknown = f"whether this was stored is not known. {self.server.shown} does not answer: {FROZEN}"
+        self._patience = Patience(PATIENCE, unknown)
         self._writer = Writer(session, heard)
 
     async def close(self) -> None:
@@ -89,7 +93,10 @@ class PostgresStore:
         return self._clock.now()
 
     def _write(self, run: Callable[[PostgresWork], T], **needs: Any) -> asyncio.Future[T]:
-        return self._writer.submit(run, **needs)
+        writing = self._writer.submit(run, **needs)
+        if not needs.get("first"):  # what is claimed must reach whom it was claimed for
+            self._patience.watch(writing)
+        return writing
 
     # --- writes
 

@@ -86,7 +86,9 @@ class Feed:
 
     async def close(self) -> None:
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.wait(
+            {self._task}, timeout=ALIVE
+        )  # a server that is stopped keeps nobody from leaving
 
     async def _run(self, connection: psycopg.AsyncConnection[tuple[Any, ...]] | None) -> None:
         while True:

@@ -1,7 +1,8 @@
 """What is read of PostgreSQL outside of transactions: a few connections on the loop.
 
 1. Jobs that are asked for at the same time are read by one statement: polls share it.
-2. Nobody waits for a connection for longer than PATIENCE, nor for a server that is away: `Unwritable`, which is a 503.
+2. Nobody waits for a connection for longer than PATIENCE, nor for an answer for longer than LONGEST, nor at all for a
+   server that is away: `Unwritable`, which is a 503.
 3. Lists leave connections to the polls.
 4. A connection that broke is replaced, and what was asked is asked once more.
 """
@@ -10,18 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import psycopg
 
 from bide.core.record import Job
 from bide.server.store import Missing, Unwritable
+from bide.server.store.patience import Patience
 from bide.server.store.postgres_server import Server, explain
 from bide.server.store.recent import Recent
 from bide.server.store.rows import COLUMNS, job_of
 
+T = TypeVar("T")
 PATIENCE = 5.0
+LONGEST = 6.0
+FROZEN = "it is connected, but stopped or overloaded. Look at pg_stat_activity and at its machine"
 POLLS = 2  # statements under way for polls at once; what comes meanwhile shares the next one
 MOST_AT_ONCE = 500
 _JOBS = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s)"
@@ -43,31 +48,50 @@ class Reads:
         self._wanted: dict[str, list[asyncio.Future[Job | Missing]]] = {}
         self._polling = 0
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._patience = Patience(LONGEST, f"{server.shown} does not answer: {FROZEN}")
         self._closed = False
 
     async def close(self) -> None:
         self._closed = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=PATIENCE)
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
 
     async def rows(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The answer to one question."""
-        found: Rows = (await self._task(self._asked([(sql, values)])))[0]
-        return found
+        return await self._awaited(self._asked(sql, values))
 
     async def listed(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The same for what may take long."""
 
-        async def asked() -> list[Rows]:
+        async def asked() -> Rows:
             async with _patiently(self._lists):
-                return await self._asked([(sql, values)])
+                return await self._asked(sql, values)
 
-        found: Rows = (await self._task(asked()))[0]
-        return found
+        return await self._awaited(asked())
+
+    async def _awaited(self, asked: Coroutine[Any, Any, Rows]) -> Rows:
+        """What is stuck is left alone: who asked is told, and its connection stays in use."""
+        future: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
+
+        def answered(task: asyncio.Task[Rows]) -> None:
+            if future.done():
+                if not task.cancelled():
+                    task.exception()  # it was seen
+            elif task.cancelled():
+                future.cancel()
+            elif (error := task.exception()) is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(task.result())
+
+        self._task(asked).add_done_callback(answered)
+        self._patience.watch(future)
+        return await future
 
     async def job(self, job_id: str) -> Job | Missing:
         loop = asyncio.get_running_loop()
@@ -75,6 +99,7 @@ class Reads:
         if not self._wanted:
             loop.call_soon(self._poll)
         self._wanted.setdefault(job_id, []).append(future)
+        self._patience.watch(future)
         return await future
 
     # --- polls
@@ -92,13 +117,12 @@ class Reads:
         failure: BaseException = Unwritable("the service is stopping")
         turn = self._recent.turn
         try:
-            (rows,) = await self._asked([(_JOBS, (list(wanted),))])
-            for row in rows:
+            for row in await self._asked(_JOBS, (list(wanted),)):
                 job = found[row[0]] = job_of(row)
                 self._recent.keep(job, turn)
             absent = [job_id for job_id in wanted if job_id not in found]
             if absent:
-                (gone,) = await self._asked([(_GONE, (absent,))])
+                gone = await self._asked(_GONE, (absent,))
                 found.update((job_id, Missing()) for job_id in absent)
                 found.update((job_id, Missing(gone=True)) for (job_id,) in gone)
         except Exception as error:
@@ -116,23 +140,20 @@ class Reads:
 
     # --- connections
 
-    def _task(self, work: Any) -> asyncio.Task[Any]:
+    def _task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """In a task, for a request that has not waited yet is in none, and a timeout needs one."""
-        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _asked(self, questions: Sequence[tuple[str, Sequence[Any]]]) -> list[Rows]:
+    async def _asked(self, sql: str, values: Sequence[Any]) -> Rows:
         async with _patiently(self._free):
             for again in (True, False):
                 fresh = not self._idle
                 connection = await self._connected()
                 try:
-                    answers = [
-                        await (await connection.execute(sql.encode(), values)).fetchall()
-                        for sql, values in questions
-                    ]
+                    answer = await (await connection.execute(sql.encode(), values)).fetchall()
                 except psycopg.Error as error:
                     await self._give(connection)
                     if again and connection.closed and not fresh:
@@ -146,7 +167,7 @@ class Reads:
                     await connection.close()
                     raise
                 await self._give(connection)
-                return answers
+                return answer
         raise AssertionError("the second time returns or raises")
 
     async def _connected(self) -> Connection:
@@ -175,7 +196,7 @@ class Reads:
 
 
 @contextlib.asynccontextmanager
-async def _patiently(gate: asyncio.Semaphore) -> Any:
+async def _patiently(gate: asyncio.Semaphore) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(PATIENCE):
             await gate.acquire()

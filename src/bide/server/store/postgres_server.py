@@ -41,7 +41,7 @@ _SESSION = {
     "jit": "off",
     "timezone": "UTC",
     "client_min_messages": "warning",
-    "statement_timeout": "30s",
+    "statement_timeout": "15s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "10s",
     "tcp_keepalives_idle": "10",
