@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,16 @@ def programs() -> Path:
 class Postgres:
     """One server and its data, until `end`."""
 
-    def __init__(self, home: str | None = None, *, safe: bool = True) -> None:
+    def __init__(
+        self, home: str | None = None, *, safe: bool = True, settings: Sequence[str] = ()
+    ) -> None:
         """`safe=False` leaves out the waits for the disk: for tests that cut no power."""
         self._programs = programs()
         self._as = _owner()
         self.folder = Path(tempfile.mkdtemp(prefix="bide-postgres-", dir=home))
         self._data = self.folder / "data"
-        self._settings = [] if safe else ["-c", "fsync=off", "-c", "full_page_writes=off"]
+        unsafe = () if safe else ("fsync=off", "full_page_writes=off")
+        self._settings = [f"--{setting}" for setting in (*unsafe, *settings)]
         if "user" in self._as:
             shutil.chown(self.folder, self._as["user"])
         self.port = _free_port()
@@ -132,8 +135,8 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def postgres(home: str | None = None, *, safe: bool = True) -> Iterator[Postgres]:
-    server = Postgres(home, safe=safe)
+def postgres(home: str | None = None, *, settings: Sequence[str] = ()) -> Iterator[Postgres]:
+    server = Postgres(home, settings=settings)
     try:
         yield server
     finally:
