@@ -1,5 +1,5 @@
-"""What it costs that event numbers are in commit order: processes that each commit one job at a time, with the lock of
-the event log and without it.
+"""What it costs that event numbers are in commit order: processes that each commit one job at a time, as it is; without
+the lock of the event log; and without its notifications too. And what many at a time bring.
 """
 
 from __future__ import annotations
@@ -19,43 +19,51 @@ from bide.server.store import NewJob, postgres_work
 from bide.server.store.postgres import PostgresStore
 
 SECONDS = 3.0
-WRITERS = (1, 4, 12)
+WRITERS = (1, 4, 8)
+AT_ONCE = 20
+WAYS = ("as it is", "no lock", "no lock, no word")
 
 
 def measure(folder: Path, rounds: int) -> list[Line]:
     samples = Samples()
     with postgres(str(folder)) as server:
-        asyncio.run(_write(server.url, 0.1, True, 1))
+        asyncio.run(_write(server.url, 0.1, WAYS[0], 1))
         for _ in range(rounds):
             for writers in WRITERS:
-                for name, locked in (("locked", True), ("free", False)):
-                    samples.add(f"{name} {writers}", _together(server.url, writers, locked))
-    return [
-        Line(
-            f"inserts a second of {n} processes, one a commit, in commit order : in any order",
-            samples.ratio(f"locked {n}", f"free {n}"),
-            "≥",
-            0.5,
-            detail=f"{samples[f'locked {n}']:.0f} : {samples[f'free {n}']:.0f} /s",
+                for way in WAYS:
+                    samples.add(f"{way} {writers}", _together(server.url, writers, way, 1))
+            samples.add("many", _together(server.url, WRITERS[-1], WAYS[0], AT_ONCE))
+    lines = []
+    for n in WRITERS:
+        ratio = samples.ratio(f"as it is {n}", f"no lock {n}")
+        figures = " : ".join(f"{samples[f'{way} {n}']:.0f}" for way in WAYS)
+        what = f"inserts of {n} processes, one a commit, in commit order : in any order"
+        lines.append(
+            Line(what, ratio, "≥", 0.7, detail=f"{figures} /s, the last of them without word to others")
         )
-        for n in WRITERS
-    ]
+    one = samples[f"as it is {WRITERS[-1]}"]
+    what = f"the same, {AT_ONCE} at a time : one at a time"
+    lines.append(
+        Line(what, samples["many"] / one, "≥", 3, detail=f"{samples['many']:.0f} : {one:.0f} /s")
+    )
+    return lines
 
 
-def _together(url: str, writers: int, locked: bool) -> float:
+def _together(url: str, writers: int, way: str, at_once: int) -> float:
     """Inserts a second of all of them."""
-    context = get_context("spawn")
-    with context.Pool(writers) as pool:
-        return sum(pool.starmap(_writer, [(url, SECONDS, locked)] * writers))
+    with get_context("spawn").Pool(writers) as pool:
+        return sum(pool.starmap(_writer, [(url, SECONDS, way, at_once)] * writers))
 
 
-def _writer(url: str, seconds: float, locked: bool) -> float:
-    return asyncio.run(_write(url, seconds, locked, 1))
+def _writer(url: str, seconds: float, way: str, at_once: int) -> float:
+    return asyncio.run(_write(url, seconds, way, at_once))
 
 
-async def _write(url: str, seconds: float, locked: bool, at_once: int) -> float:
-    if not locked:
+async def _write(url: str, seconds: float, way: str, at_once: int) -> float:
+    if way != WAYS[0]:
         postgres_work.LOCK_LOG = "SELECT 1"
+    if way == WAYS[2]:
+        postgres_work.EVENTS = postgres_work.EVENTS.replace("pg_notify(%s,", "concat(%s::text,")
     store = PostgresStore(url)
     await store.open(lambda events: None)
     done, begin = 0, time.perf_counter()
