@@ -4,7 +4,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-waiting chaos setup constraints clean
+.PHONY: help demo test check format bench bench-waiting bench-scale chaos setup constraints clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
@@ -27,6 +27,9 @@ bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers
 bench-waiting: $(READY) ## the same for the waiting end; an hour, for every policy is simulated in every scenario
 	@$(BIN)/python -m bench.poller
 	@$(BIN)/python -m bench.pacing
+
+bench-scale: $(READY) ## the same for PostgreSQL, at a million rows; needs a PostgreSQL server's programs and wrk
+	@$(BIN)/python -m bench.scale $(ARGS)
 
 chaos: $(READY) ## kill things at random and count what is lost, beside peers
 	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2

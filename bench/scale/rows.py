@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import defaultdict
+from collections.abc import Awaitable
 from pathlib import Path
+from statistics import median
+from typing import TypeVar
 
 from bench.scale import filling
 from bench.scale.postgres import Postgres, postgres
-from bench.service.load import Samples
 from bench.service.table import Line
 from bide.server.store.postgres import PostgresStore
 
+T = TypeVar("T")
 ROWS = int(os.environ.get("BIDE_BENCH_ROWS", "1000000"))
-FEW = 2000  # in the one that counts as empty: enough to be asked for and claimed
+FEW = 5000  # in the one that counts as empty: enough to be asked for and claimed
 WAITING = 20_000
 CALLS = 300
 
 
 def measure(folder: Path, rounds: int) -> list[Line]:
-    samples = Samples()
     # Without the wait for the disk, which would be most of it and the same for both.
     large = ("shared_buffers=256MB", "max_wal_size=8GB", "fsync=off")
     with postgres(str(folder), settings=large) as empty, postgres(str(folder), settings=large) as full:
@@ -28,43 +31,38 @@ def measure(folder: Path, rounds: int) -> list[Line]:
         filling.fill(empty.url, FEW, WAITING)
         filling.fill(full.url, ROWS, WAITING)
         print(f"{ROWS:,} rows took {time.monotonic() - begin:.0f} s to make", flush=True)
-        for _ in range(rounds):
-            for name, server in (("empty", empty), ("full", full)):
-                for what, value in asyncio.run(_figures(server)).items():
-                    samples.add(f"{name} {what}", value)
-    return [_times(f"{what} at {ROWS:,} rows", samples, what) for what in ("claim", "settle", "status")]
+        taken = asyncio.run(_calls({"empty": empty, "full": full}, CALLS * rounds))
+    return [_times(f"{what} at {ROWS:,} rows", taken, what) for what in ("claim", "settle", "status")]
 
 
-async def _figures(server: Postgres) -> dict[str, float]:
-    """Microseconds a call, one at a time."""
-    ids = filling.some_ids(server.url, 2 * CALLS)
-    store = PostgresStore(server.url)
-    await store.open(lambda events: None)
-    try:
-        await store.get(ids[CALLS:])  # connected, prepared, and the upper pages of the index are there
+async def _calls(servers: dict[str, Postgres], calls: int) -> dict[str, list[float]]:
+    """Microseconds of each call, one at a time, now here and now there: what else the machine does befalls both."""
+    stores = {name: PostgresStore(server.url) for name, server in servers.items()}
+    ids = {name: filling.some_ids(server.url, 2 * calls) for name, server in servers.items()}
+    taken: dict[str, list[float]] = defaultdict(list)
+    for name, store in stores.items():
+        await store.open(lambda events: None)
+        await store.get(
+            ids[name][calls:]
+        )  # connected, prepared, and the upper pages of the index are there
+
+    async def timed(what: str, call: Awaitable[T]) -> T:
         begin = time.perf_counter()
-        for job_id in ids[:CALLS]:
-            await store.get([job_id])
-        status = time.perf_counter() - begin
-        begin, claims = time.perf_counter(), []
-        for _ in range(CALLS):
-            claims += await store.claim("bench", [filling.WANT], 1, 60.0)
-        claim = time.perf_counter() - begin
-        if len(claims) != CALLS:
-            raise RuntimeError("there was nothing to claim")
-        begin = time.perf_counter()
-        for one in claims:
-            await store.apply([filling.succeeded(one.job)])
-        settle = time.perf_counter() - begin
-    finally:
+        answer = await call
+        taken[what].append((time.perf_counter() - begin) * 1e6)
+        return answer
+
+    for n in range(calls):
+        for name, store in stores.items():
+            await timed(f"{name} status", store.get([ids[name][n]]))
+            (claim,) = await timed(f"{name} claim", store.claim("bench", [filling.WANT], 1, 60.0))
+            await timed(f"{name} settle", store.apply([filling.succeeded(claim.job)]))
+    for store in stores.values():
         await store.close()
-    return {
-        name: took / CALLS * 1e6
-        for name, took in (("claim", claim), ("settle", settle), ("status", status))
-    }
+    return taken
 
 
-def _times(what: str, samples: Samples, name: str) -> Line:
-    full, empty = f"full {name}", f"empty {name}"
-    detail = f"{samples[full]:.0f} : {samples[empty]:.0f} µs"
-    return Line(f"{what} : of an empty table", samples.ratio(full, empty), "≤", 1.5, detail=detail)
+def _times(what: str, taken: dict[str, list[float]], name: str) -> Line:
+    full, empty = median(taken[f"full {name}"]), median(taken[f"empty {name}"])
+    detail = f"{full:.0f} : {empty:.0f} µs"
+    return Line(f"{what} : of an empty table", full / empty, "≤", 1.5, detail=detail)

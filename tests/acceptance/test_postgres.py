@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,15 @@ def test_nothing_is_lost_repeated_or_told_twice(tmp_path: Path, server: Postgres
 def test_replicas_are_one_service(tmp_path: Path, postgres: Postgres) -> None:
     url = f"{postgres.url}?schema=replicas"
     one, two = (Replica(tmp_path / name, url, lease=1.5) for name in ("one", "two"))
+    two.data.mkdir()
+    (two.data / "blobs").symlink_to(one.data / "blobs")  # as replicas share their files
     one.start()
     two.start()
     try:
+        painted = one.ended(one.post("paint", size=70_000))
+        for replica in (one, two):
+            file = urllib.request.urlopen(f"{replica.url}/jobs/{painted['jobId']}/files/picture.bin")
+            assert len(file.read()) == 70_000
         # Both have two children and a queue that takes two jobs: four can only run on both.
         jobs = [one.post("work", number=n, seconds=60) for n in range(4)]
         until(lambda: all(two.job(job)["status"] == "PROCESSING" for job in jobs))

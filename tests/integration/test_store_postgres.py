@@ -285,6 +285,16 @@ async def test_relatives_that_two_processes_change_at_once(two: tuple[Process, P
     assert [c.status for c in (await first.get(parent.id)).children] == [Status.ERROR] * 8
 
 
+async def test_an_operation_that_raises_takes_no_other_with_it(two: tuple[Process, Process]) -> None:
+    first, _ = two
+    one = first.new()
+    calls = [first.store.insert([new]) for new in (one, first.new(), one, first.new())]
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(d) for d in done] == [list, list, psycopg.errors.UniqueViolation, list]
+    assert len(await first.claim()) == 3
+    assert len(await first.store.events()) == 6
+
+
 # --- broken connections
 
 

@@ -124,6 +124,7 @@ def serve(
     try:
         from bide.server.config import Config, HttpConfig, StoreConfig, WorkerConfig
         from bide.server.worker.locate import parse
+        from bide.service import stores
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is missing: pip install 'bide[server]'") from None
@@ -134,6 +135,7 @@ def serve(
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     location = parse(target)
+    kept = f"data in {data}" + (f", store {stores.make_server(store).shown}" if store else "")
     config = Config(
         data=data,
         store=StoreConfig(url=store, connections=connections),
@@ -144,5 +146,5 @@ def serve(
         location.load(),
         location,
         config,
-        listening=lambda url: click.echo(f"bide serves {target} at {url}, data in {data}", err=True),
+        listening=lambda url: click.echo(f"bide serves {target} at {url}, {kept}", err=True),
     )

@@ -165,6 +165,8 @@ class PostgresStore:
         )
 
     async def find(self, filter: Filter) -> list[Job]:
+        if "\0" in f"{filter.kind}{filter.queue}":  # which PostgreSQL takes for no text at all
+            return []
         conditions: list[tuple[str, Iterable[Any]]] = []
         if filter.status:
             conditions.append(("status = ANY(%s)", [sorted(s.value for s in filter.status)]))

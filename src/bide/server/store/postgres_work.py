@@ -227,6 +227,11 @@ class PostgresWork(Work):
             [tenant for _, tenant in jobs],
         )
 
+    def create(self, new: NewJob) -> None:
+        if new.job.id in self._new:  # as the table itself would say
+            raise psycopg.errors.UniqueViolation(f"there is a job {new.job.id}")
+        super().create(new)
+
     def change(self, before: Job, after: Job) -> None:
         if after.version != before.version:
             self._moved.add(after.id)

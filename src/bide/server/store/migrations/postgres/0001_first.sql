@@ -46,7 +46,7 @@ CREATE TABLE jobs (
   -- A job is written a few times within a short life: room for that beside it, and vacuum by what has changed, not by
   -- how much there is. An index entry of a job that was claimed slows the next claim until it is vacuumed.
   fillfactor = 80,
-  autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_scale_factor = 0.005, autovacuum_vacuum_threshold = 10000,
   autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0
 );
 -- Each of these holds only jobs that are in that state, so that ended ones cost nothing, however many there are.
