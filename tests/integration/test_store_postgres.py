@@ -441,6 +441,23 @@ async def test_a_server_that_hangs_hangs_nobody(
     await bench.store.close()
 
 
+async def test_a_process_that_stops_within_a_transaction_does_not_hold_up_the_others(url: str) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.run()
+    options = "options=-c%20idle_in_transaction_session_timeout%3D300ms"
+    stopped = Server(f"{url}&{options}").connect()
+    stopped.execute("BEGIN")
+    stopped.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", (job.id,))
+    bench.clock.advance(LEASE)
+    assert (await bench.store.overdue()).leases == (), "it is not even waited for"
+    begin = time.monotonic()
+    assert (await bench.succeed(job)).status is Status.DONE
+    assert 0.1 < time.monotonic() - begin < 4
+    stopped.close()
+    await bench.store.close()
+
+
 async def test_a_caller_that_has_left_harms_nobody(url: str) -> None:
     bench = Process(url, ManualClock(), count(1))
     await bench.open()

@@ -204,7 +204,8 @@ class PostgresStore:
         now = self.now()
         leases = await self._reads.rows(
             f"SELECT {COLUMNS} FROM jobs WHERE lease_until <= %s AND finished_at IS NULL AND (lease_until = 0 OR "
-            "extract(epoch FROM pg_postmaster_start_time()) < %s) ORDER BY lease_until LIMIT %s",
+            "extract(epoch FROM pg_postmaster_start_time()) < %s) ORDER BY lease_until LIMIT %s "
+            "FOR NO KEY UPDATE SKIP LOCKED",  # whoever is about to write one of them need not be waited for
             (now, now - _RESTARTED, limit),
         )
         deadlines = await self._reads.rows(

@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -43,7 +44,7 @@ _SESSION = {
     "client_min_messages": "warning",
     "statement_timeout": "15s",
     "lock_timeout": "5s",
-    "idle_in_transaction_session_timeout": "10s",
+    "idle_in_transaction_session_timeout": "4s",
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "3",
     "tcp_keepalives_count": "3",
@@ -69,7 +70,7 @@ class Server:
             )
         self.shown = _shown(url)
         try:
-            given = conninfo_to_dict(urlunsplit(parts._replace(query=urlencode(query))))
+            given = conninfo_to_dict(urlunsplit(parts._replace(query=_query(query.items()))))
         except psycopg.ProgrammingError as error:
             raise SetupError(f"{self.shown} is no address of a database: {error}") from None
         options = [f"-c search_path={self.schema}", *(f"-c {k}={v}" for k, v in _SESSION.items())]
@@ -94,13 +95,16 @@ class Server:
         )
 
 
+def _query(items: Iterable[tuple[str, str]]) -> str:
+    """As libpq reads it, to which a plus is a plus."""
+    return urlencode(list(items), quote_via=quote)
+
+
 def _shown(url: str) -> str:
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     query = [(k, v) for k, v in parse_qsl(parts.query) if k not in ("password", "sslpassword")]
-    return urlunsplit(
-        parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=urlencode(query))
-    )
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=_query(query)))
 
 
 def prepare(server: Server) -> list[int]:

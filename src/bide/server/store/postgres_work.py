@@ -4,7 +4,7 @@
    last row is known, and what is written or answered is conditional on it. If another process was faster, `expect`
    ends the transaction, and it is tried again with what is true.
 2. Writes are put off until the end and go out with the commit in one message: a transaction takes one round trip, and
-   one more for what had to be read.
+   one more for what had to be read. A client that stops in between loses its locks after a few seconds.
 3. The lock of the event log is the last that is taken and is held over the commit, so that numbers are in commit order.
 """
 
@@ -79,9 +79,9 @@ class PostgresWork(Work):
         """At once."""
         if not self._begun:
             self._begun = True
-            with self._connection.pipeline():
-                self._connection.execute("BEGIN")
-                return self._connection.execute(sql.encode(), values)
+            cursor = self._together([("BEGIN", ()), (sql, values)])
+            cursor.nextset()
+            return cursor
         return self._connection.execute(sql.encode(), values)
 
     def later(self, sql: str, *values: Any) -> None:
@@ -298,21 +298,31 @@ class PostgresWork(Work):
             self._commit(channel, origin)
 
     def _commit(self, channel: str, origin: str) -> None:
-        numbers = None
-        with self._connection.pipeline():
-            if not self._begun:
-                self._connection.execute("BEGIN")
-            for sql, values in self._writes:
-                self._connection.execute(sql.encode(), values)
-            if self.events:
-                self._connection.execute(LOCK_LOG.encode())
-                given = (origin, self._told(), channel, f"e {origin}")
-                numbers = self._connection.execute(EVENTS.encode(), given)
-            self._connection.execute("COMMIT")
-        if numbers is not None:
-            row = numbers.fetchone()
+        statements = list(self._writes)
+        if not self._begun:
+            statements.insert(0, ("BEGIN", ()))
+        if self.events:
+            statements.append((LOCK_LOG, ()))
+            statements.append((EVENTS, (origin, self._told(), channel, f"e {origin}")))
+        statements.append(("COMMIT", ()))
+        answers = self._together(statements)
+        if self.events:
+            for _ in statements[:-2]:
+                answers.nextset()
+            row = answers.fetchone()
             assert row is not None
             self.events = [replace(event, id=row[0] + i) for i, event in enumerate(self.events)]
+
+    def _together(
+        self, statements: Sequence[tuple[str, Sequence[Any]]]
+    ) -> psycopg.ClientCursor[tuple[Any, ...]]:
+        """In one message, which the server has as a whole before it begins: no client that stops in the middle of it can
+        leave a lock behind.
+        """
+        cursor = psycopg.ClientCursor(self._connection)
+        text = ";\n".join(sql for sql, _ in statements)
+        cursor.execute(text.encode(), [value for _, values in statements for value in values])
+        return cursor
 
     def _told(self) -> str:
         """The events as JSON."""
