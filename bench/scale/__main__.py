@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.scale import order, rows, status
+from bench.scale import order, rows, status, trial
 from bench.scale.postgres import Absent
 from bench.service import servers
 from bench.service.table import Line, report, show
@@ -19,6 +19,7 @@ PARTS: dict[str, Callable[[Path, int], list[Line]]] = {
     "status": status.measure,
     "order": order.measure,
     "rows": rows.measure,
+    "trial": trial.measure,
 }
 
 

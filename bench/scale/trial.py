@@ -1,4 +1,7 @@
-"""Jobs go into two replicas on one database while the database, replicas, children and connections are struck."""
+"""Jobs go into two replicas on one database while the database, replicas, children and connections are struck.
+
+A replica is killed, or stopped for longer than its leases last and then let go on.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,27 @@ from bench.chaos import marks, processes
 from bench.chaos.judge import EVENTS, JOBS, Fault, judge_record
 from bench.chaos.trial import Submission, _wait
 from bench.chaos.victim import Victim
-from bench.scale.postgres import Postgres
+from bench.scale.postgres import Postgres, postgres
+from bench.service.table import Line
 
+LEASE = 4
+SUBMITTED = 1000
+BLOWS = {"database": 6, "replica": 6, "child": 20, "connections": 6, "stopped": 3}
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'bide'"
+
+
+def measure(folder: Path, rounds: int) -> list[Line]:
+    with postgres(str(folder)) as server:
+        report = Trial(folder, server, seed=rounds).run(SUBMITTED, BLOWS)
+    for fault in report.faults[:20]:
+        print(f"{fault.promise}: {fault.text}")
+    struck = ", ".join(f"{times} {blow}" for blow, times in sorted(report.blows.items()))
+    ended = ", ".join(f"{count} {status}" for status, count in report.ended.items())
+    return [
+        Line("broken promises in a trial", len(report.faults), "≤", 0, "", f"{ended}; {struck}"),
+        Line("jobs that were not acknowledged", SUBMITTED - report.acknowledged, "≤", 0, ""),
+        Line("until a database that is back is used again", max(report.away), "≤", 5, "s"),
+    ]
 
 
 @dataclass
@@ -47,7 +68,7 @@ class Trial:
             home = folder / name
             home.mkdir()
             env = {marks.PLACE: str(self._place)}
-            options = ("--store", server.url, "--lease", "4")
+            options = ("--store", server.url, "--lease", str(LEASE))
             self.replicas.append(Victim(home, "bench.chaos.app:app", env=env, options=options))
 
     def run(self, jobs: int, blows: dict[str, int]) -> Report:
@@ -98,6 +119,12 @@ class Trial:
         replica = self._rng.choice(self.replicas)
         replica.kill(alone=self._rng.random() < 0.5)
         replica.start()
+
+    def _stopped(self, submission: Submission) -> None:
+        (pid,) = self.replicas[1].pids  # the other one takes submissions
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(1.5 * LEASE)
+        os.kill(pid, signal.SIGCONT)
 
     def _child(self, submission: Submission) -> None:
         main = self._rng.choice(self.replicas).pids

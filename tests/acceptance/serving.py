@@ -108,9 +108,6 @@ class Serving(Victim):
     def start(self) -> None:
         with self._said.open("w") as said:
             self._process = subprocess.Popen(self.command(), stderr=said, text=True, env=self._env)
-        self._process.stderr = (
-            self._process.stdin
-        )  # which is what a kill closes; nothing is read from it
         self.starts += 1
 
         def listening() -> re.Match[str] | None:
