@@ -39,7 +39,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
         figures = " : ".join(f"{samples[f'{way} {n}']:.0f}" for way in WAYS)
         what = f"inserts of {n} processes, one a commit, in commit order : in any order"
         lines.append(
-            Line(what, ratio, "≥", 0.7, detail=f"{figures} /s, the last of them without word to others")
+            Line(what, ratio, "≥", 0.5, detail=f"{figures} /s, the last of them without word to others")
         )
     one = samples[f"as it is {WRITERS[-1]}"]
     what = f"the same, {AT_ONCE} at a time : one at a time"
