@@ -33,17 +33,21 @@ INSERT_INPUT = (
     "INSERT INTO inputs (job_id, tenant, input, files) SELECT job_id, tenant, input, files "
     "FROM json_to_recordset(%s::json) AS n(job_id text, tenant text, input text, files text)"
 )
-_WAS = "j.id = n.id AND j.version = n.was_version AND j.fence = n.was_fence"
+_BEFORE = "was_version bigint, was_fence bigint, was_lease float8"
+_WAS = (
+    "j.id = n.id AND j.version = n.was_version AND j.fence = n.was_fence "
+    "AND j.lease_until IS NOT DISTINCT FROM n.was_lease"
+)
 UPDATE = (
     f"WITH done AS (UPDATE jobs j SET {', '.join(f'{name} = n.{name}' for name in _CHANGED)}, "
     "ready = coalesce(n.ready, j.ready) FROM json_to_recordset(%s::json) AS "
-    f"n(id text, {_typed(_CHANGED)}, ready boolean, was_version bigint, was_fence bigint, was_lease float8) "
-    f"WHERE {_WAS} AND j.lease_until IS NOT DISTINCT FROM n.was_lease RETURNING 1) "
+    f"n(id text, {_typed(_CHANGED)}, ready boolean, {_BEFORE}) "
+    f"WHERE {_WAS} RETURNING 1) "
     "SELECT expect(count(*), %s) FROM done"
 )
 VERIFY = (
     "SELECT expect(count(*), %s) FROM jobs j, "
-    f"json_to_recordset(%s::json) AS n(id text, was_version bigint, was_fence bigint) WHERE {_WAS}"
+    f"json_to_recordset(%s::json) AS n(id text, {_BEFORE}) WHERE {_WAS}"
 )
 KEYS = (
     "WITH done AS (INSERT INTO keys (tenant, kind, key, fingerprint, job_id, at) "

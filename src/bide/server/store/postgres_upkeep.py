@@ -42,7 +42,8 @@ def purge(tx: PostgresWork, tombstones: float, keys: float, limit: int) -> tuple
     if rows:
         tx.bury_all(rows)
     for table, age in (("tombstones", tombstones), ("keys", keys)):
-        tx.later(_OLD.format(table), tx.now - age, max(limit, MOST))
+        tx.execute(_OLD.format(table), (tx.now - age, max(limit, MOST)))
+    tx.forget_keys()
     return [job_id for job_id, _ in rows], len(rows) == limit
 
 

@@ -109,7 +109,7 @@ class PostgresWork(Work):
                 "ON k.tenant = n.tenant AND k.kind = n.kind AND k.key = n.key",
                 tuple(map(list, zip(*asked, strict=True))),
             )
-            self._used = dict.fromkeys(asked)
+            self._used.update(dict.fromkeys(asked))
             self._used.update(
                 ((t, k, key), (bytes.fromhex(print_), job)) for t, k, key, print_, job in rows
             )
@@ -158,7 +158,7 @@ class PostgresWork(Work):
     def key(self, tenant: str, kind: str, key: str) -> tuple[bytes, str] | None:
         asked = (tenant, kind, key)
         if asked not in self._used:
-            self.prefetch((), [asked, *self._used])
+            self.prefetch((), [asked])
         return self._used[asked]
 
     def steps(self, job_id: str) -> dict[str, msgspec.Raw]:
@@ -182,6 +182,11 @@ class PostgresWork(Work):
             "ON CONFLICT (tenant, name) DO UPDATE SET paused = excluded.paused",
             (queue, paused),
         )
+
+    def forget_keys(self) -> None:
+        """What was read of them; others were removed meanwhile."""
+        kept = {(k["tenant"], k["kind"], k["key"]) for k in self._keys}
+        self._used = {asked: used for asked, used in self._used.items() if asked in kept}
 
     def keep_key(self, new: NewJob) -> None:
         job = new.job
@@ -257,7 +262,7 @@ class PostgresWork(Work):
         after = self._jobs[before.id]
         assert after is not None
         row = _row(after)
-        row.update(was_version=before.version, was_fence=before.fence, was_lease=before.lease_until)
+        row.update(_before(before))
         if after.due != before.due:
             row["ready"] = ready(after, self.now)
         return row
@@ -289,7 +294,7 @@ class PostgresWork(Work):
         self._put_changes(self.later)
         unwritten = [job for job_id, job in self.trusted.items() if job_id not in self._locked]
         if unwritten:
-            rows = [{"id": j.id, "was_version": j.version, "was_fence": j.fence} for j in unwritten]
+            rows = [{"id": job.id, **_before(job)} for job in unwritten]
             self.later(VERIFY, len(rows), encode(rows).decode())
         if self._steps:
             self.later(STEPS, encode(list(self._steps.values())).decode())
@@ -357,6 +362,11 @@ class PostgresWork(Work):
 def tag(name: str, value: str) -> str:
     """A label as it is looked for."""
     return encode([name, value]).decode()
+
+
+def _before(job: Job) -> dict[str, Any]:
+    """What a write is conditional on."""
+    return {"was_version": job.version, "was_fence": job.fence, "was_lease": job.lease_until}
 
 
 def _row(job: Job) -> dict[str, Any]:
