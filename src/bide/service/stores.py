@@ -37,8 +37,8 @@ def _require() -> None:
     try:
         import psycopg  # noqa: F401 — only whether it is there
     except ImportError as error:
-        missing = error.name or "psycopg"
-        raise SetupError(f"{missing} is missing: pip install 'bide[postgres]'") from None
+        what = f"{error.name} is missing" if error.name else f"psycopg cannot be used ({error})"
+        raise SetupError(f"{what}: pip install 'bide[postgres]'") from None
 
 
 def migrate(url: str) -> tuple[str, list[int]]:
