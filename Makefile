@@ -4,7 +4,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-waiting bench-scale chaos setup constraints clean
+.PHONY: help demo test check format bench bench-scale chaos setup constraints clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
@@ -21,12 +21,8 @@ check: $(READY) ## format, lint, mypy strict, import contracts
 format: $(READY) ## put the code into shape
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers
-	@$(BIN)/python -m bench.service $(ARGS)
-
-bench-waiting: $(READY) ## the same for the waiting end; an hour, for every policy is simulated in every scenario
-	@$(BIN)/python -m bench.poller
-	@$(BIN)/python -m bench.pacing
+bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: an hour and a half; one of them: python -m bench.poller
+	@failed=0; for part in service poller pipeline pacing; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
 
 bench-scale: $(READY) ## the same for PostgreSQL, at a million rows; needs a PostgreSQL server's programs and wrk
 	@$(BIN)/python -m bench.scale $(ARGS)

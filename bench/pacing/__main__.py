@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import sys
 import time
@@ -14,6 +15,7 @@ from bench.service.table import Line, show
 from bide.lab.scenario import read_scenario, shipped
 
 CONSTANT = {"constant": 60.0}
+FEWEST_SEEDS, FEWEST_JOBS = 20, 6000  # with fewer jobs in all, chance decides close lines
 
 
 def main() -> int:
@@ -24,7 +26,9 @@ def main() -> int:
             if name == "speed":
                 continue
             began = time.monotonic()
-            seeds = range(arguments.first, arguments.first + arguments.seeds)
+            jobs = sum(group.count for group in read_scenario(name).groups)
+            count = arguments.seeds or max(FEWEST_SEEDS, math.ceil(FEWEST_JOBS / jobs))
+            seeds = range(arguments.first, arguments.first + count)
             trials: list[Trial] = pool.starmap(trial, [(name, seed) for seed in seeds], chunksize=1)
             limit = read_scenario(name).limit
             of_scenario = lines(name, trials, advertised=limit.advertised, constant=CONSTANT.get(name))
@@ -45,8 +49,15 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pacing", description=__doc__)
     every = [*shipped(), "speed"]
     parser.add_argument("--only", default=every, type=lambda text: text.split(","), help=",".join(every))
-    parser.add_argument("--seeds", default=20, type=int, help="runs of each scenario")
-    parser.add_argument("--first", default=0, type=int, help="the first seed")
+    parser.add_argument(
+        "--seeds", type=int, help=f"runs of each scenario; else {FEWEST_SEEDS}, more where jobs are few"
+    )
+    parser.add_argument(
+        "--first",
+        default=100,
+        type=int,
+        help="the first seed; none of these was looked at to choose a constant",
+    )
     parser.add_argument("--processes", default=2, type=int)
     return parser.parse_args()
 

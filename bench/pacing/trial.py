@@ -26,10 +26,10 @@ SATURATED = (
 )
 LOWEST, HIGHEST = 1e-4, 2e4
 FEWEST = 1.5  # requests a job: peers that spend less are not compared at equal requests
-AROUND = tuple(STEP**i for i in (-2, -1, 0, 1, 2))  # the prices at which adaptive is held to the oracle
-ORACLE = tuple(
-    STEP ** (i / 2) for i in range(-6, 7)
-)  # closer together, for its curve is read between them
+BESIDE = tuple(STEP**i for i in (-1, 0, 1))  # the prices at which adaptive is set beside the oracle
+AROUND = (STEP**-2, *BESIDE, STEP**2)
+# Closer together, for its curve is read between them.
+ORACLE = tuple(STEP ** (i / 2) for i in range(-3, 4))
 
 
 @dataclass(frozen=True)

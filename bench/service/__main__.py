@@ -1,4 +1,4 @@
-"""`make bench`: prints each figure beside its bar; ends with 0 only when every line holds."""
+"""`python -m bench.service`: prints each figure beside its bar; ends with 0 only when every line holds."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
 from tests.docs.sessions import START, Python, Service, Shell, free_port
 
-SERVERS = ("bide serve", "uvicorn")
+SERVERS = ("bide serve", "uvicorn", "python lms.py")
 OUT_OF_BOUNDS = (
     "pip ",
     "make ",

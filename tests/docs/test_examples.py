@@ -25,6 +25,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
 }
 
+# Files of the repository that a page tells its reader to put into the folder.
+TAKEN = {"docs/tutorial/grades.md": ["examples/grades/lms.py"]}
+
 
 @pytest.mark.parametrize("page", pages(), ids=name)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -33,6 +36,8 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
     logs.mkdir()
     if name(page).startswith("examples/"):  # its reader has the repository
         shutil.copytree(page.parent, folder / page.parent.relative_to(ROOT))
+    for file in TAKEN.get(name(page), ()):
+        shutil.copy(ROOT / file, folder)
     database = _database(request) if DATABASE in page.read_text(encoding="utf-8") else None
     run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), database=database)
 

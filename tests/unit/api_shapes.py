@@ -323,7 +323,7 @@ CASES = [
         {"id": ID, "status": "failed", "error": "CUDA"},
         {"state": "failed", "error": ("FAILED", "CUDA")},
     ),
-    Case("replicate", {"id": ID, "status": "aborted"}, {"state": "failed"}),
+    Case("replicate", {"id": ID, "status": "aborted"}, {"state": "cancelled"}),
     Case("replicate", {"id": ID, "status": "canceled"}, {"state": "cancelled"}),
     Case("fal", {"status": "IN_QUEUE", "queue_position": 4}, {"state": "live", "position": 4}, 202),
     Case(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from importlib import import_module
 from typing import Any
 
 import msgspec
+import tqdm
 from rich.console import Console
 
 from bide.client.api import AsyncClient
@@ -68,28 +68,7 @@ def test_many_jobs_are_counted_and_only_what_runs_is_shown() -> None:
 # --- a bar of the caller's own
 
 
-class StandIn:
-    """What of tqdm's interface is used, with its rules: an update moves on, and the total is a plain attribute."""
-
-    def __init__(self) -> None:
-        self.total: float | None = None
-        self.n = 0.0
-        self.refreshed = 0
-
-    def update(self, by: float = 1) -> None:
-        assert by > 0
-        self.n += by
-
-    def refresh(self) -> None:
-        self.refreshed += 1
-
-
 def their_bar() -> Any:
-    """tqdm's own where it is installed."""
-    try:
-        tqdm = import_module("tqdm")
-    except ImportError:
-        return StandIn()
     return tqdm.tqdm(file=io.StringIO())
 
 

@@ -93,7 +93,6 @@ def test_a_plot_without_matplotlib_says_what_to_install(
 
 
 def test_a_plot(scenario: str) -> None:
-    pytest.importorskip("matplotlib")
     result = simulate(scenario, "--policy", "fixed:5", "--policy", "adaptive", "--plot", "p.png")
     assert result.exit_code == 0, result.output
     assert Path("p.png").read_bytes().startswith(b"\x89PNG")

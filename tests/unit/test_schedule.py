@@ -328,6 +328,30 @@ def test_progress_and_position_as_reports() -> None:
     assert by_position(0).left == 1.0
 
 
+def test_a_percentage_is_read_with_those_before_it() -> None:
+    exact, noisy = Waited("a", Kind(), 0.0), Waited("b", Kind(), 0.0)
+    rng = random.Random(5)
+    off, off_alone = [], []
+    for age in range(60, 570, 30):  # of a job that takes 600 s
+        told = exact.progressed(age, age / 6)
+        assert told is not None
+        assert told.left == pytest.approx(600.0 - age)
+        percent = min(99.0, age / 6 + rng.gauss(0.0, 10.0))
+        together, alone = noisy.progressed(age, percent), by_progress(age, percent)
+        if together is not None and alone is not None and age > 200:
+            off.append(abs(together.left - (600.0 - age)))
+            off_alone.append(abs(alone.left - (600.0 - age)))
+    assert sum(off) < 0.6 * sum(off_alone)
+
+
+@given(st.lists(st.tuples(st.floats(-1e3, 1e12), st.none() | st.floats()), max_size=20))
+def test_whatever_percentages_say_a_report_is_finite_and_positive(told: list[tuple[float, Any]]) -> None:
+    job = Waited("a", Kind(), 0.0)
+    for age, percent in told:
+        report = job.progressed(age, percent)
+        assert report is None or 0.0 < report.left < math.inf
+
+
 def test_what_was_learned_survives_being_stored() -> None:
     kind = Kind(taught(10, 20, 30))
     kind.report("eta").sketch.learn(1.0)

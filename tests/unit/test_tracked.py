@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bide.client.apis import Found, Ref, Seen, State
+from bide.client.apis import NOT_FOUND, Found, Ref, Seen, State
 from bide.client.own import seen_of
 from bide.client.tracked import Tracked
 from bide.core.errors import ErrorInfo, ServiceError
@@ -97,3 +97,18 @@ def test_of_a_bide_service_the_whole_record_is_kept() -> None:
     job.seen = seen_of(whole)
     assert job.record() is whole
     assert job.status is Status.RETRYING and not job.over
+
+
+def test_a_job_that_is_gone_after_a_cancel_was_cancelled() -> None:
+    """Some APIs delete what they cancel. Without a cancel it is an error, and what ended otherwise stays as it ended."""
+    gone = Seen(state="failed", error=ErrorInfo(NOT_FOUND, "no such job"))
+    for cancelling, seen, status in (
+        (False, gone, Status.ERROR),
+        (True, gone, Status.CANCELLED),
+        (True, Seen(state="done"), Status.DONE),
+        (True, Seen(state="failed", error=ErrorInfo("OTHER", "x")), Status.ERROR),
+    ):
+        job = Tracked(Ref("a"))
+        job.cancelling = cancelling
+        job.take(seen)
+        assert job.status is status

@@ -21,6 +21,7 @@ FAILED, TIMED_OUT, INTERRUPTED = 1, 3, 130
 
 # name: (where it is, what `bide --help` says of it)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "api": ("bide.cli.apis:api", "Know the job APIs, and whether a description fits."),
     "cancel": ("bide.cli.jobs:cancel", "Stop jobs, by id or by what they are."),
     "completion": ("bide.cli.completion:completion", "Print the completion script of a shell."),
     "demo": ("bide.cli.demo:demo", "Run a real pipeline of jobs and watch it."),
@@ -39,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "status": ("bide.cli.jobs:status", "Show how jobs are going."),
     "submit": ("bide.cli.submit:submit", "Send a job to a service."),
+    "sync": ("bide.cli.sync:sync", "Run a pipeline: export, wait, download, normalize, publish."),
     "wait": ("bide.cli.wait:wait", "Wait for jobs and print how each ended."),
 }
 

@@ -1,7 +1,8 @@
-"""The clients of one `bide wait`: one for each API and address that turns up, all on the same ledger.
+"""Whom a command speaks to: a bide service or the API of --api; `bide wait` to several of them on one ledger.
 
 A key or a header goes only where it is meant to go: to the API of --api, to the service of --url, or, given as a flag,
-to the address of a job's URL. BIDE_KEY is the key of a bide service: another API has its own where its description says.
+to the address of a job's URL. BIDE_URL and BIDE_KEY are about a bide service: another API has its own where its
+description says. Were they used for it, its key would go to that service, or that service's key to it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from bide.client.options import ClientOptions
 from bide.core.errors import SetupError
 
 OWN = "bide"
+api_option = click.option(
+    "--api", metavar="NAME|FILE", help="Another API than bide's own, or its description."
+)
 Place = tuple[str, str]  # an API's name and its address
 
 
@@ -45,7 +49,39 @@ class Asked:
         try:
             return load(self.api, url)
         except SetupError as error:
-            raise click.UsageError(str(error)) from None
+            raise self.refused(error) from None
+
+    def client(self) -> AsyncClient:
+        """For a command that speaks to one alone."""
+        if self.own:
+            return AsyncClient(self.connection.url, self.connection.key, **self.options)
+        return self.third(self.described(), self.options)
+
+    def third(self, api: Api, options: ClientOptions, meant: bool = True) -> AsyncClient:
+        """An account at another API; `meant`: a key that was given as a flag is for this one."""
+        key = self.connection.key if meant and self.connection.key_by_flag else None
+        try:
+            return AsyncClient(None, key, api=api, **options)
+        except SetupError as error:
+            raise SetupError(self._explained(error)) from None
+
+    def jobs(self, client: AsyncClient, texts: Iterable[str]) -> list[JobHandle]:
+        """From what a person wrote; all of it is understood before the first is touched."""
+        try:
+            return [client.job(text) for text in texts]
+        except SetupError as error:
+            raise self.refused(error) from None
+
+    def refused(self, error: SetupError) -> click.UsageError:
+        return click.UsageError(self._explained(error))
+
+    def _explained(self, error: SetupError) -> str:
+        """What is missing, and that it is not taken from where somebody may have put it."""
+        aside = self.connection.set_aside
+        if self.own or not aside:
+            return str(error)
+        verb = "is" if len(aside) == 1 else "are"
+        return f"{error}. With --api only flags count: {' and '.join(aside)} {verb} about a bide service"
 
 
 class Clients:
@@ -68,7 +104,7 @@ class Clients:
         try:
             handle = self.all[place].job(text)
         except SetupError as error:  # that is no job of this API
-            raise click.UsageError(str(error)) from None
+            raise self._asked.refused(error) from None
         return (*place, handle.id), handle
 
     def _near(self, api: Api, text: str) -> Api:
@@ -117,11 +153,10 @@ class Clients:
         place = (api.name, bare(api.url or ""))
         if place in self.all:
             return place
-        connection, options = self._asked.connection, self._asked.options
+        options = self._asked.options
         if not meant:
             options = ClientOptions(**{**options, "headers": {}})
-        key = connection.key if meant and connection.key_by_flag else None
-        return await self._kept(AsyncClient(None, key, api=api, **options))
+        return await self._kept(self._asked.third(api, options, meant))
 
     async def _kept(self, client: AsyncClient) -> Place:
         account = await client.account()

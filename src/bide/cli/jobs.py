@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import click
 
 from bide.cli import FAILED
+from bide.cli.clients import Asked, api_option
 from bide.cli.output import json_option, print_details, print_jobs, print_json
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
 from bide.client.api import AsyncClient
+from bide.client.handle import JobHandle
+from bide.client.options import ClientOptions
 from bide.core.errors import ServiceError
 from bide.core.record import LIVE, SUCCESSFUL, TERMINAL, Status
 
@@ -29,21 +32,24 @@ kind_option = click.option("--kind", help="Only jobs of this kind.")
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@api_option
 @json_option
 @speaks_to_service
-def status(connection: Connection, ids: tuple[str, ...], as_json: bool) -> None:
+def status(connection: Connection, ids: tuple[str, ...], api: str | None, as_json: bool) -> None:
     """Show how jobs are going.
 
     \b
     Examples:
       bide status 01JC3X8M0V5T6Q7R8S9A0B1C2D
       bide status --json 01JC3X8M0V5T6Q7R8S9A0B1C2D 01JC3X8M0W…
+      bide status octocat/hello/30433642 --api github-actions
     """
-    asyncio.run(_status(connection, list(dict.fromkeys(ids)), as_json))
+    asked, chosen = Asked(connection, api, ClientOptions()), list(dict.fromkeys(ids))
+    asyncio.run((_status if asked.own else _status_elsewhere)(asked, chosen, as_json))
 
 
-async def _status(connection: Connection, ids: Sequence[str], as_json: bool) -> None:
-    async with connection.client() as client:
+async def _status(asked: Asked, ids: Sequence[str], as_json: bool) -> None:
+    async with asked.client() as client:
         if len(ids) == 1:
             job = await client.job(ids[0]).status()
             print_json(job) if as_json else print_details(job)
@@ -53,6 +59,25 @@ async def _status(connection: Connection, ids: Sequence[str], as_json: bool) -> 
     missing = [job_id for job_id in ids if job_id not in found]
     if missing:
         click.echo(f"bide: no such job: {', '.join(missing)}", err=True)
+        raise click.exceptions.Exit(FAILED)
+
+
+async def _status_elsewhere(asked: Asked, ids: Sequence[str], as_json: bool) -> None:
+    """One question a job; one that cannot be answered keeps no other back."""
+    found = []
+    async with asked.client() as client:
+        for handle in asked.jobs(client, ids):
+            try:
+                found.append(await handle.status())
+            except ServiceError as error:
+                click.echo(f"bide: {handle.id}: {error}", err=True)
+    if len(ids) == len(found) == 1 and not as_json:
+        print_details(found[0])
+        if found[0].error is not None:
+            click.echo(f"{'error':>9}  {found[0].error.code}: {found[0].error.message}")
+    else:
+        print_jobs(found, as_json)
+    if len(found) < len(ids):
         raise click.exceptions.Exit(FAILED)
 
 
@@ -99,6 +124,7 @@ def list_jobs(
 @click.argument("ids", nargs=-1, metavar="[ID...]")
 @status_option
 @kind_option
+@api_option
 @json_option
 @speaks_to_service
 def cancel(
@@ -106,18 +132,24 @@ def cancel(
     ids: tuple[str, ...],
     statuses: tuple[str, ...],
     kind: str | None,
+    api: str | None,
     as_json: bool,
 ) -> None:
     """Stop jobs, by id or by what they are.
 
-    A waiting job ends at once; a running one is told to stop, then terminated, then killed.
+    A waiting job ends at once; a running one is told to stop, then terminated, then killed. What another API makes of
+    it is its own affair: the status is what it says afterwards.
 
     \b
     Examples:
       bide cancel 01JC3X8M0V5T6Q7R8S9A0B1C2D
       bide cancel --kind transcode --status PENDING
+      bide cancel batch_abc123 --api openai-batch
     """
-    asyncio.run(Act("cancel", connection, as_json).on(ids, statuses, kind))
+    asked = Asked(connection, api, ClientOptions())
+    if not asked.own and (statuses or kind):
+        raise click.UsageError("--status and --kind choose among jobs of a bide service; give ids")
+    asyncio.run(Act("cancel", asked, as_json).on(ids, statuses, kind))
 
 
 @click.command()
@@ -142,24 +174,26 @@ def retry(
       bide retry 01JC3X8M0V5T6Q7R8S9A0B1C2D
       bide retry --status ERROR --kind transcode
     """
-    asyncio.run(Act("retry", connection, as_json).on(ids, statuses, kind))
+    asked = Asked(connection, None, ClientOptions())
+    asyncio.run(Act("retry", asked, as_json).on(ids, statuses, kind))
 
 
 class Act:
     """Cancels or retries one job after the other; a refused one keeps no other back."""
 
-    def __init__(self, verb: str, connection: Connection, as_json: bool) -> None:
+    def __init__(self, verb: str, asked: Asked, as_json: bool) -> None:
         self._verb = verb
-        self._connection = connection
+        self._asked = asked
         self._as_json = as_json
         self._possible = LIVE if verb == "cancel" else AGAIN
 
     async def on(self, ids: Sequence[str], statuses: Sequence[str], kind: str | None) -> None:
         if bool(ids) == bool(statuses or kind):
             raise click.UsageError("give job ids, or --status and --kind to choose by")
-        async with self._connection.client() as client:
+        async with self._asked.client() as client:
             chosen = list(dict.fromkeys(ids)) or await self._choose(client, statuses, kind)
-            refused = [job_id for job_id in chosen if not await self._one(client, job_id)]
+            handles = self._asked.jobs(client, chosen)
+            refused = [handle for handle in handles if not await self._one(handle)]
         if not chosen:
             click.echo("no such jobs", err=True)
         if refused:
@@ -176,15 +210,15 @@ class Act:
         found = await client.list(status=statuses or sorted(self._possible), kind=kind, limit=None)
         return [job.job_id for job in found]
 
-    async def _one(self, client: AsyncClient, job_id: str) -> bool:
+    async def _one(self, handle: JobHandle) -> bool:
         try:
-            job = await (client.cancel(job_id) if self._verb == "cancel" else client.retry(job_id))
+            job = await (handle.cancel() if self._verb == "cancel" else handle.retry())
         except ServiceError as error:
-            click.echo(f"bide: {job_id}: {error}", err=True)
+            click.echo(f"bide: {handle.id}: {error}", err=True)
             return False
         if self._as_json:
             print_json(job)
         else:
             stopping = self._verb == "cancel" and not job.status.terminal
-            click.echo(f"{job_id} {'is being stopped' if stopping else job.status}")
+            click.echo(f"{handle.id} {'is being stopped' if stopping else job.status}")
         return True

@@ -36,7 +36,7 @@ def default_map(config: Path | None) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
-    known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"queue"}
+    known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "queue"}
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
             raise click.UsageError(f"{path}: no table [{name}]; there are {', '.join(sorted(known))}")
@@ -70,6 +70,7 @@ class Connection:
     key: str | None = field(default=None, repr=False)
     key_by_flag: bool = False
     url_by_flag: bool = False
+    set_aside: tuple[str, ...] = ()  # settings that are about a bide service, and only about that
 
     def client(self) -> AsyncClient:
         from bide.client.api import AsyncClient
@@ -113,4 +114,13 @@ def _connection(ctx: click.Context, url: str, key: str | None, key_file: Path | 
     if key_file is not None and (key is None or of_file is ParameterSource.COMMANDLINE):
         key = key_file.read_text(encoding="utf-8").strip()
     at = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
-    return Connection(url, key or None, key_by_flag=by_flag, url_by_flag=at)
+    return Connection(url, key or None, by_flag, at, _set_aside(ctx))
+
+
+def _set_aside(ctx: click.Context) -> tuple[str, ...]:
+    """What says where a bide service is and how to speak to it, other than a flag, by its name."""
+    names = {"url": "BIDE_URL", "key": "BIDE_KEY", "key_file": "BIDE_KEY_FILE"}
+    sources = {name: ctx.get_parameter_source(name) for name in names}
+    variables = [names[name] for name in names if sources[name] is ParameterSource.ENVIRONMENT]
+    settings = [f"[client] {name}" for name in names if sources[name] is ParameterSource.DEFAULT_MAP]
+    return (*variables, *settings)

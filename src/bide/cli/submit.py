@@ -10,13 +10,18 @@ from typing import Any
 import click
 import msgspec
 
+from bide.cli.clients import Asked, api_option
 from bide.cli.output import json_option, print_json
 from bide.cli.settings import Connection, speaks_to_service
+from bide.client.account import Account
+from bide.client.handle import JobHandle
+from bide.client.options import ClientOptions
 from bide.client.submission import SubmitOptions, read_time
 from bide.core.errors import JobFailed
+from bide.core.record import Status
 
 
-def _read_input(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+def read_input(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
     """JSON itself, `@file` or `-`."""
     if value is None:
         return None
@@ -58,10 +63,20 @@ def _read_labels(
     return dict(filter(None, (read_label(ctx, parameter, value) for value in values)))
 
 
+class Sent(msgspec.Struct, rename="camel"):
+    """A job that another API has taken, as --json prints it; `bide wait -` reads it."""
+
+    job_id: str
+    api: str
+    kind: str
+    status: Status | None
+    url: str | None
+
+
 @click.command()
-@click.argument("kind")
+@click.argument("kind", required=False, default="")
 @click.option(
-    "--input", "-i", "body", callback=_read_input, metavar="JSON|@FILE|-", help="The job's input."
+    "--input", "-i", "body", callback=read_input, metavar="JSON|@FILE|-", help="The job's input."
 )
 @click.option("--idempotency-key", help="The same key and input give the first job again.")
 @click.option("--priority", type=int, help="Higher goes first.")
@@ -71,6 +86,7 @@ def _read_labels(
 @click.option("--label", "labels", multiple=True, callback=_read_labels, metavar="NAME=VALUE")
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="How many seconds to wait at most.")
+@api_option
 @json_option
 @speaks_to_service
 def submit(
@@ -80,12 +96,14 @@ def submit(
     labels: dict[str, str],
     wait: bool,
     timeout: float | None,
+    api: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Send a job to a service.
 
-    Prints the job's id once the service has it on disk, or with --wait its result.
+    Prints the job's id once the service has it on disk, or with --wait its result. With --api, KIND is what that API
+    calls it, a model or a process, where it has such a thing.
 
     \b
     Examples:
@@ -93,36 +111,50 @@ def submit(
       bide submit report --input @report.json --idempotency-key 2030-01 --wait
       bide submit cleanup --run-at 2030-01-31T03:00:00Z --label team=ops
       bide submit transcode -i @job.json | bide wait -
+      bide submit fal-ai/flux/dev --api fal -i '{"prompt": "a cat"}' --json | bide wait - --api fal
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
+    asked = Asked(connection, api, ClientOptions())
+    if not kind and asked.own:
+        raise click.UsageError("no KIND: what the service calls the job")
     given: SubmitOptions = {**options, "labels": labels or None}  # type: ignore[typeddict-item]
     if wait:
-        asyncio.run(_submit_and_wait(connection, kind, body, given, timeout, as_json))
+        asyncio.run(_submit_and_wait(asked, kind, body, given, timeout, as_json))
     else:
-        asyncio.run(_submit(connection, kind, body, given, as_json))
+        asyncio.run(_submit(asked, kind, body, given, as_json))
 
 
-async def _submit(
-    connection: Connection, kind: str, body: Any, options: SubmitOptions, as_json: bool
-) -> None:
-    async with connection.client() as client:
+async def _submit(asked: Asked, kind: str, body: Any, options: SubmitOptions, as_json: bool) -> None:
+    async with asked.client() as client:
         job = await client.submit(kind, body, **options)
-        if as_json:
+        if not asked.own:
+            _print_sent(await client.account(), job, kind, as_json)
+        elif as_json:
             print_json(job.latest)
         else:
             click.echo(job.id)
 
 
+def _print_sent(account: Account, job: JobHandle, kind: str, as_json: bool) -> None:
+    """In a form that `bide wait`, `status` and `cancel` take, for an id alone is not enough everywhere."""
+    api, ref = account.api, job.ref
+    if as_json:
+        status = job.latest.status if job.latest is not None else None
+        print_json(Sent(job.id, api.name, kind, status, api.status_url(ref)))
+    else:
+        click.echo(api.text(ref))
+
+
 async def _submit_and_wait(
-    connection: Connection,
+    asked: Asked,
     kind: str,
     body: Any,
     options: SubmitOptions,
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    async with connection.client() as client:
+    async with asked.client() as client:
         job = await client.submit(kind, body, **options)
         try:
             result = await job.result(timeout=timeout, progress=True)

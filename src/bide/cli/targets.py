@@ -44,8 +44,9 @@ def _target(text: str) -> str:
     if not text.startswith("{"):
         return text
     try:
-        return str(msgspec.json.decode(text)["jobId"])
-    except (msgspec.DecodeError, KeyError):
+        line = msgspec.json.decode(text)
+        return str(line.get("url") or line["jobId"])  # what `bide submit --api` prints has both
+    except (msgspec.DecodeError, KeyError, AttributeError):
         raise click.UsageError(f"this line has no jobId: {text[:80]}") from None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from bide.cli import FAILED, TIMED_OUT
-from bide.cli.clients import Asked, Clients
+from bide.cli.clients import Asked, Clients, api_option
 from bide.cli.ending import Ending
 from bide.cli.output import json_option
 from bide.cli.settings import Connection, speaks_to_service
@@ -40,7 +40,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[ID|URL|@FILE|-]...")
-@click.option("--api", metavar="NAME|FILE", help="Another API than bide's own, or its description.")
+@api_option
 @click.option(
     "--header", "headers", multiple=True, callback=read_headers, help="'NAME: VALUE', sent along."
 )

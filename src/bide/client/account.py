@@ -17,17 +17,28 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Seen, Throttled
+from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Ref, Seen, Throttled
+from bide.client.apis.values import header
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
 from bide.client.ledger import Ledger
+from bide.client.opening import Opener
+from bide.client.pages import Pages, joined
 from bide.client.poller import BASE, CAP, Poller
 from bide.client.results import save
 from bide.client.sending import refusal
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
-from bide.client.transport import REDIRECTS, Answer, Redirected, Transport, problem, transient
+from bide.client.transport import (
+    LARGEST,
+    REDIRECTS,
+    Answer,
+    Redirected,
+    Transport,
+    problem,
+    transient,
+)
 from bide.client.waited import FOREVER
 from bide.core.advice import Advice
 from bide.core.budget import Budget, Limit
@@ -41,7 +52,8 @@ log = logging.getLogger("bide.client")
 T = TypeVar("T")
 LEARN_EVERY = 10.0  # seconds between two writings of what was learned
 EXPIRED = (401, 403, 404, 410)  # of an address that an answer gave
-TRIES = 8  # of a request that somebody waits for
+LINES = ("jsonl", "ndjson", "json-seq", "jsonlines")  # one document a line: a file, however long
+TRIES = 8
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,7 @@ class Terms:
     size: Size | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     processes: int = 1  # that the polling is spread over
+    tries: int = TRIES  # of a request that somebody waits for
 
 
 class Account:
@@ -76,8 +89,12 @@ class Account:
         self._timing = timing or Timing()
         self._rng = rng or random.Random()
         self._signer = Signer(api, credential, transport, self._timing.wall, self.terms.headers)
+        self.opener = Opener(api, transport, self._signer)
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._submitted: deque[float] = deque()  # the moments of the latest submissions
+        self._running: list[Tracked] = []  # that count where the API limits jobs
+        self._places = 0  # taken by submissions that are under way
+        self._ear = _Ear(asyncio.Event())
         self._opening = asyncio.Lock()
         self._poller: Poller | None = None
         self._learning: asyncio.Task[None] | None = None
@@ -209,28 +226,54 @@ class Account:
     async def submit(self, kind: str, input: Any, key: str | None = None) -> Tracked:
         """Sends one job. A refusal because too many run is waited out; one for another reason is raised."""
         call = self.api.submit(kind, input, key)
+        await self._may_run()
+        try:
+            answer, ref = await self._send_in(call, key)
+            for following in self.api.then(ref, kind, input):
+                after = await self._persist(following, safe=False)
+                if after.status >= 400:
+                    raise problem(after.status, after.headers, after.body, following.url)
+            job = Tracked(ref, kind, self._timing.wall())
+            job.seen = self.api.first(ref, answer.headers, answer.body)
+            job.size = self.terms.size or ""
+            job.requests = 1
+            await self.keep([job])
+            if self.api.concurrent is not None:
+                self._running.append(job)
+        finally:
+            self._places -= 1
+            self._ear.heard.set()
+        return job
+
+    async def _send_in(self, call: Call, key: str | None) -> tuple[Answer, Ref]:
         refused = 0
         while True:
             await self._may_submit()
             answer = await self._persist(call, safe=key is not None)
             try:
-                ref = self.api.accepted(call, answer.status, answer.headers, answer.body)
-                break
+                return answer, self.api.accepted(call, answer.status, answer.headers, answer.body, key)
             except (Throttled, Crowded):
                 # The budget waits out the first; the second says nothing about requests.
                 await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))
                 refused += 1
             except BadPoll as error:
                 raise refusal(error, self.api) from None
-        for following in self.api.then(ref, kind, input):
-            answer = await self._persist(following, safe=False)
-            if answer.status >= 400:
-                raise problem(answer.status, answer.headers, answer.body, following.url)
-        job = Tracked(ref, kind, self._timing.wall())
-        job.size = self.terms.size or ""
-        job.requests = 1
-        await self.keep([job])
-        return job
+
+    async def _may_run(self) -> None:
+        """Takes a place. Where an API says how many jobs it takes at once: when one of ours has ended."""
+        most = self.api.concurrent
+        while most is not None:
+            self._running = [job for job in self._running if not job.over]
+            if len(self._running) + self._places < most:
+                break
+            for job in self._running:
+                if (
+                    self._ear not in job.listeners
+                ):  # from now on until it ends, whether or not anybody waits for it
+                    self.watch(job, self._ear)
+            self._ear.heard.clear()
+            await self._ear.heard.wait()
+        self._places += 1
 
     async def _may_submit(self) -> None:
         """Where an API has a limit for submissions alone: no more than that in any stretch of its length."""
@@ -254,7 +297,8 @@ class Account:
         except BadPoll as error:
             raise refusal(error, self.api) from None
         if not seen.unchanged:
-            job.seen, job.etag = seen, seen.etag
+            job.take(seen)
+            job.etag = seen.etag
 
     async def cancel(self, job: Tracked) -> None:
         call = self.api.cancel(job.ref)
@@ -263,9 +307,10 @@ class Account:
         job.requests += 1
         answer = await self._persist(call)
         try:
-            self.api.cancelled(answer.status, answer.headers, answer.body)
+            outcome = self.api.cancelled(answer.status, answer.headers, answer.body)
         except BadPoll as error:
             raise refusal(error, self.api) from None
+        job.cancelling = job.cancelling or outcome == "asked"
 
     async def result(self, job: Tracked) -> Any:
         """Of a job that has ended well."""
@@ -278,12 +323,41 @@ class Account:
         answer = await self._persist(call, only="json")
         if answer.status >= 400:
             raise problem(answer.status, answer.headers, answer.body, call.url)
+        kind = header(answer.headers, "Content-Type") or ""
+        if any(lines in kind.lower() for lines in LINES):  # one line of it would pass for a document
+            return seen.result_url
         try:
             value = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return seen.result_url
+        if self._paged:
+            value = await self._all_pages(job, call, answer, value)
+            if value is None:
+                return seen.result_url
         job.seen = msgspec.structs.replace(seen, result=value)
         return value
+
+    @property
+    def _paged(self) -> bool:
+        return self.api.form.result is not None and self.api.form.result.next is not None
+
+    async def _all_pages(self, job: Tracked, call: Call, answer: Answer, first: Any) -> Any:
+        """None when they are too much for one value: they can still be downloaded."""
+        values, size = [first], len(answer.body)
+        while (following := self.api.next_page(call, answer.headers, answer.body)) is not None:
+            call, answer = following, await self._page(job, following)
+            size += len(answer.body)
+            if size > LARGEST:
+                return None
+            values.append(answer.read(Any))
+        return joined(values)
+
+    async def _page(self, job: Tracked, call: Call) -> Answer:
+        job.requests += 1
+        answer = await self._persist(call)
+        if answer.status >= 400:
+            raise problem(answer.status, answer.headers, answer.body, call.url)
+        return answer
 
     def address(self, job: Tracked, name: str) -> Call:
         """Where a file of a job is; BideError when there is none of that name."""
@@ -312,28 +386,47 @@ class Account:
         return await self._download(job, name, path, again)
 
     async def _download(self, job: Tracked, name: str, path: Path, first: Call) -> Path:
+        def one(offset: int) -> AsyncIterator[bytes]:
+            return self._stream(job, name, first, offset)
 
-        async def source(offset: int) -> AsyncIterator[bytes]:
-            call: Call | None = first
-            for _ in range(REDIRECTS + 1):
-                if call is None:
-                    break
-                job.requests += 1
-                if self._signer.stale:
-                    await self._signer.ready()
-                headers = self._signer.headers(call)
-                try:
-                    async for chunk in self._transport.stream(call.url, offset=offset, headers=headers):
-                        yield chunk
-                    return
-                except Redirected as elsewhere:
-                    call = self.api.followed(call, elsewhere.location)
-            raise BideError(f"file {name} of job {job.ref.id} cannot be found: redirects lead nowhere")
+        def stream(call: Call, offset: int, heard: dict[str, str]) -> AsyncIterator[bytes]:
+            return self._stream(job, name, call, offset, heard)
+
+        async def send(call: Call) -> Answer:
+            return await self._page(job, call)
 
         async def insist(operation: Callable[[], Awaitable[None]]) -> None:
             await self._insist(operation, safe=True)
 
+        paged = self._paged and job.seen is not None and first.url == job.seen.result_url
+        source = Pages(self.api, first, stream, send).read if paged else one
         return await save(source, insist, name, path)
+
+    async def _stream(
+        self,
+        job: Tracked,
+        name: str,
+        call: Call | None,
+        offset: int,
+        heard: dict[str, str] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The bytes at an address, from an offset on, wherever it leads; the answer's headers go into `heard`."""
+        for _ in range(REDIRECTS + 1):
+            if call is None:
+                break
+            job.requests += 1
+            if self._signer.stale:
+                await self._signer.ready()
+            headers = self._signer.headers(call)
+            try:
+                async for chunk in self._transport.stream(
+                    call.url, offset=offset, headers=headers, heard=heard
+                ):
+                    yield chunk
+                return
+            except Redirected as elsewhere:
+                call = self.api.followed(call, elsewhere.location)
+        raise BideError(f"file {name} of job {job.ref.id} cannot be found: redirects lead nowhere")
 
     async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
         """Until it is answered, or fails in a way that no waiting will mend. What is not safe to repeat is repeated only
@@ -362,9 +455,22 @@ class Account:
                 # Too many requests is no failure: the budget has paused for all, for longer each time.
                 if not (isinstance(error, ServiceError) and error.status == 429):
                     failures += 1
-                if failures >= TRIES:
+                if failures >= self.terms.tries:
                     raise
             await self._timing.sleep(backoff(max(0, failures - 1), BASE, CAP, self._rng))
+
+
+@dataclass(eq=False)
+class _Ear:
+    """Hears that one of several jobs has ended."""
+
+    heard: asyncio.Event
+
+    def changed(self, job: Tracked) -> None:
+        pass
+
+    def ended(self, job: Tracked) -> None:
+        self.heard.set()
 
 
 def _files(seen: Seen | None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bide.client.apis import Seen
 from bide.client.apis.values import header, instant
-from bide.client.kinds import Report, by_position, by_progress
+from bide.client.kinds import Report, by_position
 from bide.client.transport import Answer
 from bide.client.waited import Waited
 
@@ -44,7 +44,7 @@ def report(waited: Waited, now: float, seen: Seen, answer: Answer) -> Report | N
         if clock is not None and seen.eta > clock:
             return Report("eta", seen.eta - clock)
     if seen.progress is not None:
-        return by_progress(now - waited.born, 100.0 * seen.progress)
+        return waited.progressed(now - waited.born, 100.0 * seen.progress)
     if seen.position is not None:
         return by_position(float(seen.position))
     return None

@@ -41,6 +41,11 @@ class JobHandle:
         return self._watch.job_id
 
     @property
+    def ref(self) -> Ref:
+        """How the API is asked about it."""
+        return self._tracked().ref
+
+    @property
     def latest(self) -> WireJob | None:
         return self._watch.latest
 

@@ -37,7 +37,7 @@ from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
 from bide.client.transport import Answer, Transport
 from bide.client.waited import FOREVER, Waited
-from bide.core.errors import ServiceUnreachable
+from bide.core.errors import ServiceError, ServiceUnreachable, SetupError
 from bide.core.pacing import PRICE
 from bide.core.retry import Breaker, backoff
 
@@ -47,6 +47,7 @@ HOLDS = 32  # jobs up to which long polls are used
 EARLY = 2  # answers that come back at once show that an API does not hold them
 BASE, CAP = 0.5, 60.0  # backoff after a failed poll
 DENIALS = 3  # in a row, each of another credential
+CANNOT_ASK = "cannot-ask"
 GAP = 0.25  # seconds between two questions that the API holds
 
 
@@ -86,6 +87,7 @@ class Poller:
         self._crew = Crew(self.timing, self._work)
         self._sender = Sender(api, transport, signer, purse, self.timing, self._breaker, self._crew.kick)
         self.send = self._sender.send
+        self.turn, self.heard = self._sender.turn, self._sender.heard
         self._early = 0  # answers in a row that were to be held and were not
         self._troubled = False
         self._unproven = False  # the credential is new, for the one before was denied: not taken yet
@@ -193,6 +195,9 @@ class Poller:
         except ServiceUnreachable as error:
             self._sender.unanswered()
             self._again(waited, error)
+        except SetupError as error:  # it has no address that could be asked
+            self._sender.unsent()
+            self._give_up(waited, ServiceError(0, {"code": CANNOT_ASK, "detail": str(error)}))
         except BadPoll as error:
             if answer is not None:
                 self._sender.heard(answer, isinstance(error, Throttled))
@@ -288,11 +293,12 @@ class Poller:
             return
         if seen.etag is not None:
             job.etag = seen.etag
-        job.seen = seen
         if seen.terminal:
+            job.take(seen)
             self.schedule.ended(waited, now, took(waited, now, seen, answer))
             self._over(job)
             return
+        job.seen = seen
         if seen.moved is not None:
             job.ref = job.ref.moved(seen.moved)
         if seen.state == "unknown" and seen.word not in self._words:
@@ -367,7 +373,7 @@ class Poller:
         elif isinstance(error, Denied):
             await self._denied(worker, waited, error)
         elif error.final:
-            self._give_up(waited, error)
+            self._give_up(waited, refusal(error, self.api))
         else:
             self._again(waited, error)
 
@@ -390,9 +396,9 @@ class Poller:
             self.schedule.failed(waited, now, now)
         elif error.status == 401:  # it is the same for all of them
             for one in self.schedule.jobs():
-                self._give_up(one, error)
+                self._give_up(one, refusal(error, self.api))
         else:
-            self._give_up(waited, error)
+            self._give_up(waited, refusal(error, self.api))
 
     def _again(self, waited: Waited, error: Exception) -> None:
         if waited.number < 0:
@@ -405,8 +411,8 @@ class Poller:
         self.schedule.failed(waited, now, now + backoff(job.failures, BASE, CAP, self.rng))
         job.failures += 1
 
-    def _give_up(self, waited: Waited, error: BadPoll) -> None:
+    def _give_up(self, waited: Waited, error: ServiceError) -> None:
         job: Tracked = waited.key
-        job.error = refusal(error, self.api)
+        job.error = error
         self.schedule.remove(waited)
         self._over(job)

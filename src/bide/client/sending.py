@@ -44,6 +44,8 @@ class Sender:
         self._timing = timing
         self._breaker = breaker
         self._kick = kick
+        self._line = asyncio.Lock()
+        self._news = asyncio.Event()  # an answer has come
 
     async def send(self, call: Call, only: str = "") -> Answer:
         """A submission, a cancel, a result: on the same budget, in turns with the polls.
@@ -88,22 +90,32 @@ class Sender:
         return self._signer.clean(answer)
 
     async def turn(self) -> None:
+        """In the order in which they come; who is first looks again with every answer, for it may tell of more."""
         self.asking += 1
         try:
-            while True:
-                now = self._timing.now()
-                if self.polls_turn and self._purse.ready(now) <= now:
-                    self._kick()  # a poll that is due goes first
-                    await asyncio.sleep(0)
+            async with self._line:
+                while True:
                     now = self._timing.now()
-                at = self._purse.take(now)
-                if at <= now:
-                    return
-                await self._timing.sleep(at - now)
+                    if self.polls_turn and self._purse.ready(now) <= now:
+                        self._kick()  # a poll that is due goes first
+                        await asyncio.sleep(0)
+                        now = self._timing.now()
+                    at = self._purse.take(now)
+                    if at <= now:
+                        return
+                    await self._news_until(at)
         finally:
             self.asking -= 1
             self.polls_turn = True
             self._kick()
+
+    async def _news_until(self, at: float) -> None:
+        self._news.clear()
+        timer = self._timing.later(at, self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            timer.cancel()
 
     def heard(self, answer: Answer, throttled: bool) -> None:
         now = self._timing.now()
@@ -112,6 +124,7 @@ class Sender:
         else:
             self._breaker.succeeded(now)
         self._purse.heard(now, 429 if throttled else answer.status, answer.headers, self._timing.wall())
+        self._news.set()
 
     async def exchange(self, worker: Worker, call: Call) -> Answer:
         """Sends it and follows where it is led; ServiceUnreachable when that takes too long."""
@@ -145,6 +158,10 @@ class Sender:
         if not 301 <= answer.status <= 308 or answer.status == 304 or self.api.reads(answer.status):
             return None
         return self.api.followed(call, header(answer.headers, "Location"))
+
+    def unsent(self) -> None:
+        """A request that was counted on was never sent."""
+        self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
 
     def unanswered(self) -> None:
         """A request got no answer."""

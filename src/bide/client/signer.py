@@ -2,7 +2,8 @@
 
 1. However many requests need a token, one of them fetches it; when that fails, those that waited for it fail with it.
 2. A token that cannot be had for now is told as ServiceUnreachable, one that is refused as Denied with status 401:
-   whatever its endpoint's own status, it is the credential that is wrong, and so for all jobs.
+   whatever its endpoint's own status, it is the credential that is wrong, and so for all jobs. The same goes for a
+   hook that cannot sign.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bide.client.apis import Api, BadPoll, Call, Credential, Denied
 from bide.client.transport import ANSWER_TIMEOUT, SHORTEST_SECRET, Answer, Transport
-from bide.core.errors import BideError, ServiceUnreachable
+from bide.core.errors import BideError, ServiceUnreachable, SetupError
 
 _SECRET = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
 
@@ -86,7 +87,7 @@ class Signer:
         if not call.authorized:
             return call.headers
         if self._api.signs:
-            call = self._api.signed(call, self._credential, self._wall())
+            call = self._signed(call)
             return {**call.headers, **self._added} if self._added else call.headers
         # Most calls share the headers of their description, so that these are merged once.
         key = id(call.headers)
@@ -98,6 +99,13 @@ class Signer:
         if len(self._merged) < 8:
             self._merged[key] = (call.headers, merged)
         return merged
+
+    def _signed(self, call: Call) -> Call:
+        """A hook without its credential, or without its library, cannot go on: for all jobs alike, and at once."""
+        try:
+            return self._api.signed(call, self._credential, self._wall())
+        except SetupError as error:
+            raise Denied(401, str(error), final=True) from None
 
     async def denied(self, turn: int) -> bool:
         """The API did not take the credential of that turn: whether there is another one now."""
@@ -117,12 +125,11 @@ class Signer:
         return answer
 
     def _secrets(self) -> Iterator[bytes]:
-        added = {name: value for name, value in self._added.items() if _SECRET.search(name)}
-        of_credential = self._credential.headers() if self._credential is not None else {}
-        for value in (*of_credential.values(), *added.values()):
-            secret = value.rpartition(" ")[2]  # without `Bearer` and its like
-            if len(secret) >= SHORTEST_SECRET:
-                yield secret.encode()
+        added = [value for name, value in self._added.items() if _SECRET.search(name)]
+        found = [value.rpartition(" ")[2] for value in added]  # without `Bearer` and its like
+        if self._credential is not None:
+            found += self._credential.secrets()
+        yield from (secret.encode() for secret in found if len(secret) >= SHORTEST_SECRET)
 
     def _renewed(self) -> None:
         self.turn += 1

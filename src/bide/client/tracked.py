@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from bide.client.apis import Ref, Seen, State
+from bide.client.apis import GONE, NOT_FOUND, Ref, Seen, State
 from bide.core.clock import render_instant
 from bide.core.record import Progress, Status
 from bide.core.wire import WireFile, WireJob
@@ -35,6 +35,7 @@ class Tracked:
     __slots__ = (
         "asked_at",
         "body",
+        "cancelling",
         "denied",
         "error",
         "etag",
@@ -60,6 +61,7 @@ class Tracked:
         self.seen: Seen | None = None  # the last answer that told something
         self.error: Exception | None = None  # why nothing more will be heard of it
         self.body: int | None = None  # the hash of that answer's body
+        self.cancelling = False  # the API has taken a cancel
         self.etag: str | None = None
         self.requests = 0
         self.failures = 0  # polls in a row that told nothing
@@ -69,6 +71,11 @@ class Tracked:
 
     def __repr__(self) -> str:
         return f"<{self.ref.id} {self.status or 'not asked yet'}>"
+
+    def take(self, seen: Seen) -> None:
+        """What an answer told. A job that is gone after a cancel was cancelled: some APIs delete it."""
+        gone = seen.error is not None and seen.error.code in (NOT_FOUND, GONE)
+        self.seen = Seen(state="cancelled") if gone and self.cancelling else seen
 
     @property
     def over(self) -> bool:

@@ -16,7 +16,7 @@ import base64
 import email.utils
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Any, NoReturn
@@ -63,6 +63,34 @@ class Answer:
             raise unreadable(
                 self.status, f"the answer is not what was asked for: {error}", self.url
             ) from None
+
+
+class Body:
+    """An answer whose body comes in chunks; `fail` says in our words what broke on the way."""
+
+    def __init__(self, response: aiohttp.ClientResponse, fail: Callable[[Exception], NoReturn]) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._fail = fail
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """ServiceUnreachable when it ends too early. What goes wrong with who reads is not ours to explain."""
+        chunks = self._response.content.iter_chunked(CHUNK)
+        while True:
+            try:
+                chunk = await anext(chunks, b"")
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                self._fail(error)
+            if not chunk:
+                return
+            yield chunk
+
+    async def whole(self) -> bytes:
+        try:
+            return await _whole(self._response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._fail(error)
 
 
 class Redirected(BideError):
@@ -156,11 +184,16 @@ class Transport:
             self._unreachable(error, url)
 
     async def stream(
-        self, path: str, *, offset: int = 0, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        offset: int = 0,
+        headers: Mapping[str, str] | None = None,
+        heard: dict[str, str] | None = None,
     ) -> AsyncIterator[bytes]:
         """The body in chunks, from `offset` on; however long it takes as long as bytes come.
 
-        `path` is one of this service, or a whole address.
+        `path` is one of this service, or a whole address. The answer's headers are put into `heard`.
         """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=ANSWER_TIMEOUT
@@ -173,12 +206,41 @@ class Transport:
                 raise problem(
                     response.status, response.headers, await _whole(response), str(response.url)
                 )
+            if heard is not None:
+                heard.update(response.headers)
             if offset and response.status != 206:
                 await response.content.readexactly(
                     offset
                 )  # ranges are not known here: skip what we have
             async for chunk in response.content.iter_chunked(CHUNK):
                 yield chunk
+
+    @asynccontextmanager
+    async def opened(self, url: str, headers: Mapping[str, str]) -> AsyncIterator[Body]:
+        """The answer to a GET of any address and status, its body still to come; no redirect is followed."""
+        session = self._session or self._open()
+        options, added = self._way_to(url)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT, sock_read=ANSWER_TIMEOUT
+        )
+        self.requests += 1
+        try:
+            response = await session._request(
+                "GET",
+                URL(url, encoded=True),
+                headers={**headers, **added},
+                allow_redirects=False,
+                timeout=timeout,
+                **options,
+            )
+        except aiohttp.InvalidURL:
+            raise SetupError(f"{without_credentials(url)!r} is not an address") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._unreachable(error, url)
+        try:
+            yield Body(response, lambda error: self._unreachable(error, url))
+        finally:
+            response.close()
 
     @asynccontextmanager
     async def _request(

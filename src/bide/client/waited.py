@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bide.client.kinds import ENOUGH, Kind, Report
+from bide.client.kinds import ENOUGH, SMALLEST_LEFT, Kind, Report, by_progress
 from bide.core.pacing import index
 from bide.core.plan import Plans
 
@@ -15,6 +15,7 @@ URGENCY, URGENT_WITHIN = (
     9.0,
     60.0,
 )  # what a deadline adds to a job's weight at most, and when it adds half of that
+FADING = 0.9  # what a percentage counts for when the next one is there
 
 
 class Waited:
@@ -34,6 +35,7 @@ class Waited:
         "number",
         "origin",
         "planned",
+        "progress",
         "report",
         "reports",
         "scale",
@@ -61,6 +63,7 @@ class Waited:
         self.leads = False  # whether that report, and not the kind's durations, decides
         self.origin = self.scale = 0.0  # the report: at this age, so much was left
         self.reports: dict[str, tuple[float, float]] | None = None  # the first of each source
+        self.progress: tuple[float, float] | None = None  # the line through its percentages so far
 
     def believe(self, report: Report, price: float, age: float, now: float) -> None:
         """Keeps a report, and follows it when less delay and fewer requests are to be expected so."""
@@ -72,6 +75,17 @@ class Waited:
         by_report = report.left * self.report.at(price / report.left, now).cost(0.0)
         known = self.kind.plans.sketch.count >= ENOUGH
         self.leads = not known or by_report < self.kind.plans.at(price, now).cost(age)
+
+    def progressed(self, age: float, percent: float | None) -> Report | None:
+        """What is left by a percentage and those before it.
+
+        A line from the start through all of them, the older the less, is nearer the truth than the last one alone.
+        """
+        if percent is None or not 1.0 <= percent <= 100.0 or age < SMALLEST_LEFT:
+            return None
+        along, square = self.progress or (0.0, 0.0)
+        self.progress = along, square = along * FADING + age * percent, square * FADING + age * age
+        return by_progress(age, min(100.0, age * along / square))
 
     def weight(self, now: float) -> float:
         """How much more than others a second of its delay costs; the nearer the deadline, the more."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 PRIOR_ENDS = 0.1  # ends that jobs of a sort not yet seen are worth
 LOGNORMAL = (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.13, 1.6)
-WEIBULL = (0.7, 1.0, 1.5, 2.5, 5.0, 10.0)
+WEIBULL = (1.5, 2.5, 5.0, 10.0)
 COARSE = 2  # bins that the families take as one
 BEFORE, BEYOND = 2, 10  # coarse bins around what was seen in which scales are tried
 NEGLIGIBLE, HOPELESS = 7.0, 40.0  # log-likelihood below the best

@@ -35,7 +35,7 @@ NARROW = 4  # bins: an end that nobody saw within fewer is taken to be where it 
 DOUBT = 0.01  # of that is spread evenly, whatever is believed
 # A curve is made anew with so many ends new, and this part of those remembered. It takes milliseconds: where many wait
 # and news comes fast, one for each that waits beyond a crowd adds a little.
-NEWS, NEWS_SHARE, CROWD, CROWD_SHARE = 0.5, 0.1, 200, 0.02
+NEWS, NEWS_SHARE, CROWD, CROWD_SHARE = 0.5, 0.2, 200, 0.02
 GLIMPSE = (
     0.15  # of an end is the news that a job still goes on at twice the age or more, and less before
 )

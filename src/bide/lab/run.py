@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bide.client.kinds import by_progress
 from bide.client.schedule import Schedule
 from bide.core.budget import Budget
 from bide.core.hazard import Sketch
@@ -159,7 +158,7 @@ def _ours(world: World, scenario: Scenario, seed: int, price: float, *, told: bo
                 delays[job.key] = now - tasks[job.key].ends
                 left -= 1
             else:
-                schedule.goes_on(job, now, by_progress(now - job.born, seen.percent))
+                schedule.goes_on(job, now, job.progressed(now - job.born, seen.percent))
     return delays
 
 

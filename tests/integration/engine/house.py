@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.job import Refused, cancel
+from bide.core.job import cancel
 from bide.core.record import Job, Status
 from bide.core.wire import Event
 from bide.server.config import Config
@@ -70,10 +70,9 @@ class House:
         return job
 
     async def cancel(self, job_id: str) -> None:
-        """Again when the job has changed between the look and the wish."""
-        (outcome,) = await self.store.apply([cancel(await self.job(job_id))])
-        if isinstance(outcome, Refused) and not outcome.job.status.terminal:
-            await self.cancel(job_id)
+        """As the service does it: a worker may take the job in between, and then it is decided anew."""
+        while not isinstance((await self.store.apply([cancel(await self.job(job_id))]))[0], Job):
+            pass
 
     async def statuses(self, job_id: str) -> list[str]:
         return [e.job["status"] for e in await self.events(job_id) if e.type == "status"]

@@ -58,8 +58,6 @@ class Api:
             self.limit: Limit | None = _limit(form.limits.requests)
             self.submit_limit: Limit | None = _limit(form.limits.submits)
         self.concurrent = form.limits.concurrent
-        self.cost = form.limits.cost
-        self.unchanged_cost = self.cost if form.limits.unchanged is None else form.limits.unchanged
         self.grace = form.ask.grace
         self.longpoll = form.ask.longpoll.most if form.ask.longpoll else None
         self.batch = form.batch.most if form.batch else None
@@ -90,6 +88,15 @@ class Api:
         """From the id or the URL that a person gave; SetupError says what is wrong with it."""
         return self._references.ref(text)
 
+    def text(self, ref: Ref) -> str:
+        """How a person writes a job: what `ref` takes."""
+        return self._references.text(ref) or self.status_url(ref) or ref.id
+
+    def status_url(self, ref: Ref) -> str | None:
+        """The address that names one job; None when that cannot be said, or all jobs have the same."""
+        url = self._calls.status_url(ref)
+        return url if url is not None and (ref.url is not None or self.base_of(url)) else None
+
     def base_of(self, url: str) -> str | None:
         """The address of the service in the URL of one of its jobs."""
         return self._references.base_of(url)
@@ -98,11 +105,28 @@ class Api:
     def submits(self) -> bool:
         return self.form.submit is not None
 
+    @property
+    def keyed(self) -> bool:
+        """Whether a submission can carry an idempotency key."""
+        return self._submissions.keyed
+
     def submit(self, kind: str, input: Any, key: str | None = None) -> Call:
         return self._submissions.submit(kind, input, key)
 
-    def accepted(self, call: Call, status: int, headers: Headers, body: bytes) -> Ref:
-        return self._submissions.accepted(call, status, headers, body)
+    def accepted(
+        self, call: Call, status: int, headers: Headers, body: bytes, key: str | None = None
+    ) -> Ref:
+        return self._submissions.accepted(call, status, headers, body, key)
+
+    def first(self, ref: Ref, headers: Headers, body: bytes) -> Seen | None:
+        """What the answer to a submission already says of a job that goes on; None when it need not be able to."""
+        if self.form.submit is None or not self.form.submit.answers:
+            return None
+        try:
+            seen = self.read(ref, 200, headers, body)
+        except BadPoll:
+            return None
+        return seen if seen.state == "live" else None
 
     def then(self, ref: Ref, kind: str, input: Any) -> tuple[Call, ...]:
         return self._submissions.then(ref, kind, input)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from bide.core.errors import SetupError
 
 COMMAND_TIMEOUT = 30.0
 EARLY = 60.0  # a token is renewed so many seconds before it ends, or at half of a short life
+KNOWN = 16  # secrets that are hidden where somebody repeats them
 LIFETIME = 3600.0  # of a token that does not say
 
 
 class Credential:
     """What proves to an API who asks. Made by `credential`."""
 
-    __slots__ = ("_auth", "_environ", "_folder", "_headers", "_key")
+    __slots__ = ("_auth", "_environ", "_folder", "_headers", "_key", "_raw")
 
     def __init__(self, auth: Auth, key: str | None, environ: Mapping[str, str], folder: Path) -> None:
         self._auth = auth
@@ -39,6 +40,7 @@ class Credential:
         self._environ = environ
         self._folder = folder
         self._headers: dict[str, str] = {}
+        self._raw: tuple[str, ...] = ()  # secrets that it is made with
         self.renew()
 
     def __repr__(self) -> str:
@@ -47,6 +49,15 @@ class Credential:
     def headers(self) -> dict[str, str]:
         """To be added to a Call that is `authorized`."""
         return self._headers
+
+    def secrets(self) -> Iterator[str]:
+        """All that must not be shown when somebody repeats it: as it is sent, and as it was found."""
+        for value in self._headers.values():
+            secret = value.rpartition(" ")[2]
+            yield secret
+            if value.startswith("Basic "):
+                yield base64.b64decode(secret).decode().partition(":")[2]
+        yield from self._raw
 
     def fingerprint(self, salt: bytes) -> str:
         """Tells credentials apart and gives none away; the salt belongs to whoever keeps it."""
@@ -68,6 +79,9 @@ class Credential:
         if auth.kind == "none":
             return False
         secret = self._key if self._key is not None else self._get(auth.secret, "the credential")
+        if secret is None and auth.optional:
+            self._headers = {}
+            return bool(before)
         if secret is None:
             raise SetupError(f"no credential: {_where(auth.secret)}")
         if auth.kind == "basic":
@@ -114,7 +128,13 @@ class OAuth2(Credential):
                 raise SetupError(f"no refresh token: {_where(auth.refresh_token or Secret())}")
         elif None in self._client:
             raise SetupError(f"no client id or secret: {_where(auth.secret)}")
+        self._know(secret, self._refresh)
         return had
+
+    def _know(self, *secrets: str | None) -> None:
+        """One that has been replaced is still not to be shown."""
+        known = dict.fromkeys((*self._raw, *(secret for secret in secrets if secret is not None)))
+        self._raw = tuple(known)[-KNOWN:]
 
     def fingerprint(self, salt: bytes) -> str:
         auth = self._auth
@@ -153,7 +173,7 @@ class OAuth2(Credential):
         found = found if isinstance(found, dict) else {}
         token = text(found.get("access_token"))
         if status >= 400 or token is None:
-            detail = (
+            detail = self._hidden(
                 text(found.get("error_description")) or text(found.get("error")) or "it gives no token"
             )
             if status in (400, 401, 403):
@@ -162,8 +182,15 @@ class OAuth2(Credential):
         life = number(found.get("expires_in")) or LIFETIME
         self._until = now + max(life - EARLY, life / 2)
         self._refresh = text(found.get("refresh_token")) or self._refresh
+        self._know(self._refresh)
         prefix = self._auth.prefix if self._auth.prefix is not None else "Bearer "
         self._headers = {self._auth.header: _checked(prefix + token)}
+
+    def _hidden(self, said: str) -> str:
+        """A refusal may repeat what it refuses."""
+        for secret in sorted(self._raw, key=len, reverse=True):
+            said = said.replace(secret, "[hidden]")
+        return said
 
 
 class _SecretCall(Call, frozen=True):

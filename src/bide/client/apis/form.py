@@ -35,6 +35,7 @@ class Auth(Table, frozen=True, kw_only=True):
     secret: Secret = Secret()
     user: Secret | str | None = None
     hosts: list[str] = []
+    optional: bool = False
     # OAuth2
     grant: Literal["client_credentials", "refresh_token"] = "client_credentials"
     token_url: str | None = None
@@ -54,12 +55,13 @@ class Request(Table, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     query: dict[str, str] = {}
     body: Any = None
-    encode: Literal["json", "form"] = "json"
+    encode: Literal["json", "form", "text"] = "json"
 
 
 class Submit(Request, frozen=True, kw_only=True):
     method: str = "POST"
     ok: tuple[int, ...] = (200, 201, 202)
+    again: tuple[int, ...] = ()
     id: Sources | None = None
     status_url: Sources | None = None
     remember: dict[str, Sources] = {}
@@ -94,6 +96,7 @@ class Error(Table, frozen=True, kw_only=True):
     message: Sources | None = None
     step: Sources | None = None
     retryable: list[str] = []
+    cancelled: list[str] = []
 
 
 class Read(Table, frozen=True, kw_only=True):
@@ -137,6 +140,7 @@ class Next(Table, frozen=True, kw_only=True):
     value: Sources | None = None
     query: str | None = None
     link: bool = False
+    skip: int = 0
 
 
 class Result(Request, frozen=True, kw_only=True):
@@ -174,14 +178,13 @@ class Sign(Table, frozen=True, kw_only=True):
     source: Sources | None = None
     values: list[str] = []
     contains: str | None = None
+    absent: Sources | None = None
 
 
 class Limits(Table, frozen=True, kw_only=True):
     requests: str | None = None
     submits: str | None = None
     concurrent: int | None = None
-    cost: float = 1.0
-    unchanged: float | None = None
 
 
 class Description(Table, frozen=True, kw_only=True):

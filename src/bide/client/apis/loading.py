@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -65,23 +67,28 @@ def load(name: str | Path, url: str | None = None) -> Api:
 
 def read(text: str, file: str, url: str | None = None, folder: Path | None = None) -> Api:
     """BadDescription says what is wrong, and where."""
+    with located(text, file, "the description") as tables:
+        return Api(msgspec.convert(tables, Description), url, folder)
+
+
+@contextmanager
+def located(text: str, file: str, whole: str) -> Iterator[dict[str, Any]]:
+    """The tables of a TOML text; what is wrong with them, or found to be inside, is told with its line."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadDescription(file, _toml_line(error), str(error)) from None
     try:
-        form = msgspec.convert(tables, Description)
+        yield tables
     except msgspec.ValidationError as error:
-        place, message = _placed(str(error))
+        place, message = _placed(str(error), whole)
         raise BadDescription(file, line_of(text, place), message) from None
-    try:
-        return Api(form, url, folder)
     except Misplaced as error:
         place = _narrowed(error.place, tables, str(error))
         raise BadDescription(file, line_of(text, place), f"[{error.place[0]}] {error}") from None
 
 
-def _placed(message: str) -> tuple[Place, str]:
+def _placed(message: str, whole: str) -> tuple[Place, str]:
     """The place that msgspec names, and the message in our words."""
     at = _AT.search(message)
     path = at["path"] if at else ""
@@ -91,9 +98,9 @@ def _placed(message: str) -> tuple[Place, str]:
     table = ".".join(str(p) for p in place if isinstance(p, str))
     if field is not None and "unknown" in said:
         place.append(field["name"])
-        return tuple(place), f"{f'[{table}]' if table else 'the description'} has no `{field['name']}`"
+        return tuple(place), f"{f'[{table}]' if table else whole} has no `{field['name']}`"
     if field is not None and "missing" in said:
-        return tuple(place), f"{f'[{table}]' if table else 'the description'} lacks `{field['name']}`"
+        return tuple(place), f"{f'[{table}]' if table else whole} lacks `{field['name']}`"
     return tuple(place), f"`{table}`: {said[:1].lower()}{said[1:]}"
 
 

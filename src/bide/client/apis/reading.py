@@ -75,6 +75,9 @@ class Reader:
                 for s in (read.error.code, read.error.message, read.error.step)
             )
         self._retryable = frozenset(code.lower() for code in read.error.retryable)
+        self._cancelled = frozenset(code.lower() for code in read.error.cancelled)
+        if self._cancelled and self._code is None:
+            raise ValueError("`error.cancelled` needs `error.code`: where the codes are")
 
     # --- answers about one job
 
@@ -101,6 +104,9 @@ class Reader:
         state, word, by_code = self._words.state(body, headers, ref, status)
         if not known and not word and not by_code:
             raise BadPoll(status, "the answer has neither a status nor the job's id")
+        if state == "failed" and self._cancelled and self._code is not None:
+            code = text(self._code(body, headers, ref))
+            state = "cancelled" if code is not None and code.lower() in self._cancelled else state
         fields: dict[str, Any] = {"state": state, "word": word}
         if state in ("live", "unknown"):
             self._read_live(fields, body, headers, ref)

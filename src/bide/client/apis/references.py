@@ -17,6 +17,7 @@ from bide.core.errors import SetupError
 
 LONGEST_ID = 2000
 _PLACE = re.compile(r"\{([a-z_]+)\}")
+_REMEMBERED = re.compile(r"\{\+?ref\.")
 
 
 class References:
@@ -25,6 +26,8 @@ class References:
         self._base = base
         path = form.ask.path
         self._path = None
+        # Whether what a person writes, other than a URL, says where a job is.
+        self._by_name = path is not None and (form.written is not None or not _REMEMBERED.search(path))
         if path is not None:
             bare = path.partition("?")[0]
             pattern = Template(bare, escape=True).pattern().pattern  # [ask] has been checked before
@@ -36,9 +39,9 @@ class References:
     def ref(self, text: str) -> Ref:
         """From an id or a URL; SetupError says what is wrong with it."""
         text = text.strip()
-        if "://" in text:
+        if self._is_url(text):
             return self._of_url(text)
-        if self._form.ask.path is None:
+        if not self._by_name:
             raise SetupError(f"{self._form.name} knows its jobs by URL: give the status URL of {text!r}")
         more: dict[str, str] = {}
         if self._written is not None:
@@ -57,6 +60,29 @@ class References:
                 f"{self._form.name} needs the address of the service, or the URL of each job"
             )
         return Ref(text, None, more)
+
+    def text(self, ref: Ref) -> str | None:
+        """How a person writes a job so that `ref` finds it again; None when only its address can do that."""
+        if ref.url is not None:
+            return ref.url
+        if not self._by_name:
+            return None
+        text = ref.id
+        if self._form.written is not None:
+            names = {"id": ref.id, **ref.more}
+            if not all(name in names for name in _PLACE.findall(self._form.written)):
+                return None
+            text = _PLACE.sub(lambda match: names[match[1]], self._form.written)
+            match = self._written.fullmatch(text) if self._written is not None else None
+            if match is None or any(names[name] != found for name, found in match.groupdict().items()):
+                return None
+        return None if self._is_url(text) or text != text.strip() else text
+
+    def _is_url(self, text: str) -> bool:
+        """Where ids are not part of an address, gid://shopify/BulkOperation/1 is one."""
+        return text.lower().startswith(("http://", "https://")) or (
+            "://" in text and self._path is not None
+        )
 
     def _of_url(self, text: str) -> Ref:
         url = absolute(None, text)

@@ -17,6 +17,7 @@ from bide.core.errors import SetupError
 from bide.core.wire import JSON_TYPE, encode
 
 FORM_TYPE = "application/x-www-form-urlencoded"
+_TYPES = {"json": JSON_TYPE, "form": FORM_TYPE, "text": "text/plain; charset=utf-8"}
 
 
 class Prepared:
@@ -64,7 +65,7 @@ class Prepared:
     ) -> tuple[dict[str, str], list[tuple[str, Template]]]:
         merged = {**common, **request.headers}
         if request.body is not None and not any(name.lower() == "content-type" for name in merged):
-            merged["Content-Type"] = JSON_TYPE if request.encode == "json" else FORM_TYPE
+            merged["Content-Type"] = _TYPES[request.encode]
         fixed, dynamic = {}, []
         for name, text in merged.items():
             template = Template(text, allowed=names)
@@ -112,6 +113,10 @@ class Prepared:
         filled = fill_body(self._body, values)
         if self._encode == "json":
             return encode(filled)
+        if self._encode == "text":
+            if not isinstance(filled, str):
+                raise SetupError("a body that is sent as text needs a text")
+            return filled.encode()
         if not isinstance(filled, dict):
             raise SetupError("a form needs an input with named fields")
         return urlencode(list(_flat("", filled))).encode()

@@ -11,6 +11,7 @@ from bide.client.apis.form import Sign
 from bide.client.apis.paths import Headers, Source, source
 
 _decode = msgspec.json.Decoder().decode
+Rule = tuple[Source | None, frozenset[str], str, Source | None]  # source, values, contains, absent
 
 
 def document(body: bytes) -> Any:
@@ -27,12 +28,13 @@ class Signs:
     __slots__ = ("_by_status",)
 
     def __init__(self, signs: Sequence[Sign]) -> None:
-        self._by_status: dict[int, list[tuple[Source | None, frozenset[str], str]]] = {}
+        self._by_status: dict[int, list[Rule]] = {}
         for sign in signs:
             rule = (
                 source(sign.source) if sign.source is not None else None,
                 frozenset(value.lower() for value in sign.values),
                 (sign.contains or "").lower(),
+                source(sign.absent) if sign.absent is not None else None,
             )
             for status in sign.status:
                 self._by_status.setdefault(status, []).append(rule)
@@ -45,8 +47,10 @@ class Signs:
         return rules is not None and any(_fits(rule, headers, body) for rule in rules)
 
 
-def _fits(rule: tuple[Source | None, frozenset[str], str], headers: Headers, body: bytes) -> bool:
-    get, values, contains = rule
+def _fits(rule: Rule, headers: Headers, body: bytes) -> bool:
+    get, values, contains, absent = rule
+    if absent is not None and absent(document(body), headers, None) not in (None, ""):
+        return False
     if get is None:
         text = body[:65536].decode("utf-8", "replace")
     else:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from bide.client.apis.answers import BadPoll, Call, Crowded, Ref
 from bide.client.apis.calls import Calls
 from bide.client.apis.form import Description, Submit
@@ -32,6 +34,7 @@ class Submissions:
         self._reader = reader
         self._references = references
         self._submit = form.submit
+        self.keyed = False  # an idempotency key has a place to go
         if form.submit is not None:
             with within("submit"):
                 self._prepare(form.submit)
@@ -39,6 +42,8 @@ class Submissions:
     def _prepare(self, submit: Submit) -> None:
         if submit.path is None:
             raise ValueError("[submit] needs `path`")
+        if submit.again and not self._keyed(submit):
+            raise ValueError("`again` needs `{key}` in the request: it is the job's id")
         if submit.id is None and submit.status_url is None:
             raise ValueError("[submit] needs `id` or `status_url`: how the job is found in the answer")
         self._request = self._calls.prepared(submit, _OF_SUBMISSION)
@@ -49,16 +54,23 @@ class Submissions:
         for path in self._sent.values():
             steps(str(path).partition(":")[2])
         self._told = {n: source(s) for n, s in submit.remember.items() if not _is_sent(s)}
+        self.keyed = self._keyed(submit)
         try:
             self._key = re.compile(submit.key_pattern) if submit.key_pattern else None
         except re.error as error:
             raise ValueError(f"`key_pattern` is not a regular expression: {error}") from None
+
+    @staticmethod
+    def _keyed(submit: Submit) -> bool:
+        return b"{key}" in msgspec.json.encode(submit)
 
     def submit(self, kind: str, input: Any, key: str | None) -> Call:
         """SetupError when the API takes no submissions, or not this one."""
         name = self._form.name
         if self._submit is None:
             raise SetupError(f"the description of {name} does not say how to submit a job")
+        if key is not None and not self.keyed:
+            raise SetupError(f"{name} takes no idempotency key: sent again, it would be another job")
         if key is not None and self._key is not None and not self._key.fullmatch(key):
             raise SetupError(f"{name} takes no such idempotency key: it must fit {self._key.pattern}")
         values = {"kind": kind or None, "input": input, "key": key}
@@ -104,10 +116,14 @@ class Submissions:
             calls.append(Call(request.method, url, headers, body, self._calls.meant(url)))
         return tuple(calls)
 
-    def accepted(self, call: Call, status: int, headers: Headers, body: bytes) -> Ref:
-        """Throttled, Crowded, or a ServiceError that says what was wrong."""
+    def accepted(
+        self, call: Call, status: int, headers: Headers, body: bytes, key: str | None = None
+    ) -> Ref:
+        """Throttled, Crowded, or a ServiceError that says what was wrong; `key` is what it was submitted with."""
         submit = self._submit
         assert submit is not None
+        if key is not None and status in submit.again:
+            return Ref(key, None, dict(call.known))
         if self._reader.crowded(status, headers, body):
             raise Crowded(status, self._reader.detail(status, body))
         self._reader.check(status, headers, body)

@@ -48,6 +48,7 @@ class Given(Credential):
 
     def __init__(self, headers: dict[str, str]) -> None:
         self._headers = headers
+        self._raw = ()
 
     def __repr__(self) -> str:
         return "<Credential given>"

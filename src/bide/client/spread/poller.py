@@ -159,7 +159,8 @@ class Spread(Poller):
         job = charge.job
         before, seen = job.seen, m.unpack(told.seen)
         charge.options.pop("asked_at", None)
-        job.seen, job.etag, job.ref = seen, seen.etag or job.etag, told.ref
+        job.take(seen)
+        job.etag, job.ref = seen.etag or job.etag, told.ref
         job.requests += told.requests
         if job.submitted_at is None:
             job.submitted_at = told.submitted_at

@@ -1,0 +1,1 @@
+"""How fast files are normalized, beside the bare parsers, and in how much memory."""

@@ -1,0 +1,247 @@
+"""`bide api`: the job APIs that bide knows, how they are described, and whether a description fits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from bide.cli import FAILED
+from bide.cli.output import json_option, print_json, print_table
+from bide.cli.submit import read_input
+from bide.cli.targets import read_headers
+from bide.client.api import AsyncClient
+from bide.client.apis import Api, BadDescription, load, names, text_of
+from bide.client.inspection import Finding
+from bide.client.trial import Order, Trial
+from bide.core.errors import SetupError
+
+FITS = {True: "yes", False: "NO", None: "-"}
+
+
+@click.group()
+def api() -> None:
+    """Know the job APIs, and whether a description fits.
+
+    \b
+    Examples:
+      bide api list
+      bide api show replicate > mine.toml
+      bide api check mine.toml
+      bide api check mine.toml --against https://api.example.com --id 4711
+    """
+
+
+@api.command("list")
+@json_option
+def list_apis(as_json: bool) -> None:
+    """List the APIs whose descriptions come with bide.
+
+    \b
+    Examples:
+      bide api list
+      bide api list --json
+    """
+    known = [_summary(load(name)) for name in names()]
+    if as_json:
+        for one in known:
+            print_json(one)
+        return
+    columns = ("name", "what", "address", "can", "key from")
+    rows = [
+        [
+            one["name"],
+            one["title"],
+            one["url"] or "give --url",
+            " ".join(one["can"]),
+            " or ".join(one["env"]),
+        ]
+        for one in known
+    ]
+    print_table(columns, rows, empty="no APIs")
+
+
+def _summary(found: Api) -> dict[str, Any]:
+    form = found.form
+    has = {
+        "submit": form.submit,
+        "wait": form.ask,
+        "cancel": form.cancel,
+        "result": form.result,
+        "files": form.files,
+        "batch": form.batch,
+    }
+    env = form.auth.secret.env
+    return {
+        "name": form.name,
+        "title": form.title,
+        "url": form.url,
+        "can": [name for name, table in has.items() if table],
+        "auth": form.auth.kind,
+        "env": [env] if isinstance(env, str) else env,
+        "docs": form.docs,
+    }
+
+
+@api.command()
+@click.argument("name", metavar="NAME|FILE")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Print a description.
+
+    It says where a key is looked for, and never has one. With --json: as it is understood, every default filled in.
+
+    \b
+    Examples:
+      bide api show sync.so
+      bide api show github-actions --json
+    """
+    if as_json:
+        print_json(_load(name).form)
+        return
+    try:
+        text = text_of(name) if name in names() else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise _unknown(name) from None
+    click.echo(text, nl=False)
+
+
+@api.command()
+@click.argument("name", metavar="NAME|FILE")
+@click.option("--against", metavar="URL", help="Try it on the API at this address, or on the job at it.")
+@click.option("--id", "job", help="A job that is there, to be asked about.")
+@click.option("--submit", is_flag=True, help="Submit a job for it; that may cost money.")
+@click.option("--kind", default="", help="With --submit: what the API calls it.")
+@click.option(
+    "--input", "-i", "body", callback=read_input, metavar="JSON|@FILE|-", help="With --submit."
+)
+@click.option("--cancel", is_flag=True, help="Cancel the job at the end.")
+@click.option("--key", help="The credential; better in a file, or where the description says.")
+@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--header", "headers", multiple=True, callback=read_headers, help="'NAME: VALUE', sent along."
+)
+@json_option
+def check(name: str, against: str | None, as_json: bool, **options: Any) -> None:
+    """Say whether a description is in order, and whether it fits an API.
+
+    A mistake is told with its line. With --against URL the API is asked about the job of --id, and about one that there
+    is not; each line says what of the description fits what came back: yes, NO, or - where that cannot be told. Nothing
+    is submitted without --submit and nothing cancelled without --cancel. Exit code: 0 it fits, 1 it does not, 2 usage.
+
+    \b
+    Examples:
+      bide api check mine.toml
+      bide api check github-actions --against https://api.github.com --id octocat/hello/30433642
+      bide api check knowhere --against https://api.knowhereto.ai --submit --input @job.json --cancel
+    """
+    wanted = Wanted(**options)
+    wanted.check(against)
+    try:
+        found = _load(name)
+    except BadDescription as error:
+        if as_json:
+            print_json({"api": name, "fits": False, "line": error.line, "error": error.message})
+        raise
+    if against is None:
+        _tell_good(found, as_json)
+    else:
+        _report(asyncio.run(_try(found, against, wanted)), as_json)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be tried, and with which credential."""
+
+    job: str | None
+    submit: bool
+    kind: str
+    body: Any
+    cancel: bool
+    key: str | None = field(repr=False)
+    key_file: Path | None
+    headers: dict[str, str] = field(repr=False)
+
+    def check(self, against: str | None) -> None:
+        asking = (self.job, self.submit, self.cancel, self.key, self.key_file, self.headers)
+        if against is None and any(asking):
+            raise click.UsageError("with --against URL only: nothing is asked without it")
+        if self.submit and self.job:
+            raise click.UsageError("--submit makes a job of its own: leave out --id")
+        if (self.kind or self.body is not None) and not self.submit:
+            raise click.UsageError("--kind and --input are for --submit")
+        if self.key is not None and self.key_file is not None:
+            raise click.UsageError("--key and --key-file: give one of them")
+
+    @property
+    def credential(self) -> str | None:
+        return self.key_file.read_text(encoding="utf-8").strip() if self.key_file else self.key
+
+    @property
+    def order(self) -> Order | None:
+        return Order(self.kind, self.body) if self.submit else None
+
+
+def _load(name: str) -> Api:
+    try:
+        return load(name)
+    except BadDescription:
+        raise
+    except SetupError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _unknown(name: str) -> click.UsageError:
+    return click.UsageError(
+        f"no API is called {name!r}, and no readable file: there are {', '.join(names())}"
+    )
+
+
+def _tell_good(found: Api, as_json: bool) -> None:
+    can = _summary(found)["can"]
+    if as_json:
+        print_json({"api": found.name, "fits": True, "line": None, "error": None, "can": can})
+    else:
+        click.echo(f"{found.name} is in order: {', '.join(can)}")
+
+
+def _place(found: Api, against: str, wanted: Wanted) -> tuple[str, str | None]:
+    """The address of the API, and the job: the URL of a job says both."""
+    if wanted.job is not None or wanted.submit:
+        return against, wanted.job
+    base = found.base_of(against)
+    parts = urlsplit(against)
+    if base is None and found.form.ask.path is None and parts.path.strip("/"):
+        base = f"{parts.scheme}://{parts.netloc}"
+    return (against, None) if base is None else (base, against)
+
+
+async def _try(found: Api, against: str, wanted: Wanted) -> list[Finding]:
+    base, job = _place(found, against, wanted)
+    try:
+        there = found.at(base)
+    except SetupError as error:
+        raise click.UsageError(str(error)) from None
+    async with AsyncClient(None, wanted.credential, api=there, headers=wanted.headers) as client:
+        trial = Trial(await client.account())
+        try:
+            return [finding async for finding in trial.run(job, wanted.order, wanted.cancel)]
+        except SetupError as error:
+            raise click.UsageError(str(error)) from None
+
+
+def _report(findings: list[Finding], as_json: bool) -> None:
+    if as_json:
+        for finding in findings:
+            print_json(finding)
+    else:
+        rows = [[finding.field, FITS[finding.fits], finding.detail] for finding in findings]
+        print_table(("field", "fits", "what came back"), rows, empty="nothing could be tried: give --id")
+    bad = [finding.field for finding in findings if finding.fits is False]
+    if bad:
+        click.echo(f"bide: it does not fit: {', '.join(bad)}", err=True)
+        raise click.exceptions.Exit(FAILED)

@@ -1,0 +1,111 @@
+"""The form of a pipeline file: what each table may hold. docs/reference/pipelines.md explains it.
+
+Only types and defaults are here; `loading` compiles the texts that are templates or sources.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from bide.client.apis.form import Secret, Sources, Table
+
+DAY = 86400.0
+
+
+class ApiTable(Table, frozen=True, kw_only=True):
+    """Whom to ask, as whom, and how much of it."""
+
+    name: str | None = None
+    file: str | None = None
+    url: str | None = None
+    key: Secret | None = None
+    limit: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    concurrent: int | None = None
+    downloads: int = 4
+    patience: float = DAY / 4
+
+
+class Pages(Table, frozen=True, kw_only=True):
+    """How one page leads to the next."""
+
+    link: bool = False
+    next: Sources | None = None
+    query: str | None = None
+    total: Sources | None = None
+    first: int = 1
+
+
+class Listing(Table, frozen=True, kw_only=True):
+    """Values that the API itself lists."""
+
+    path: str
+    items: Sources = "."
+    value: Sources = "id"
+    pages: Pages | None = None
+
+
+class Result(Table, frozen=True, kw_only=True):
+    """What of an ended job is the export."""
+
+    take: Literal["auto", "url", "files", "value"] = "auto"
+    at: Sources | None = None
+    format: Literal["auto", "csv", "json", "jsonl"] = "auto"
+    records: str = ""
+    pages: Pages | None = None
+
+
+class Since(Table, frozen=True, kw_only=True):
+    """What `{since}` is: where the last published run ended."""
+
+    by: Literal["cursor", "run"] = "cursor"
+    start: str | None = None
+    overlap: float = 0.0
+
+
+class Output(Table, frozen=True, kw_only=True):
+    """Where the rows go."""
+
+    path: str
+    format: Literal["parquet", "csv", "jsonl", "sqlite"] | None = None
+    table: str | None = None
+
+
+class ExportTable(Table, frozen=True, kw_only=True):
+    """One dataset: a question, asked for each combination of values."""
+
+    name: str
+    kind: str = ""
+    input: Any = msgspec.field(default_factory=dict)
+    each: dict[str, list[str | int] | str | Listing] = msgspec.field(default_factory=dict)
+    columns: dict[str, str] = msgspec.field(default_factory=dict)
+    result: Result = Result()
+    since: Since | None = None
+    failed: Literal["refuse", "skip"] = "refuse"
+    retries: int = 0
+    timeout: float = DAY
+    resubmit: bool = True
+    schema: dict[str, Any] = msgspec.field(default_factory=dict)
+    output: Output
+
+
+class PipelineTable(Table, frozen=True, kw_only=True):
+    """A pipeline: one account at one API, and what to export from it."""
+
+    name: str = ""
+    api: ApiTable
+    exports: list[ExportTable]
+
+
+TABLES: dict[str, type[Table]] = {
+    "": PipelineTable,
+    "api": ApiTable,
+    "exports": ExportTable,
+    "exports.each": Listing,
+    "exports.result": Result,
+    "exports.pages": Pages,
+    "exports.since": Since,
+    "exports.output": Output,
+}

@@ -1,0 +1,232 @@
+"""A pipeline file into a Plan: every text compiled, every list of values read. An error names the file and the line."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bide.client.apis import Api, load
+from bide.client.apis.auth import read_secret
+from bide.client.apis.form import Sources
+from bide.client.apis.lines import Misplaced, within
+from bide.client.apis.loading import located
+from bide.client.apis.paths import source
+from bide.client.apis.templates import Template, compile_body
+from bide.client.pipeline.form import ApiTable, ExportTable, Listing, Pages, PipelineTable
+from bide.client.pipeline.schema import Schema, read_schema
+from bide.core.budget import read_limit
+from bide.core.errors import SetupError
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".sqlite": "sqlite",
+    ".db": "sqlite",
+}
+GIVEN = frozenset(("since", "period"))  # names that are filled in by the run
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One [[exports]], ready to be filled in."""
+
+    table: ExportTable
+    kind: Template
+    input: Any
+    columns: dict[str, Template]
+    path: Template
+    format: str
+    schema: Schema
+    values: dict[str, list[str | int] | Listing]
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole pipeline."""
+
+    file: Path
+    table: PipelineTable
+    datasets: tuple[Dataset, ...]
+    api: Api
+
+    @property
+    def folder(self) -> Path:
+        return self.file.parent
+
+    @property
+    def name(self) -> str:
+        return self.table.name or self.file.stem
+
+    def key(self) -> str | None:
+        """The credential, where the pipeline says; None: where the API's description says."""
+        place = self.table.api.key
+        if place is None:
+            return None
+        found = read_secret(place, os.environ, self.folder)
+        if found is None:
+            names = [place.env] if isinstance(place.env, str) else place.env
+            raise SetupError(f"no credential: set {' or '.join(names) or 'api.key in the pipeline'}")
+        return found
+
+
+def load_plan(path: Path, url: str | None = None) -> Plan:
+    """At another address than the pipeline's, where one is given. SetupError says what is wrong, and where."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SetupError(f"{path} cannot be read: {reason}") from None
+    return read_plan(text, path, url)
+
+
+def read_plan(text: str, path: Path, url: str | None = None) -> Plan:
+    with located(text, str(path), "the pipeline") as tables:
+        table = msgspec.convert(tables, PipelineTable)
+        if not table.exports:
+            raise Misplaced(("exports",), "there is nothing to export: add a table [[exports]]")
+        path = path.absolute()
+        with within("api"):
+            api = _api(table.api, path.parent, url)
+        datasets = []
+        for index, export in enumerate(table.exports):
+            with within("exports", index):
+                datasets.append(_dataset(export, index, path.parent))
+        _check_names(datasets)
+        return Plan(path, table, tuple(datasets), api)
+
+
+def _api(table: ApiTable, folder: Path, url: str | None) -> Api:
+    if (table.name is None) == (table.file is None):
+        raise ValueError("give `name`, of an API that comes with bide, or `file`, of a description")
+    if table.limit is not None:
+        read_limit(table.limit)
+    if table.concurrent is not None and table.concurrent < 1:
+        raise ValueError("`concurrent` must be 1 or more")
+    if table.downloads < 1 or not table.patience >= 0:
+        raise ValueError("`downloads` must be 1 or more, `patience` not negative")
+    if table.name is not None and (table.name.endswith(".toml") or "/" in table.name):
+        raise ValueError(f"`name` {table.name!r} is a file: call it `file`")
+    api = load(table.name or folder / str(table.file), url or table.url)
+    if api.url is None:
+        raise ValueError("`url` is missing: the description does not say where the API is")
+    if not api.submits:
+        raise ValueError(f"{api.name} takes no submissions: nothing can be exported from it")
+    return api
+
+
+def _dataset(table: ExportTable, index: int, folder: Path) -> Dataset:
+    if not table.name or not table.name.isprintable():
+        raise ValueError("`name` must be text")
+    if table.retries < 0 or not table.timeout > 0:
+        raise ValueError("`retries` must not be negative, `timeout` above 0")
+    with within("exports", index, "each"):
+        values = {name: _values(name, told, folder) for name, told in table.each.items()}
+    asked = frozenset(values) | GIVEN
+    placed = asked - {"since"}
+    input = compile_body(table.input, asked)
+    columns = {name: Template(text, allowed=placed) for name, text in table.columns.items()}
+    kind = Template(table.kind, allowed=placed)
+    with within("exports", index, "result"):
+        _check_result(table)
+    with within("exports", index, "since"):
+        if table.since is not None and "{since}" not in repr(table.input) + table.kind:
+            raise ValueError("nothing of `input` has {since}: the API would not be told")
+        if table.since is None and "{since}" in repr(table.input):
+            raise ValueError("{since} in `input` needs a table [exports.since]")
+    with within("exports", index, "schema"):
+        schema = read_schema(table.schema, ("exports", index, "schema"), folder)
+        if table.since is not None and table.since.by == "cursor" and not schema.cursor:
+            raise ValueError('`cursor` is missing: [exports.since] needs it, or by = "run"')
+    with within("exports", index, "output"):
+        path = Template(table.output.path, allowed=placed)
+        format = _format(table)
+    return Dataset(table, kind, input, columns, path, format, schema, values)
+
+
+def _values(name: str, told: Any, folder: Path) -> list[str | int] | Listing:
+    if not _NAME.fullmatch(name) or name in GIVEN:
+        raise ValueError(
+            f"`{name}` cannot be the name of a value: use small letters, not since or period"
+        )
+    if isinstance(told, Listing):
+        if not told.path.startswith("/"):
+            raise ValueError(f"`{name}`: path {told.path!r} must begin with a slash")
+        for sources in (told.items, told.value):
+            source(sources)
+        check_pages(told.pages)
+        return told
+    if isinstance(told, list):
+        found: list[str | int] = told
+    elif told.startswith("@"):
+        found = _lines(folder / told[1:])
+    else:
+        raise ValueError(f"`{name}` must be a list, @FILE, or a table with the path of a listing")
+    if not found:
+        raise ValueError(f"`{name}` has no values: nothing would be exported")
+    return found
+
+
+def _lines(path: Path) -> list[str | int]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"{path} cannot be read: {reason}") from None
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _check_result(table: ExportTable) -> None:
+    result = table.result
+    if result.at is not None:
+        source(result.at)
+    check_pages(result.pages)
+
+
+def check_pages(pages: Pages | None) -> None:
+    """ValueError when a page could not be found by it."""
+    if pages is None:
+        return
+    sources: list[Sources] = [s for s in (pages.next, pages.total) if s is not None]
+    for one in sources:
+        source(one)
+    if pages.link and (sources or pages.query):
+        raise ValueError("`link` says it all: leave `next`, `query` and `total` out")
+    if not (pages.link or pages.next or pages.query):
+        raise ValueError("`pages` needs `link`, `next` or `query`")
+    if pages.total is not None and (pages.next is not None or pages.query is None):
+        raise ValueError("`total` needs `query`, and no `next`")
+
+
+def _format(table: ExportTable) -> str:
+    format = table.output.format or SUFFIXES.get(Path(table.output.path).suffix.lower())
+    if format is None:
+        raise ValueError("`format` is missing, and the path's ending tells none")
+    if (table.output.table is not None) != (format == "sqlite"):
+        raise ValueError("`table` is for SQLite, and SQLite needs it")
+    return format
+
+
+def _check_names(datasets: list[Dataset]) -> None:
+    seen: dict[str, str] = {}
+    for index, dataset in enumerate(datasets):
+        with within("exports", index):
+            if dataset.name in seen:
+                raise ValueError(f"`name` {dataset.name!r} is there twice")
+        with within("exports", index, "output"):
+            place = f"{dataset.table.output.path} {dataset.table.output.table or ''}"
+            if place in seen.values():
+                raise ValueError(f"`path` {dataset.table.output.path!r} is another dataset's too")
+        seen[dataset.name] = place

@@ -1,0 +1,24 @@
+"""Tasks of a real Celery, for a worker and for Flower in front of it; REDIS_URL says where its Redis is."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from celery import Celery
+
+app = Celery(
+    "celery_app", broker=os.environ.get("REDIS_URL", ""), backend=os.environ.get("REDIS_URL", "")
+)
+app.conf.update(task_track_started=True, broker_connection_retry_on_startup=True)
+
+
+@app.task(name="add")
+def add(a: int, b: int, seconds: float = 0.0) -> int:
+    time.sleep(seconds)
+    return a + b
+
+
+@app.task(name="divide")
+def divide(a: int, b: int) -> float:
+    return a / b

@@ -1,0 +1,32 @@
+"""Every field of a pipeline is described, every phase and every code that an export can stop with."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bide.client.pipeline.form import TABLES
+from bide.client.pipeline.phase import Phase
+from tests.docs.pages import ROOT
+from tests.docs.test_reference import codes, page, section
+
+HEADINGS = {"": "The pipeline file"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_field_is_described(name: str) -> None:
+    described = codes(section(page("pipelines"), HEADINGS.get(name, name)))
+    assert set(TABLES[name].__struct_fields__) - described == set()
+
+
+def test_every_phase_is_described() -> None:
+    assert set(Phase) - codes(section(page("pipelines"), "The run")) == set()
+
+
+def test_every_code_of_an_export_is_described() -> None:
+    folder = ROOT / "src" / "bide" / "client" / "pipeline"
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    used = set(re.findall(r'(?:ErrorInfo|Stopped)\(\s*"([A-Z_]+)"', text))
+    assert {"UNSURE", "DAMAGED", "PAGES"} <= used
+    assert used == codes(section(page("pipelines"), "Errors of exports")) & used

@@ -1,0 +1,167 @@
+"""`bide sync` as people and programs see it: lines, JSON, rows in a terminal, exit codes, a schedule that stays."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from bide.cli import root, syncing
+from bide.client.apis.answers import Ref
+from bide.client.pipeline.desk import News
+from bide.client.pipeline.phase import Event, Export, advance
+from bide.core.errors import ErrorInfo
+from tests.integration.exporter import KEY, Exporter, Folder, Storage
+
+
+@pytest.fixture
+def exporter() -> Iterator[Exporter]:
+    with Storage() as storage, Exporter(storage) as exporter:
+        yield exporter
+
+
+@pytest.fixture
+def folder(tmp_path: Path, exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    monkeypatch.setenv("LMS_KEY", KEY)
+    monkeypatch.chdir(tmp_path)
+    return Folder(tmp_path, exporter)
+
+
+def sync(*args: str) -> Result:
+    return CliRunner().invoke(root, ["sync", "grades.toml", *args])
+
+
+def test_what_is_published_is_on_stdout_and_the_way_on_stderr(folder: Folder) -> None:
+    result = sync()
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "out/gradebook.jsonl: published: 6 rows\n"
+    assert "gradebook course=2: initiated\n" in result.stderr
+    assert result.stderr.rstrip().splitlines()[-1].startswith("3 exports: 3 published; ")
+    assert sync().stdout == "out/gradebook.jsonl: unchanged: 6 rows\n"
+
+
+def test_json_is_one_object_a_change(folder: Folder, exporter: Exporter) -> None:
+    exporter.failing["2"] = 1
+    result = sync("--json")
+    assert result.exit_code == 1
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    first = [line["phase"] for line in lines if line.get("export") == "gradebook course=1"]
+    assert first == ["INITIATING", "INITIATED", "READY", "RESOLVED"]
+    (failed,) = (line for line in lines if line["phase"] == "FAILED")
+    assert failed["error"]["code"] == "TOO_BIG" and failed["jobId"] == "job1"
+    assert lines[-2]["phase"] == "REFUSED" and lines[-2]["missing"] == ["gradebook course=2"]
+    assert lines[-1] | {"requests": 0, "period": ""} == {
+        "period": "", "phase": "ENDED", "good": False, "exports": 3, "failed": 1, "requests": 0,
+    }  # fmt: skip
+
+
+def test_what_failed_is_said_and_the_exit_code_is_1(folder: Folder, exporter: Exporter) -> None:
+    exporter.failing["2"] = 1
+    result = sync()
+    assert result.exit_code == 1
+    assert "out/gradebook.jsonl: not published: 1 of 3 exports are missing" in result.stdout
+    assert "gradebook course=2: failed: TOO_BIG: the course is too large" in result.stdout
+
+
+def test_a_denied_credential_is_one_line(folder: Folder, exporter: Exporter) -> None:
+    exporter.token = "another"
+    result = sync()
+    assert result.exit_code == 1
+    assert result.stderr.count("does not take the credential") == 1
+    assert KEY not in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["--schedule", "61 * * * *"], "from 0 to 59"),
+        (["--zone", "Mars/Olympus"], "no time zone"),
+        (["--schedule", "@daily", "--fresh"], "names its runs itself"),
+        (["--url", "nowhere"], "not the address"),
+    ],
+)
+def test_wrong_usage_is_2(folder: Folder, args: list[str], reason: str) -> None:
+    result = sync(*args)
+    assert result.exit_code == 2 and reason in result.output
+
+
+def test_a_mistake_in_the_file_is_2_and_names_the_line(folder: Folder) -> None:
+    folder.write("retires = 1")
+    result = sync()
+    assert result.exit_code == 2
+    assert "grades.toml, line 14: [exports] has no `retires`" in result.output
+
+
+def test_check_asks_nothing(folder: Folder, exporter: Exporter) -> None:
+    result = sync("--check", "--json")
+    assert json.loads(result.stdout) == {
+        "dataset": "gradebook", "exports": 3, "output": "out/gradebook.jsonl",
+    }  # fmt: skip
+    assert exporter.asked == [] and not Path("grades.sync").exists()
+
+
+def start(folder: Folder, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bide", "sync", "grades.toml", *args],
+        cwd=folder.path,
+        env={**os.environ, "LMS_KEY": KEY},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_interrupted_is_130_and_says_how_to_go_on(folder: Folder, exporter: Exporter) -> None:
+    exporter.takes = 1e9
+    with start(folder) as process:
+        until = time.monotonic() + 30
+        while len(exporter.submitted) < 3 and time.monotonic() < until:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "run it again to go on where it was" in errors
+    exporter.takes = 0.0
+    assert sync().exit_code == 0
+    assert len(exporter.submitted) == 3
+
+
+def test_a_schedule_stays_and_nobody_else_may_run_it_meanwhile(folder: Folder) -> None:
+    with start(folder, "--schedule", "0 0 1 1 *", "--zone", "Europe/Berlin") as process:
+        assert process.stderr is not None
+        assert "the next run is at 20" in process.stderr.readline()
+        assert process.poll() is None
+        refused = sync()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert refused.exit_code == 1 and "another process" in refused.output
+
+
+def test_rows_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(
+        syncing, "Console", lambda **options: Console(file=written, force_terminal=True, width=100)
+    )
+    export = Export(key="k", name="gradebook course=1", dataset="gradebook", output="o")
+    sent = advance(export, Event.SEND)
+    going = advance(sent, Event.ACCEPTED, ref=Ref("job1"))
+    with syncing.view_for(as_json=False) as view:
+        assert isinstance(view, syncing.LiveView)
+        view.told(News(sent))
+        view.told(News(going, 40.0, "running", moved=False))
+        view._progress.refresh()
+        shown = written.getvalue()
+        view.told(News(advance(going, Event.REFUSED, error=ErrorInfo("NO", "no"))))
+    assert "gradebook course=1" in shown and "running" in shown
+    assert "1 of 1 are here" in written.getvalue()

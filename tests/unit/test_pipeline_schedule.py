@@ -1,0 +1,113 @@
+"""A pipeline on a schedule, by a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from bide.client.pipeline.cron import read_cron
+from bide.client.pipeline.run import Start
+from bide.client.pipeline.schedule import Schedule
+from bide.client.pipeline.state import State
+from bide.client.pipeline.wanted import Run
+from bide.core.errors import BideError
+
+MIDNIGHT = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
+HOUR, DAY = 3600.0, 86400.0
+
+
+class Day:
+    """Time that passes when somebody sleeps, and the runs that were made in it."""
+
+    def __init__(self, state: State, now: float = MIDNIGHT) -> None:
+        self.now = now
+        self.state = state
+        self.runs: list[tuple[float, Start]] = []
+        self.takes = 60.0
+        self.breaks = 0
+        self.sleeps: dict[int, float] = {}  # by the number of runs before: how long the machine sleeps
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += self.sleeps.pop(len(self.runs), seconds)
+
+    async def once(self, start: Start) -> None:
+        if len(self.runs) == 3:
+            raise asyncio.CancelledError
+        self.runs.append((self.now, start))
+        self.now += self.takes
+        if self.breaks:
+            self.breaks -= 1
+            raise BideError("the vendor is down")
+
+    async def keep(self, text: str = "15 2 * * *") -> None:
+        schedule = Schedule(read_cron(text), UTC, self.state, lambda: self.now, self.sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await schedule.keep(self.once)
+
+    @property
+    def periods(self) -> list[str | None]:
+        return [start.period for _, start in self.runs]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[State]:
+    with State(tmp_path / "state") as state:
+        yield state
+
+
+async def test_a_run_at_each_moment_under_its_name(state: State) -> None:
+    day = Day(state)
+    await day.keep()
+    assert day.periods == ["2026-11-16T02:15+00:00", "2026-11-17T02:15+00:00", "2026-11-18T02:15+00:00"]
+    assert [round(at - MIDNIGHT) for at, _ in day.runs] == [8100, 8100 + 86400, 8100 + 2 * 86400]
+
+
+async def test_a_run_that_fails_does_not_end_it(state: State) -> None:
+    day = Day(state)
+    day.breaks = 2
+    await day.keep()
+    assert len(day.runs) == 3
+
+
+async def test_moments_that_were_slept_through_are_made_up_for_by_one_run(state: State) -> None:
+    day = Day(state)
+    day.sleeps = {0: 3 * DAY}
+    await day.keep()
+    assert day.periods[:2] == ["2026-11-18T02:15+00:00", "2026-11-19T02:15+00:00"]
+    assert day.runs[0][0] == MIDNIGHT + 3 * DAY
+
+
+async def test_a_run_that_takes_longer_than_the_gap_is_not_overtaken(state: State) -> None:
+    day = Day(state)
+    day.takes = 3.5 * HOUR
+    await day.keep("@hourly")
+    began = [at - MIDNIGHT for at, _ in day.runs]
+    assert all(b - a >= day.takes for a, b in pairwise(began))
+
+
+async def test_a_run_that_was_cut_off_goes_on_first(state: State) -> None:
+    state.begin(Run(id="a", period="2026-11-15T02:15+00:00", began=MIDNIGHT, scheduled=MIDNIGHT - DAY))
+    day = Day(state)
+    await day.keep()
+    assert day.periods[0] is None and day.runs[0][0] == MIDNIGHT
+
+
+async def test_what_was_missed_while_no_process_was_there_is_run_once(state: State) -> None:
+    before = MIDNIGHT - 5 * DAY
+    state.begin(Run(id="a", period="p", began=before, scheduled=before, finished=before))
+    day = Day(state)
+    await day.keep()
+    assert day.periods[:2] == ["2026-11-15T02:15+00:00", "2026-11-16T02:15+00:00"]
+    assert day.runs[0][0] == MIDNIGHT
+
+
+async def test_a_run_by_hand_counts_as_the_last_one(state: State) -> None:
+    state.begin(Run(id="a", period="p", began=MIDNIGHT - HOUR, finished=MIDNIGHT - HOUR))
+    day = Day(state)
+    await day.keep()
+    assert day.runs[0][0] == MIDNIGHT + 8100
