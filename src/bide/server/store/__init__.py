@@ -27,7 +27,8 @@ Nudge = Callable[[str, str], None]  # there is work in this queue, of this kind
 
 
 class Unwritable(SetupError):
-    """The store cannot be used now; nothing of what was asked for is stored. The text says why, and what to do.
+    """The store cannot be used now; nothing of what was asked for is stored, unless the text says that this is not known.
+    It also says why, and what to do.
 
     It may pass: whoever has something that must not be lost keeps it and tries again.
     """
