@@ -4,7 +4,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format bench chaos setup constraints clean
+.PHONY: help demo test check format bench bench-scale chaos setup constraints clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
@@ -23,6 +23,9 @@ format: $(READY) ## put the code into shape
 
 bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: an hour and a half; one of them: python -m bench.poller
 	@failed=0; for part in service poller pipeline pacing; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
+
+bench-scale: $(READY) ## the same for PostgreSQL, at a million rows; needs a PostgreSQL server's programs and wrk
+	@$(BIN)/python -m bench.scale $(ARGS)
 
 chaos: $(READY) ## kill things at random and count what is lost, beside peers
 	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
+from bench.scale.postgres import Absent, Postgres
 from hypothesis import settings
 
 # Whoever starts the tests aside may have them ignore Ctrl-C, and so would every process that they start.
@@ -18,3 +21,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for all tests of a run. Each has a schema of its own."""
+    try:
+        server = Postgres(safe=False)
+    except Absent as absent:
+        if os.environ.get("CI"):
+            pytest.fail(str(absent))
+        pytest.skip(str(absent))
+    yield server
+    server.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,16 +56,25 @@ class Row(NamedTuple):
     losses: int
 
 
+JOBS = f"SELECT {', '.join(Row._fields)} FROM jobs"
+EVENTS = "SELECT job_id, type, job FROM events ORDER BY id"
+
+
 def judge(database: Path, marks: Sequence[Mark], wanted: Sequence[Wanted]) -> Verdict:
     with closing(sqlite3.connect(database)) as connection:
-        found = connection.execute(f"SELECT {', '.join(Row._fields)} FROM jobs")
-        rows = {row[0]: Row(*row) for row in found}
-        events = [
-            (job_id, type_, json.loads(text))
-            for job_id, type_, text in connection.execute(
-                "SELECT job_id, type, job FROM events ORDER BY id"
-            )
-        ]
+        found = connection.execute(JOBS).fetchall()
+        return judge_record(found, connection.execute(EVENTS).fetchall(), marks, wanted)
+
+
+def judge_record(
+    jobs: Iterable[Sequence[Any]],
+    told: Iterable[Sequence[Any]],
+    marks: Sequence[Mark],
+    wanted: Sequence[Wanted],
+) -> Verdict:
+    """By what JOBS and EVENTS find in any store."""
+    rows = {row[0]: Row(*row) for row in jobs}
+    events = [(job_id, type_, json.loads(text)) for job_id, type_, text in told]
     verdict = Verdict(Counter(rows[w.job_id].status for w in wanted if w.job_id in rows))
     verdict.faults += _ends(rows, wanted)
     verdict.faults += _once(rows, events)

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,23 @@ from bench.chaos import processes
 
 class Victim:
     def __init__(
-        self, folder: Path, target: str, *, workers: int = 2, env: dict[str, str] | None = None
+        self,
+        folder: Path,
+        target: str,
+        *,
+        workers: int = 2,
+        env: dict[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.target = target
         self.workers = workers
+        self._options = options
         self.port = 0
         self.starts = 0
         self._env = {**os.environ, **(env or {})}
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[Any] | None = None
 
     @property
     def url(self) -> str:
@@ -37,20 +45,25 @@ class Victim:
     def start(self) -> None:
         command = [sys.executable, "-m", "bide", "serve", self.target]
         command += ["--port", str(self.port), "--data", str(self.data), "--drain", "5"]
-        command += ["--workers", str(self.workers), "--log-level", "ERROR"]
-        log = (self.folder / "serve.log").open("a")
-        with log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.PIPE, text=True, env=self._env
-            )
+        command += ["--workers", str(self.workers), "--log-level", "ERROR", *self._options]
+        # Into a file: a pipe that nobody reads is full after some complaints, and then the service stands still.
+        log = self.folder / "serve.log"
+        begin = log.stat().st_size if log.exists() else 0
+        with log.open("a") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, env=self._env)
         self.starts += 1
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        while True:
+            ended = self._process.poll()
+            with log.open() as lines:
+                lines.seek(begin)
+                said = lines.read()
+            found = re.search(r"http://127\.0\.0\.1:(\d+), ", said)
             if found:
                 self.port = int(found[1])
                 return
-        raise RuntimeError(f"the service did not start: {self._process.wait()}")
+            if ended is not None:
+                raise RuntimeError(f"the service did not start: {ended} {said[-2000:]}")
+            time.sleep(0.005)
 
     @property
     def pids(self) -> set[int]:
@@ -58,19 +71,16 @@ class Victim:
 
     def kill(self, *, alone: bool = True) -> None:
         """Without a warning, as a crash would; with all its children, or alone, so that they must notice."""
-        assert self._process is not None and self._process.stderr is not None
+        assert self._process is not None
         children = set() if alone else processes.descendants(self._process.pid)
         self._process.kill()
         processes.kill(children)
         self._process.wait()
-        self._process.stderr.close()
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            assert self._process.stderr is not None
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(30)
-            self._process.stderr.close()
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None

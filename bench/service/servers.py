@@ -158,13 +158,13 @@ class Reply:
 
 
 @contextlib.contextmanager
-def bide(folder: Path, *, workers: int = 2) -> Iterator[Site]:
+def bide(folder: Path, *, workers: int = 2, options: Sequence[str] = ()) -> Iterator[Site]:
     """`bide serve`, as anyone would start it."""
     folder.mkdir(parents=True, exist_ok=True)
     port, log = free_port(), folder / "serve.log"
     command = [sys.executable, "-m", "bide", "serve", "bench.service.app:app"]
     command += ["--port", str(port), "--data", str(folder / "data"), "--workers", str(workers)]
-    command += ["--drain", "1", "--log-level", "WARNING"]
+    command += ["--drain", "1", "--log-level", "WARNING", *options]
     with running(command, log) as process:
         await_port(port, process, log)
         yield Site(port, process.pid)
@@ -184,11 +184,16 @@ def redis_server(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def python_site(
-    python: str, module: str, folder: Path, *args: str, env: Mapping[str, str] | None = None
+    python: str,
+    module: str,
+    folder: Path,
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    package: str = "bench.service.peers",
 ) -> Iterator[Site]:
     """A module that serves HTTP on the port that is its first argument."""
     port, log = free_port(), folder / f"{module}.log"
-    command = [python, "-m", f"bench.service.peers.{module}", str(port), *args]
+    command = [python, "-m", f"{package}.{module}", str(port), *args]
     with running(command, log, env) as process:
         await_port(port, process, log)
         yield Site(port, process.pid)

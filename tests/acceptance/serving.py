@@ -93,7 +93,8 @@ class Serving(Victim):
     ) -> None:
         (folder / "tasks.py").write_text(TASKS)
         self.marks = folder / "marks"
-        env = {"PYTHONPATH": str(folder), "MARKS": str(self.marks), **(env or {})}
+        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+        env = {"PYTHONPATH": path, "MARKS": str(self.marks), **(env or {})}
         super().__init__(folder, "tasks:app", env=env)
         self.data = data or self.data
         self._prefix = prefix
@@ -107,9 +108,6 @@ class Serving(Victim):
     def start(self) -> None:
         with self._said.open("w") as said:
             self._process = subprocess.Popen(self.command(), stderr=said, text=True, env=self._env)
-        self._process.stderr = (
-            self._process.stdin
-        )  # which is what a kill closes; nothing is read from it
         self.starts += 1
 
         def listening() -> re.Match[str] | None:

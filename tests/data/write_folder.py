@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -67,7 +68,7 @@ def main() -> None:
         shutil.copytree(service.data / "blobs", goal / "blobs", dirs_exist_ok=True)
         with contextlib.closing(sqlite3.connect(service.data / "bide.db")) as database:
             dump = "\n".join(database.iterdump())
-    text = dump.replace(f"{os.uname().nodename}:", "host:")
+    text = re.sub(rf"{re.escape(os.uname().nodename)}(\.[0-9a-f]+)?:", "host:", dump)
     (goal / "bide.sql").write_text(text + "\n")
     (goal / "jobs.json").write_text(json.dumps(shown, indent=1, sort_keys=True) + "\n")
 

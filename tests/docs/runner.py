@@ -22,16 +22,21 @@ OUT_OF_BOUNDS = (
     "make ",
 )  # would change the machine that tests; a page with them is named in NOT_RUN
 BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run gets free ones in their place
+DATABASE_PORT = "5432"  # the same, for pages with a database
 
 
 class Run:
     """The reader's folder, terminal and interpreter."""
 
-    def __init__(self, folder: Path, logs: Path, programs: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, logs: Path, programs: Path | None = None, database: int | None = None
+    ) -> None:
         self._folder = folder
         self._programs = programs  # a folder whose programs come before all others
         self._logs = logs
         self._ports = {BIDE_PORT: free_port(), OTHER_PORT: free_port()}
+        if database is not None:
+            self._ports[DATABASE_PORT] = database
         self._env = self._environment()
         self._shell: Shell | None = None
         self._python: Python | None = None
@@ -156,9 +161,10 @@ def run(
     not_run: Mapping[str, str],
     *,
     curl: bool = shutil.which("curl") is not None,
+    database: int | None = None,
 ) -> None:
-    """Runs the blocks of one page, except those whose first line is in `not_run`."""
-    with Run(folder, logs, None if curl else _with_curl(logs)) as page:
+    """Runs the blocks of one page, except those whose first line is in `not_run`. `database` is a server's port."""
+    with Run(folder, logs, None if curl else _with_curl(logs), database) as page:
         for block in blocks:
             if first_line(block) not in not_run:
                 page.block(block)

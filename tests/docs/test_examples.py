@@ -6,11 +6,14 @@ import re
 import shutil
 from pathlib import Path
 
+import psycopg
 import pytest
+from bench.scale.postgres import Postgres
 
 from tests.docs.pages import ROOT, Block, blocks, commands, fits, name, pages
 from tests.docs.runner import first_line, run
 
+DATABASE = "@127.0.0.1:5432/jobs"
 # Blocks that are not run: page, the block's first line, and why. Nothing else is left out.
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {
@@ -27,7 +30,7 @@ TAKEN = {"docs/tutorial/grades.md": ["examples/grades/lms.py"]}
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder, logs = tmp_path / "page", tmp_path / "logs"
     folder.mkdir()
     logs.mkdir()
@@ -35,7 +38,17 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
         shutil.copytree(page.parent, folder / page.parent.relative_to(ROOT))
     for file in TAKEN.get(name(page), ()):
         shutil.copy(ROOT / file, folder)
-    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}))
+    database = _database(request) if DATABASE in page.read_text(encoding="utf-8") else None
+    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), database=database)
+
+
+def _database(request: pytest.FixtureRequest) -> int:
+    """The port of a server that has the empty database that pages speak of."""
+    server: Postgres = request.getfixturevalue("postgres")
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS jobs WITH (FORCE)")
+        connection.execute("CREATE DATABASE jobs")
+    return server.port
 
 
 @pytest.mark.parametrize("page", sorted(NOT_RUN))

@@ -18,7 +18,8 @@ from bide.server.store import Inserted, Store, database, migrations
 from bide.server.store.database import prepare
 from bide.server.store.migrations import scripts
 from bide.server.store.sqlite import SqliteStore
-from bide.server.store.writer import Tx, Writer
+from bide.server.store.sqlite_work import Memory, SqliteSession, SqliteWork
+from bide.server.store.writer import Writer
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
 
@@ -125,15 +126,12 @@ async def test_what_is_queued_shares_a_commit(tmp_path: Path) -> None:
     prepare(path)
     commits: list[str] = []
 
-    def connect() -> sqlite3.Connection:
-        connection = database.connect(path)
-        connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
-        return connection
-
-    writer = Writer(connect, ManualClock(), hear_nothing)
+    connection = database.connect(path)
+    connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    writer = Writer(SqliteSession(connection, ManualClock(), Memory()), hear_nothing)
     sql = "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, 0)"
 
-    def add(number: int, tx: Tx) -> int:
+    def add(number: int, tx: SqliteWork) -> int:
         tx.execute(sql, (str(number),))
         return number
 

@@ -29,8 +29,8 @@ from bide.server.intake import Intake, Submission
 from bide.server.store import NewJob
 from bide.server.store.database import _migrate
 from bide.server.store.sqlite import SqliteStore
-from bide.server.store.transactions import Memory, Work
-from bide.server.store.writer import Writer
+from bide.server.store.sqlite_work import Memory, SqliteSession, SqliteWork
+from bide.server.store.writer import Operation, Writer
 from bide.server.upkeep import Upkeep
 from bide.server.worker.protocol import Spawn
 from tests.simulation.children import SimPool
@@ -92,6 +92,11 @@ for _kind in app.kinds.values():
     _kind.is_async = False  # coroutines here, but the engine treats them as it does sync handlers
 
 
+class Somewhere:
+    work = NOWHERE
+    owner = "simulated:1"
+
+
 class SimWriter(Writer):
     """The writer without its thread: a commit takes a moment, and is told a moment later."""
 
@@ -104,27 +109,32 @@ class SimWriter(Writer):
         rng: random.Random,
         memory: Memory,
     ) -> None:
-        self._connection = connection
-        self._clock = clock
+        self._session = SqliteSession(connection, clock, memory)
         self._heard = heard
-        self._begin = partial(Work, memory)
         self._loop = loop
         self._closed = False
         self._rng = rng
         self._queued: list[Any] = []
 
-    def submit(self, operation: Callable[[Any], Any], *, first: bool = False) -> asyncio.Future[Any]:
+    def submit(
+        self,
+        run: Callable[[Any], Any],
+        *,
+        jobs: Sequence[str] = (),
+        keys: Sequence[Any] = (),
+        first: bool = False,
+    ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         if self._closed:  # the power is gone: nobody will ever answer
             return future
         if not self._queued:
             self._loop.call_later(self._rng.uniform(0, 0.002), self._commit)
-        self._queued.append((operation, future))
+        self._queued.append((Operation(run), future))
         return future
 
     def _commit(self) -> None:
         batch, self._queued = self._queued, []
-        done, events = self._write(self._connection, [operation for operation, _ in batch])
+        done, events = self._write([operation for operation, _ in batch])
         answers = [(future, result) for (_, future), result in zip(batch, done, strict=True)]
         self._loop.call_later(self._rng.uniform(0, 0.001), self._deliver, answers, events)
 
@@ -173,7 +183,7 @@ class World:
             cast(Any, store),
             blobs,
             WorkerConfig(workers=2, lease=10.0, grace=1.0),
-            NOWHERE,
+            Somewhere(),
             self._make_pool,
             admit=self._admit,
             progressed=lambda job_id: None,
@@ -340,7 +350,7 @@ class World:
             quiet = not self._later and self.database.execute(live).fetchone() is None
 
     def _job(self, job_id: str) -> Job:
-        return cast(Job, Work(Memory(), self.database, 0.0).job(job_id))
+        return cast(Job, SqliteWork(Memory(), self.database, 0.0).job(job_id))
 
     def _judge_events(self, jobs: dict[str, Job]) -> list[str]:
         ends: Counter[tuple[str, int]] = Counter()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+import pytest
+
 from bide.core.record import Job, Status
 from bide.server.engine.claims import Claims
 from bide.server.engine.slots import Slots
 from bide.server.registry import Registry
-from bide.server.store import Claim, Want
+from bide.server.store import Claim, Unwritable, Want
 
 
 class Yard:
@@ -102,3 +104,29 @@ async def test_no_more_is_asked_for_than_fits() -> None:
     await settle()
     assert len(yard.started) == 2
     assert yard.slots.room(False, "narrow") >= 0 and yard.slots.room(False, "wide") >= 0
+
+
+async def test_a_store_that_cannot_be_asked_is_complained_of_once_and_asked_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard = Yard({"wide": 1}, idle=1)
+    claim, reasons = yard.claim, ["away", "away", "full"]
+
+    def refuse(wants: list[Want], limit: int) -> Awaitable[list[Claim]]:
+        if not reasons:
+            return claim(wants, limit)
+        future: asyncio.Future[list[Claim]] = asyncio.get_running_loop().create_future()
+        future.set_exception(Unwritable(reasons.pop(0)))
+        return future
+
+    monkeypatch.setattr(yard.claims, "_claim", refuse)
+    yard.claims.nudge("wide", "in-wide")
+    for _ in range(3):
+        await settle()
+        yard.claims.look()
+    await settle()
+    assert [r.getMessage() for r in caplog.records] == [
+        "jobs cannot be claimed: away",
+        "jobs cannot be claimed: full",
+    ]
+    assert yard.started == ["wide"]

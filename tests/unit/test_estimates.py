@@ -115,3 +115,11 @@ def test_nothing_is_worked_out_that_nobody_asks_for(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Sketch, "table", never)
     assert learned(4.0, 1000).unsaved()["k"]["count"] == 1000
+
+
+def test_what_is_loaded_takes_the_place_of_what_was_heard_before() -> None:
+    estimates = learned(4.0, 10)
+    estimates.load({"other": learned(2.0, 10).unsaved()["k"]})
+    assert estimates.unsaved() == {}
+    assert estimates.describe("k") is None
+    assert estimates.describe("other") is not None

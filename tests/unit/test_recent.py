@@ -41,3 +41,27 @@ def test_it_holds_a_bounded_number_of_small_jobs() -> None:
     large = replace(_job("large"), result=msgspec.Raw(b"1" * (recent.LARGEST_RESULT + 1)))
     kept.keep(large, kept.turn)
     assert kept.get("large") is None
+
+
+def test_what_was_read_while_others_changed_is_kept() -> None:
+    kept = Recent()
+    turn = kept.turn
+    kept.changed(["b"])
+    kept.keep(_job("a"), turn)
+    assert kept.get("a") is not None
+
+
+def test_a_read_that_is_older_than_what_is_known_of_changes_is_not_kept() -> None:
+    kept = Recent()
+    turn = kept.turn
+    kept.changed(["a"])
+    for n in range(recent.MOST):
+        kept.changed([str(n)])
+    kept.keep(_job("a"), turn)
+    assert kept.get("a") is None
+    turn = kept.turn
+    kept.clear()
+    kept.keep(_job("b"), turn)
+    assert kept.get("b") is None
+    kept.keep(_job("b"), kept.turn)
+    assert kept.get("b") is not None

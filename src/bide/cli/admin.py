@@ -22,34 +22,51 @@ DATA = click.option(
     type=click.Path(path_type=Path),
     help="The data folder.",
 )
+STORE = click.option(
+    "--store",
+    envvar="BIDE_STORE",
+    metavar="URL",
+    help="postgresql://user@host/database; by default SQLite in the data folder.",
+)
 
 
 @click.command()
 @DATA
+@STORE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def migrate(data: Path, as_json: bool) -> None:
+def migrate(data: Path, store: str | None, as_json: bool) -> None:
     """Bring the store's schema up to date. `bide serve` does the same when it starts.
 
     \b
     Examples:
       bide migrate
       bide migrate --data /var/lib/bide
+      bide migrate --store postgresql://bide@db.example.org/jobs
     """
+    if store is None:
+        database, applied = _migrate_folder(data)
+    else:
+        from bide.service import stores
+
+        database, applied = stores.migrate(store)
+    if as_json:
+        click.echo(json.dumps({"database": database, "applied": applied}))
+    elif applied:
+        click.echo(f"{database}: applied {', '.join(map(str, applied))}")
+    else:
+        click.echo(f"{database}: nothing to do")
+
+
+def _migrate_folder(data: Path) -> tuple[str, list[int]]:
     from bide.server.store.database import prepare
     from bide.service.folder import DataFolder
 
     folder = DataFolder(data)
     folder.lock()
     try:
-        applied = prepare(folder.database)
+        return str(folder.database), prepare(folder.database)
     finally:
         folder.unlock()
-    if as_json:
-        click.echo(json.dumps({"database": str(folder.database), "applied": applied}))
-    elif applied:
-        click.echo(f"{folder.database}: applied {', '.join(map(str, applied))}")
-    else:
-        click.echo(f"{folder.database}: nothing to do")
 
 
 class Finding(NamedTuple):
@@ -61,18 +78,20 @@ class Finding(NamedTuple):
 @click.command()
 @click.argument("target", metavar="[MODULE:app]", required=False)
 @DATA
+@STORE
 @click.option("--url", envvar="BIDE_URL", help="Also ask a running service how it is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a check on stdout.")
-def doctor(target: str | None, data: Path, url: str | None, as_json: bool) -> None:
+def doctor(target: str | None, data: Path, store: str | None, url: str | None, as_json: bool) -> None:
     """Say what is wrong with this set-up. Ends with 1 when something is.
 
     \b
     Examples:
       bide doctor
       bide doctor tasks:app --data /var/lib/bide
+      bide doctor --store postgresql://bide@db.example.org/jobs
       bide doctor --url http://127.0.0.1:8642
     """
-    findings = list(_findings(target, data, url))
+    findings = list(_findings(target, data, store, url))
     for finding in findings:
         if as_json:
             click.echo(json.dumps(finding._asdict()))
@@ -83,11 +102,11 @@ def doctor(target: str | None, data: Path, url: str | None, as_json: bool) -> No
         sys.exit(1)
 
 
-def _findings(target: str | None, data: Path, url: str | None) -> Iterator[Finding]:
+def _findings(target: str | None, data: Path, store: str | None, url: str | None) -> Iterator[Finding]:
     yield _try("python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
     yield _try("server packages", _packages)
     yield _try("data folder", lambda: _folder(data))
-    yield _try("database", lambda: _database(data / "bide.db"))
+    yield _try("database", lambda: _database(data / "bide.db") if store is None else _server(store))
     if target is not None:
         yield _try("app", lambda: _app(target))
     if url is not None:
@@ -149,6 +168,12 @@ def _database(path: Path) -> str:
     pending = migrations.pending("sqlite", version)
     more = f"; {len(pending)} migrations to come with the next start" if pending else ""
     return f"schema {version}, {jobs} jobs, integrity ok{more}"
+
+
+def _server(url: str) -> str:
+    from bide.service.stores import describe
+
+    return describe(url)
 
 
 def _app(target: str) -> str:

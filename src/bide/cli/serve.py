@@ -47,6 +47,20 @@ def is_loopback(host: str) -> bool:
     help="The data folder.",
 )
 @click.option(
+    "--store",
+    envvar="BIDE_STORE",
+    metavar="URL",
+    help="postgresql://user@host/database; by default SQLite in the data folder.",
+)
+@click.option(
+    "--connections",
+    envvar="BIDE_CONNECTIONS",
+    default=8,
+    show_default=True,
+    type=click.IntRange(3),
+    help="Connections to PostgreSQL for reads; two more write and listen.",
+)
+@click.option(
     "--workers",
     envvar="BIDE_WORKERS",
     type=click.IntRange(1),
@@ -86,6 +100,8 @@ def serve(
     host: str,
     port: int,
     data: Path,
+    store: str | None,
+    connections: int,
     workers: int | None,
     lease: float,
     drain: float,
@@ -98,6 +114,7 @@ def serve(
     Examples:
       bide serve tasks:app
       bide serve tasks:app --port 9000 --data /var/lib/bide --workers 4
+      bide serve tasks:app --store postgresql://bide@db.example.org/jobs
     """
     if not insecure and not is_loopback(host):
         raise SetupError(
@@ -105,8 +122,9 @@ def serve(
             "put a proxy that authenticates before it, or say --insecure"
         )
     try:
-        from bide.server.config import Config, HttpConfig, WorkerConfig
+        from bide.server.config import Config, HttpConfig, StoreConfig, WorkerConfig
         from bide.server.worker.locate import parse
+        from bide.service import stores
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is missing: pip install 'bide[server]'") from None
@@ -117,8 +135,10 @@ def serve(
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     location = parse(target)
+    kept = f"data in {data}" + (f", store {stores.make_server(store).shown}" if store else "")
     config = Config(
         data=data,
+        store=StoreConfig(url=store, connections=connections),
         http=HttpConfig(host=host, port=port),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
     )
@@ -126,5 +146,5 @@ def serve(
         location.load(),
         location,
         config,
-        listening=lambda url: click.echo(f"bide serves {target} at {url}, data in {data}", err=True),
+        listening=lambda url: click.echo(f"bide serves {target} at {url}, {kept}", err=True),
     )

@@ -24,6 +24,14 @@ class WorkerConfig:
 
 
 @dataclass(frozen=True)
+class StoreConfig:
+    """What is true."""
+
+    url: str | None = None  # postgresql://…; None: SQLite in the data folder
+    connections: int = 8  # to PostgreSQL, for reads; one more writes, one more listens
+
+
+@dataclass(frozen=True)
 class HttpConfig:
     host: str = "127.0.0.1"
     port: int = 8642
@@ -46,6 +54,7 @@ class UpkeepConfig:
 @dataclass(frozen=True)
 class Config:
     data: Path = Path("bide-data")
+    store: StoreConfig = field(default_factory=StoreConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)

@@ -39,6 +39,8 @@ class Estimates:
         self._unsaved: set[str] = set()
 
     def load(self, durations: dict[str, dict[str, Any]]) -> None:
+        """In the place of what was heard until now: those who have stored this heard it too."""
+        self._unsaved.clear()
         self._sketches = {kind: Sketch.load(data) for kind, data in durations.items()}
 
     def unsaved(self) -> dict[str, dict[str, Any]]:

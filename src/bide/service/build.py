@@ -23,13 +23,13 @@ from bide.server.intake import Intake, Submission
 from bide.server.notify import Notify
 from bide.server.registry import Registry
 from bide.server.store import NewJob
-from bide.server.store.sqlite import SqliteStore
 from bide.server.upkeep import Upkeep
 from bide.server.worker import locate
 from bide.server.worker.locate import Location
 from bide.server.worker.protocol import Spawn
 from bide.server.worker.supervisor import Listener, Pool
 from bide.service.folder import DataFolder
+from bide.service.stores import make_store
 
 log = logging.getLogger("bide")
 
@@ -42,7 +42,7 @@ class Service:
         self.config = config
         self._location = location
         self.folder = DataFolder(config.data)
-        self.store = SqliteStore(self.folder.database)
+        self.store = make_store(config.store, self.folder)
         self.blobs = FileBlobs(self.folder.blobs)
         self.notify = Notify()
         self.estimates = Estimates()
@@ -51,7 +51,7 @@ class Service:
             self.store,
             self.blobs,
             config.worker,
-            self.folder.path,
+            self.folder,
             self._pool,
             admit=self._admit,
             progressed=self.notify.changed,
@@ -93,7 +93,7 @@ class Service:
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
         try:
-            await self.store.open(self._heard)
+            await self.store.open(self._heard, self.engine.nudge)
             try:
                 await self._begin()
             except BaseException:
@@ -105,7 +105,8 @@ class Service:
 
     async def _begin(self) -> None:
         self.estimates.load(await self.store.durations())
-        lost = await self.store.void()
+        # Nobody else runs on this folder, so whoever has claimed from here is gone.
+        lost = await self.store.void(f"{self.folder.replica}:")
         if lost:
             log.info("%d jobs were running when the last service ended; they run again", lost)
         await self.upkeep.tick()

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 from pathlib import Path
 
 from bide.core.errors import SetupError
@@ -30,6 +31,19 @@ class DataFolder:
         self.blobs = self.path / "blobs"
         self.work = self.path / "work"
         self._lock: int | None = None
+
+    @property
+    def replica(self) -> str:
+        """The name of the service that this folder belongs to, over all its restarts. Its leases begin with it."""
+        place = self.path / "replica"
+        if not place.exists():
+            place.write_text(f"{os.uname().nodename}.{secrets.token_hex(3)}", encoding="utf-8")
+        return place.read_text(encoding="utf-8").strip()
+
+    @property
+    def owner(self) -> str:
+        """Under which this process claims jobs."""
+        return f"{self.replica}:{os.getpid()}"
 
     def lock(self) -> None:
         self.refuse_network()

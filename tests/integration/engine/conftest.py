@@ -10,6 +10,7 @@ import pytest_asyncio
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
 from bide.server.registry import Registry
 from tests.integration.engine.house import House
+from tests.stores import store_config
 
 Open = Callable[..., Awaitable[House]]
 
@@ -25,6 +26,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
         settings = {"workers": 2, "grace": 2.5, "drain": 0.0, **worker}
         config = Config(
             data=tmp_path / "data",
+            store=store_config(tmp_path),
             worker=WorkerConfig(**settings),  # type: ignore[arg-type]
             upkeep=UpkeepConfig(interval=0.05),
         )
@@ -44,6 +46,7 @@ async def running(folder: Path) -> AsyncIterator[House]:
         "tests.apps.handlers",
         Config(
             data=folder,
+            store=store_config(folder),
             worker=WorkerConfig(workers=2, grace=2.5, drain=0.0),
             upkeep=UpkeepConfig(interval=0.05),
         ),

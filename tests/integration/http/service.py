@@ -28,8 +28,8 @@ from bide.server.intake import Intake
 from bide.server.notify import Notify
 from bide.server.registry import File, Registry
 from bide.server.store import Want
-from bide.server.store.sqlite import SqliteStore
 from bide.testing.clock import ManualClock
+from tests.stores import make_store
 
 MAX_BODY = 64 * 1024
 
@@ -105,7 +105,7 @@ class Service:
 
     def __init__(self, folder: Path, registry: Registry | None = None) -> None:
         self.clock = ManualClock()
-        self.store = SqliteStore(folder / "bide.db", self.clock)
+        self.store = make_store(folder, self.clock)
         self.engine = IdleEngine()
         self.notify = Notify()
         self.estimates = Estimates()

@@ -18,6 +18,7 @@ from bide.server.engine.slots import Slots
 from bide.server.store import Claim, Want
 
 log = logging.getLogger("bide.engine")
+COMPLAIN_EVERY = 10.0
 
 
 class Taker(Protocol):
@@ -50,6 +51,7 @@ class Claims:
         self._hints: dict[tuple[str, str], int] = {}
         self._number = 0
         self._asked_for = {False: 0, True: 0}
+        self._complaint = ("", 0.0)  # the last one, and when it may be repeated
         self._lining: Counter[str] = Counter()  # by queue, what reservations under way may bring
 
     def nudge(self, queue: str, kind: str) -> None:
@@ -113,8 +115,7 @@ class Claims:
         def claimed(future: asyncio.Future[list[Claim]]) -> None:
             self._set_aside(is_async, wants, limit, -1)
             if future.cancelled() or future.exception() is not None:
-                # The hints stay: the next tick asks again.
-                log.error("jobs cannot be claimed: %s", future.cancelled() or future.exception())
+                self._complain(future)
                 return
             claims = future.result()
             if len(claims) < limit:
@@ -124,6 +125,14 @@ class Claims:
             self.look()
 
         asyncio.ensure_future(self._claim(wants, limit)).add_done_callback(claimed)
+
+    def _complain(self, future: asyncio.Future[list[Claim]]) -> None:
+        """The hints stay, and the next tick asks again; the log need not have each of them."""
+        reason = "cancelled" if future.cancelled() else str(future.exception())
+        now = asyncio.get_running_loop().time()
+        if reason != self._complaint[0] or now >= self._complaint[1]:
+            self._complaint = (reason, now + COMPLAIN_EVERY)
+            log.error("jobs cannot be claimed: %s", reason)
 
     def _set_aside(self, is_async: bool, wants: list[Want], limit: int, sign: int) -> None:
         self._asked_for[is_async] += sign * limit

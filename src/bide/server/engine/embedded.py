@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bide.core import job as changes
 from bide.core.clock import render_instant
@@ -45,6 +45,16 @@ TOO_LONG = 0.06  # and if it runs for so long, those behind it are taken back
 LOOK_AROUND = 5.0  # seconds between two claims without a hint
 
 
+class Place(Protocol):
+    """Where it works, and under which name."""
+
+    @property
+    def work(self) -> Path: ...
+
+    @property
+    def owner(self) -> str: ...
+
+
 class EmbeddedEngine:
     """`Engine` with the service's own children."""
 
@@ -54,7 +64,7 @@ class EmbeddedEngine:
         store: Store,
         blobs: Blobs,
         config: WorkerConfig,
-        data: Path,
+        place: Place,
         pool: Callable[[Listener, int, int], Pool],
         *,
         admit: Admit,
@@ -69,12 +79,12 @@ class EmbeddedEngine:
         sync = config.children(len(registry.queues)) if _has_sync(registry) else 0
         self._slots = Slots(registry, sync, config.async_concurrency)
         self._claims = Claims(self._slots, self._ask, self)
-        self._data = data
-        self._work = str(data / "work")
+        self._place = place
+        self._work = str(place.work)
         self._looking = False
         self._pool = pool(self, sync, int(is_async))
         self._now = self._pool.now
-        self._owner = f"{os.uname().nodename}:{os.getpid()}"
+        self._owner = ""  # known when it starts
         self._running: dict[str, Running] = {}
         self._fading: dict[str, Live] = {}  # of attempts that have ended, until that is stored
         self._lines = Lines(registry.max_jobs_per_child)
@@ -93,6 +103,7 @@ class EmbeddedEngine:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._owner = self._place.owner
         await self._pool.open()
         self._ticking = self._loop.create_task(self._tick_on())
 

@@ -6,8 +6,8 @@ Rules that every store keeps, and that `bide.testing.store` checks:
 3. Every change goes through `core.job.advance` on the stored row, in one transaction with its event and its ripples.
 4. Event ids are in commit order, without two the same, over restarts too.
 5. `now()` is the only clock of leases, due times and deadlines.
-6. Calls are carried out in the order in which they were made; a write is under way when the call returns, before
-   its future is awaited. So a claim made right after an insert sees the new job.
+6. Calls of one process are carried out in the order in which they were made; a write is under way when the call
+   returns, before its future is awaited. So a claim made right after an insert sees the new job.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from bide.core.job import Change, Refused
 from bide.core.record import FileInfo, Job, Status
 from bide.core.wire import Event
 
+Heard = Callable[[Sequence[Event]], None]
+Nudge = Callable[[str, str], None]  # there is work in this queue, of this kind
+
 
 class Unwritable(SetupError):
-    """The store cannot be used now; nothing of what was asked for is stored. The text says why, and what to do.
+    """The store cannot be used now; nothing of what was asked for is stored, unless the text says that this is not known.
+    It also says why, and what to do.
 
     It may pass: whoever has something that must not be lost keeps it and tries again.
     """
@@ -70,7 +74,7 @@ class Want(msgspec.Struct, frozen=True):
     """What a worker could take now: up to `limit` jobs of these kinds from this queue.
 
     The first `begin` of them start at once; the others are reserved: they wait in that worker's line. With `only`,
-    the first job of any other kind ends it: nobody overtakes in a queue.
+    the first job of any other kind ends it: nobody overtakes in a queue. With `job`, this one only.
     """
 
     queue: str
@@ -78,6 +82,7 @@ class Want(msgspec.Struct, frozen=True):
     limit: int
     begin: int = 1 << 30
     only: frozenset[str] | None = None
+    job: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -192,12 +197,18 @@ class Learned(Protocol):
 class Store(Jobs, Housekeeping, Queues, Learned, Protocol):
     """All of it, with a beginning and an end."""
 
-    async def open(self, heard: Callable[[Sequence[Event]], None]) -> None:
-        """Opens, migrates, checks; `heard` gets every event after its commit, on the loop."""
+    async def open(self, heard: Heard, nudge: Nudge | None = None) -> None:
+        """Opens, migrates, checks; `heard` gets every event once, after its commit, on the loop.
+
+        Where several processes write, those of others come when word of them arrives; whoever needs all of them in
+        their one order reads `events`. `nudge` is told of new work that another process has stored.
+        """
         ...
 
     async def close(self) -> None: ...
 
-    async def void(self) -> int:
-        """Ends the leases of an earlier process, so that its jobs are found overdue at once."""
+    async def void(self, owner: str | None = None) -> int:
+        """Ends the leases of an earlier process, so that its jobs are found overdue at once: those whose owner begins
+        like this; all of them where only one process can have the store.
+        """
         ...

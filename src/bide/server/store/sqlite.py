@@ -30,10 +30,12 @@ from bide.core.wire import Event
 from bide.server.store import (
     Claim,
     Filter,
+    Heard,
     Inserted,
     KeyConflict,
     Missing,
     NewJob,
+    Nudge,
     Overdue,
     QueueState,
     Unwritable,
@@ -42,7 +44,7 @@ from bide.server.store import (
 )
 from bide.server.store.database import connect, explain, prepare
 from bide.server.store.rows import COLUMNS, job_of
-from bide.server.store.transactions import Memory, Work
+from bide.server.store.sqlite_work import BY_ID, PAUSED, Memory, SqliteSession, SqliteWork
 from bide.server.store.writer import Writer
 
 T = TypeVar("T")
@@ -50,7 +52,6 @@ log = logging.getLogger("bide.store")
 MOST_BEHIND = (
     86400.0  # a clock that is further behind than this is wrong, and following the events would hide it
 )
-_encode = msgspec.json.Encoder().encode
 
 
 class SqliteStore:
@@ -65,15 +66,16 @@ class SqliteStore:
 
     # --- beginning and end
 
-    async def open(self, heard: Callable[[Sequence[Event]], None]) -> None:
+    async def open(self, heard: Heard, nudge: Nudge | None = None) -> None:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
         self._read = self._reader.execute
         self._clock = self._carried_on()
         self._memory.recall(self._reader)
-        begin = partial(Work, self._memory)
         told = partial(explain, path=self.path)
-        self._writer = Writer(partial(connect, self.path), self._clock, heard, begin, told)
+        # Connected here, where a failure is told to who opens the store.
+        session = SqliteSession(connect(self.path), self._clock, self._memory, told)
+        self._writer = Writer(session, heard)
 
     def _carried_on(self) -> Clock:
         """The clock, put forward when it is behind what is written: it was set back between two starts."""
@@ -100,8 +102,8 @@ class SqliteStore:
         await self._writer.close()
         self._reader.close()
 
-    async def void(self) -> int:
-        def operation(tx: Work) -> int:
+    async def void(self, owner: str | None = None) -> int:
+        def operation(tx: SqliteWork) -> int:
             held = tx.held()
             for job in held:
                 tx.change(job, replace(job, lease_until=0.0))
@@ -112,7 +114,7 @@ class SqliteStore:
     def now(self) -> float:
         return self._clock.now()
 
-    def _write(self, operation: Callable[[Work], T], *, first: bool = False) -> asyncio.Future[T]:
+    def _write(self, operation: Callable[[SqliteWork], T], *, first: bool = False) -> asyncio.Future[T]:
         return self._writer.submit(operation, first=first)
 
     # --- writes
@@ -130,23 +132,14 @@ class SqliteStore:
     def claim(
         self, owner: str, wants: Sequence[Want], limit: int, lease: float
     ) -> Awaitable[list[Claim]]:
-        def operation(tx: Work) -> list[Claim]:
-            claims: list[Claim] = []
-            paused = tx.paused()
-            for want in wants:
-                room = min(want.limit, limit - len(claims))
-                if room > 0 and want.queue not in paused:
-                    claims += [
-                        transactions.claim(tx, due, owner, tx.now + lease, reserve=i >= want.begin)
-                        for i, due in enumerate(transactions.due(tx, want, room))
-                    ]
-            return claims
+        def operation(tx: SqliteWork) -> list[Claim]:
+            return transactions.claims(tx, owner, wants, limit, lease)
 
         # A child gets its job before the caller gets an answer: the one takes longer from here.
         return self._write(operation, first=True)
 
     def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
-        def operation(tx: Work) -> list[tuple[str, int]]:
+        def operation(tx: SqliteWork) -> list[tuple[str, int]]:
             until = tx.now + lease
             return [(j, fence) for j, fence in held if not transactions.renew(tx, j, fence, until)]
 
@@ -168,16 +161,10 @@ class SqliteStore:
         return writing
 
     def log(self, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> Awaitable[None]:
-        def operation(tx: Work) -> None:
-            job = tx.job(job_id)
-            if job is not None and job.fence == fence:
-                for line in lines:
-                    tx.tell(job, "log", {"log": line})
-
-        return self._write(operation)
+        return self._write(lambda tx: transactions.log(tx, job_id, fence, lines))
 
     def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
-        def operation(tx: Work) -> tuple[set[tuple[str, str]], float | None]:
+        def operation(tx: SqliteWork) -> tuple[set[tuple[str, str]], float | None]:
             tx.flush()
             due = "ready = 0 AND due <= ?"
             pairs = set(tx.execute(f"SELECT DISTINCT queue, kind FROM jobs WHERE {due}", (tx.now,)))
@@ -199,11 +186,11 @@ class SqliteStore:
             "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT ?"
         )
 
-        def operation(tx: Work) -> tuple[list[str], bool]:
+        def operation(tx: SqliteWork) -> tuple[list[str], bool]:
             tx.flush()
             rows = tx.execute(expired, (tx.now, limit)).fetchall()
             for job_id, tenant in rows:
-                transactions.remove(tx, job_id, tenant)
+                tx.remove(job_id, tenant)
             tx.execute("DELETE FROM tombstones WHERE at <= ?", (tx.now - tombstones,))
             tx.execute("DELETE FROM keys WHERE at <= ?", (tx.now - keys,))
             return [job_id for job_id, _ in rows], len(rows) == limit
@@ -214,17 +201,10 @@ class SqliteStore:
         return self._write(lambda tx: transactions.delete(tx, job_id, version))
 
     def pause(self, queue: str, paused: bool) -> Awaitable[None]:
-        return self._write(lambda tx: transactions.pause(tx, queue, paused))
+        return self._write(lambda tx: tx.pause(queue, paused))
 
     def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]:
-        def operation(tx: Work) -> None:
-            tx.executemany(
-                "INSERT INTO durations (tenant, kind, sketch) VALUES ('-', ?, ?) "
-                "ON CONFLICT DO UPDATE SET sketch = excluded.sketch",
-                [(kind, _encode(sketch).decode()) for kind, sketch in durations.items()],
-            )
-
-        return self._write(operation)
+        return self._write(lambda tx: tx.learn(durations))
 
     # --- reads
 
@@ -234,7 +214,7 @@ class SqliteStore:
 
     def _get(self, job_id: str) -> Job | Missing:
         turn = self._recent.turn
-        row = self._read(transactions.BY_ID, (job_id,)).fetchone()
+        row = self._read(BY_ID, (job_id,)).fetchone()
         if row is None:
             return self._missing(job_id)
         job = job_of(row)
@@ -322,7 +302,7 @@ class SqliteStore:
             counts.setdefault(name, {}).update(scheduled=scheduled)
         for name, running in Counter(job.queue for job in self._held()).items():
             counts.setdefault(name, {}).update(running=running)
-        for (name,) in self._read(transactions.PAUSED):
+        for (name,) in self._read(PAUSED):
             counts.setdefault(name, {}).update(paused=True)
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 

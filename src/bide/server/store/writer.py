@@ -7,21 +7,20 @@ interpreter, one statement at a time, and commit the first operation alone.
 2. A future resolves after the commit, never before.
 3. An operation that raises takes none of the others with it: the batch is rolled back and each one is tried alone.
    So an operation must be a function of its transaction only, for it may run twice.
-4. What SQLite cannot write is told as `Unwritable`, with what to do; the thread goes on.
+4. What the database cannot write is told as `Unwritable`, with what to do; the thread goes on.
+5. What was answered before its turn came, because it had to wait for too long, is not carried out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from bide.core.clock import Clock
 from bide.core.wire import Event
 from bide.server.store import Unwritable
 
@@ -35,44 +34,41 @@ PAUSE = 0.0005
 MANY = 8
 
 
-class Tx:
-    """One transaction: the connection, its time, and the events that will be told once it is committed."""
-
-    __slots__ = ("events", "execute", "executemany", "now")
-
-    def __init__(self, connection: sqlite3.Connection, now: float) -> None:
-        self.execute = connection.execute
-        self.executemany = connection.executemany
-        self.now = now
-        self.events: list[Event] = []
-
-    def finish(self) -> None:
-        """Writes what was put off; right before the commit."""
-
-    def committed(self) -> None:
-        """Remembers what is true now; right after the commit."""
+Key = tuple[str, str, str]  # tenant, kind, key
 
 
-Operation = Callable[[Any], Any]
-Begin = Callable[[sqlite3.Connection, float], Tx]
+class Operation(NamedTuple):
+    """What is to be done with a transaction, and the jobs and idempotency keys that it is known to need."""
+
+    run: Callable[[Any], Any]
+    jobs: Sequence[str] = ()
+    keys: Sequence[Key] = ()
+
+
+class Session(Protocol):
+    """A connection of the writer's own."""
+
+    def transact(self, operations: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
+        """All of them in one transaction: their results and events, once it is committed. Unwritable: none of them
+        could be carried out alone either.
+        """
+        ...
+
+    def told(self, error: Exception) -> Exception:
+        """What the caller of an operation that failed gets to see."""
+        ...
+
+    def close(self) -> None: ...
+
+
 _Queued = tuple[Operation, "asyncio.Future[Any]", bool]
 
 
 class Writer:
-    """Owns the writing connection. `submit` may be called from the loop only."""
+    """Owns the writing session. `submit` may be called from the loop only."""
 
-    def __init__(
-        self,
-        connect: Callable[[], sqlite3.Connection],
-        clock: Clock,
-        heard: Callable[[Sequence[Event]], None],
-        begin: Begin = Tx,
-        explain: Callable[[sqlite3.Error], str | None] = lambda error: None,
-    ) -> None:
-        self._connection = connect()  # here, where a failure is told to who opens the store
-        self._explain = explain
-        self._clock = clock
-        self._begin = begin
+    def __init__(self, session: Session, heard: Callable[[Sequence[Event]], None]) -> None:
+        self._session = session
         self._heard = heard
         self._queue: SimpleQueue[list[_Queued] | None] = SimpleQueue()
         self._round: list[_Queued] = []  # submitted since the last handing over
@@ -82,14 +78,21 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="bide-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, operation: Callable[[Any], T], *, first: bool = False) -> asyncio.Future[T]:
+    def submit(
+        self,
+        run: Callable[[Any], T],
+        *,
+        jobs: Sequence[str] = (),
+        keys: Sequence[Key] = (),
+        first: bool = False,
+    ) -> asyncio.Future[T]:
         """`first`: of what one commit brings, this is told first."""
         if self._closed:  # its future would never resolve
             raise RuntimeError("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._round:
             self._loop.call_soon(self._hand_over)
-        self._round.append((operation, future, first))
+        self._round.append((Operation(run, jobs, keys), future, first))
         return future
 
     def _hand_over(self) -> None:
@@ -104,13 +107,13 @@ class Writer:
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        connection = self._connection
         try:
             going = True
             while going:
                 batch, going = self._gather()
+                batch = [queued for queued in batch if not _answered(queued[1])]
                 if batch:
-                    done, events = self._write(connection, [op for op, _, _ in batch])
+                    done, events = self._write([op for op, _, _ in batch])
                     answers = [(f, r) for (_, f, first), r in zip(batch, done, strict=True) if first]
                     answers += [
                         (f, r) for (_, f, first), r in zip(batch, done, strict=True) if not first
@@ -120,48 +123,24 @@ class Writer:
         except RuntimeError:  # the loop was closed without us: nobody is left to tell
             log.debug("the loop ended before the writer", exc_info=True)
         finally:
-            connection.close()
+            self._session.close()
 
-    def _write(
-        self, connection: sqlite3.Connection, operations: Sequence[Operation]
-    ) -> tuple[list[Any], list[Event]]:
+    def _write(self, operations: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
         """All of them in one transaction, or each alone when one of them cannot be."""
         try:
-            return self._transaction(connection, operations)
+            return self._session.transact(operations)
+        except Unwritable as error:
+            return [_Raised(error)] * len(operations), []
         except Exception as error:
             if len(operations) == 1:
-                return [_Raised(self._told(error))], []
+                return [_Raised(self._session.told(error))], []
         results: list[Any] = []
         events: list[Event] = []
         for operation in operations:
-            done, told = self._write(connection, [operation])
+            done, told = self._write([operation])
             results += done
             events += told
         return results, events
-
-    def _told(self, error: Exception) -> Exception:
-        reason = self._explain(error) if isinstance(error, sqlite3.DatabaseError) else None
-        if reason is None:
-            return error
-        unwritable = Unwritable(reason)
-        unwritable.__cause__ = error
-        return unwritable
-
-    def _transaction(
-        self, connection: sqlite3.Connection, operations: Sequence[Operation]
-    ) -> tuple[list[Any], list[Event]]:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            tx = self._begin(connection, self._clock.now())
-            results = [operation(tx) for operation in operations]
-            tx.finish()
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        tx.committed()
-        return results, tx.events
 
     def _gather(self) -> tuple[list[_Queued], bool]:
         first = self._queue.get()
@@ -188,6 +167,11 @@ class Writer:
         if events:
             # After the callbacks of those futures: who was given a job must know it before the job's next change.
             self._loop.call_soon(self._heard, events)
+
+
+def _answered(future: asyncio.Future[Any]) -> bool:
+    """A caller that has only left does not count: what it asked for is done all the same."""
+    return future.done() and not future.cancelled()
 
 
 class _Raised:

@@ -143,6 +143,16 @@ class Changes:
         assert [s.name for s in claim.job.steps] == ["probe"]
         assert {name: bytes(raw) for name, raw in claim.steps.items()} == {"probe": b"1"}
 
+    async def test_a_step_that_is_told_twice_is_kept_once(self, bench: Bench) -> None:
+        """Its worker did not hear the answer, and says it again."""
+        job = await bench.run()
+        started = StepStarted(job_id=job.id, fence=1, name="probe")
+        kept = StepKept(job_id=job.id, fence=1, name="probe", result=ONE)
+        assert await bench.apply(started) == await bench.apply(started)
+        assert await bench.apply(kept) == await bench.apply(kept)
+        steps = [e.job["step"]["status"] for e in await bench.store.events() if e.type == "step"]
+        assert steps == ["PROCESSING", "DONE"]
+
     async def test_a_done_job_does_not_run_again(self, bench: Bench) -> None:
         job = await bench.succeed(await bench.run())
         assert isinstance(await bench.refuse(Rerun(job_id=job.id)), Refused)

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from bide.core.job import FailedForNow, HandedBack, Lost, StepKept
+from bide.core.job import Begun, FailedForNow, HandedBack, Lost, StepKept
 from bide.core.record import FileInfo, Status
 from bide.server.store import InputFile, NewJob, Want
 from bide.testing.store.bench import LEASE, OOPS, Bench
@@ -116,6 +116,56 @@ class Claims:
         await bench.apply(FailedForNow(job_id=job.id, fence=2, error=OOPS, retry_at=now))
         third = await bench.take(job.id)
         assert (third.attempt, third.losses, third.failures) == (2, 1, 1)
+
+    async def test_one_job_can_be_claimed_by_its_id(self, bench: Bench) -> None:
+        await bench.put(priority=9)
+        job = await bench.put()
+        want = Want("default", ("work", "other"), 5, job=job.id)
+        assert [c.job.id for c in await bench.store.claim("w", [want], 5, LEASE)] == [job.id]
+        assert await bench.store.claim("w", [want], 5, LEASE) == [], "it is taken"
+        elsewhere = Want("other", ("work",), 5, job=job.id)
+        assert await bench.store.claim("w", [elsewhere], 5, LEASE) == []
+        new = bench.new()
+        inserting = bench.store.insert([bench.new(), new])
+        named = Want("default", ("work",), 5, job=new.job.id)
+        (claim,) = await bench.store.claim("w", [named], 5, LEASE)
+        assert claim.job.id == new.job.id
+        await inserting
+
+    async def test_what_is_reserved_has_a_lease_and_does_not_run_yet(self, bench: Bench) -> None:
+        jobs = [await bench.put() for _ in range(3)]
+        claims = await bench.store.claim("w", [Want("default", ("work",), 3, begin=1)], 3, LEASE)
+        assert [c.job.id for c in claims] == [job.id for job in jobs]
+        first, second, third = (c.job for c in claims)
+        assert (first.status, first.attempt) == (Status.PROCESSING, 1)
+        assert (second.status, second.attempt, second.fence) == (Status.PENDING, 0, 1)
+        assert second.lease_until == bench.clock.now() + LEASE
+        assert await bench.claim() == [], "it is in that worker's line"
+        begun = await bench.apply(Begun(job_id=second.id, fence=1, started_at=bench.clock.now()))
+        assert (begun.status, begun.attempt) == (Status.PROCESSING, 1)
+        assert (await bench.succeed(begun)).status is Status.DONE
+        back = await bench.apply(HandedBack(job_id=third.id, fence=1))
+        assert (back.status, back.lease_until, back.attempt) == (Status.PENDING, None, 0)
+        assert (await bench.take(third.id)).fence == 2
+
+    async def test_only_some_kinds_and_nobody_is_overtaken(self, bench: Bench) -> None:
+        first = await bench.put(kind="a")
+        other = await bench.put(kind="b")
+        await bench.put(kind="a")
+        want = Want("default", ("a", "b"), 5, only=frozenset({"a"}))
+        assert [c.job.id for c in await bench.store.claim("w", [want], 5, LEASE)] == [first.id]
+        assert await bench.store.claim("w", [want], 5, LEASE) == [], "b comes first"
+        assert [c.job.id for c in await bench.claim("a", "b", limit=1)] == [other.id]
+
+    async def test_a_job_that_is_handed_back_can_be_claimed_in_the_same_breath(
+        self, bench: Bench
+    ) -> None:
+        job = await bench.run()
+        await bench.put()
+        settling = bench.store.apply([HandedBack(job_id=job.id, fence=1)])
+        claims = await bench.store.claim("w2", [Want("default", ("work",), 1)], 1, LEASE)
+        assert [(c.job.id, c.job.fence) for c in claims] == [(job.id, 2)]
+        await settling
 
     async def test_kept_steps_are_given_back(self, bench: Bench) -> None:
         job = await bench.run()

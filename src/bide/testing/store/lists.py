@@ -34,6 +34,12 @@ class Lists:
         assert await found(bench, status=both, kind="thing", queue="default") == [thing.id]
         assert await found(bench, status=frozenset({Status.DONE})) == []
 
+    async def test_odd_names_find_nothing(self, bench: Bench) -> None:
+        await bench.put()
+        for name in ("\0", "wo\0rk", "'", "%", "ü"):
+            assert await found(bench, kind=name) == await found(bench, queue=name) == []
+            assert await found(bench, label=(name, name)) == []
+
     @pytest.mark.parametrize("name", ["team", "a.b", 'quo"te', "back\\slash", "ü 'x'", "$", "[0]", ""])
     async def test_by_label_whatever_its_name(self, bench: Bench, name: str) -> None:
         one = await bench.put(labels={name: "x", "more": "y"})

@@ -28,6 +28,6 @@ def pending(dialect: str, version: int) -> list[tuple[int, str]]:
     if version > newest:
         raise SetupError(
             f"the data has schema version {version}, this bide knows up to {newest}: "
-            "install the newer bide that wrote it, or use another data folder"
+            "install the newer bide that wrote it, or use another data folder or schema"
         )
     return [(number, sql) for number, sql in known if number > version]

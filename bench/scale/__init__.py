@@ -1,0 +1,1 @@
+"""Measurements past one machine: the PostgreSQL store beside bare peers."""

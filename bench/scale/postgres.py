@@ -1,0 +1,170 @@
+"""A PostgreSQL server of one's own: found, set up, started on a free port, killed, ended.
+
+It runs as a user other than root, as it must, and listens on loopback only. Whatever was started is ended by its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HOST = "127.0.0.1"
+OWNERS = ("postgres", "nobody")
+
+
+class Absent(Exception):
+    """There is no PostgreSQL on this machine; the message says what to do."""
+
+
+def programs() -> Path:
+    """The folder with `postgres` and `initdb`."""
+    named = os.environ.get("BIDE_POSTGRES_BIN")
+    found = shutil.which("postgres")
+    debian = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parents[1].name)
+    )
+    places = [Path(named)] if named else [Path(found).resolve().parent] if found else []
+    places += [place.parent for place in reversed(debian)]
+    for place in places:
+        if (place / "postgres").exists() and (place / "initdb").exists():
+            return place
+    raise Absent(
+        "there is no PostgreSQL server: apt-get install postgresql, or name its programs in BIDE_POSTGRES_BIN"
+    )
+
+
+class Postgres:
+    """One server and its data, until `end`."""
+
+    def __init__(
+        self, home: str | None = None, *, safe: bool = True, settings: Sequence[str] = ()
+    ) -> None:
+        """`safe=False` leaves out the waits for the disk: for tests that cut no power."""
+        self._programs = programs()
+        self._as = _owner()
+        self.folder = Path(tempfile.mkdtemp(prefix="bide-postgres-", dir=home))
+        self._data = self.folder / "data"
+        unsafe = () if safe else ("fsync=off", "full_page_writes=off")
+        self._settings = [f"--{setting}" for setting in (*unsafe, *settings)]
+        if "user" in self._as:
+            shutil.chown(self.folder, self._as["user"])
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._initialise()
+            self.start()
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://bide@{HOST}:{self.port}/postgres"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    def _initialise(self) -> None:
+        command = [str(self._programs / "initdb"), "-D", str(self._data), "-U", "bide", "--auth=trust"]
+        command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False, **self._as)
+        if done.returncode != 0:
+            raise Absent(f"initdb failed: {done.stderr.decode()}")
+
+    def start(self) -> None:
+        """Returns when it takes connections; after a kill, when it has recovered."""
+        command = [str(self._programs / "postgres"), "-D", str(self._data), "-k", str(self.folder)]
+        command += ["-h", HOST, "-p", str(self.port), "-c", "shared_buffers=64MB", *self._settings]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._as
+            )
+        end = time.monotonic() + 60
+        while not self._takes_connections():
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise Absent(f"PostgreSQL did not start: {self.log[-2000:]}")
+            time.sleep(0.02)
+
+    def _takes_connections(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.url, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, at once: what a crash of the machine leaves is on disk."""
+        if self._process is None:
+            return
+        pids = [self._process.pid, *children(self._process.pid)]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        while any(Path(f"/proc/{pid}").exists() for pid in pids[1:]):
+            time.sleep(0.01)
+        self._process = None
+
+    def stop(self, number: int = signal.SIGSTOP) -> None:
+        """Freezes it, or lets it go on with SIGCONT."""
+        assert self._process is not None
+        for pid in [self._process.pid, *children(self._process.pid)]:
+            os.kill(pid, number)
+
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGQUIT)  # at once: nobody needs its data any more
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def postgres(home: str | None = None, *, settings: Sequence[str] = ()) -> Iterator[Postgres]:
+    server = Postgres(home, settings=settings)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+def _owner() -> dict[str, Any]:
+    """As whom it runs: as ourselves, unless we are root."""
+    if os.geteuid() != 0:
+        return {}
+    for name in OWNERS:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return {"user": name, "group": entry.pw_gid, "extra_groups": []}
+    raise Absent("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((HOST, 0))
+        return int(sock.getsockname()[1])

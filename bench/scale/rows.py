@@ -1,0 +1,68 @@
+"""Claim and status with many finished jobs against a database that is nearly empty. BIDE_BENCH_ROWS says how many."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import defaultdict
+from collections.abc import Awaitable
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+from bench.scale import filling
+from bench.scale.postgres import Postgres, postgres
+from bench.service.table import Line
+from bide.server.store.postgres import PostgresStore
+
+T = TypeVar("T")
+ROWS = int(os.environ.get("BIDE_BENCH_ROWS", "1000000"))
+FEW = 5000  # in the one that counts as empty: enough to be asked for and claimed
+WAITING = 20_000
+CALLS = 300
+
+
+def measure(folder: Path, rounds: int) -> list[Line]:
+    # Without the wait for the disk, which would be most of it and the same for both.
+    large = ("shared_buffers=256MB", "max_wal_size=8GB", "fsync=off")
+    with postgres(str(folder), settings=large) as empty, postgres(str(folder), settings=large) as full:
+        begin = time.monotonic()
+        filling.fill(empty.url, FEW, WAITING)
+        filling.fill(full.url, ROWS, WAITING)
+        print(f"{ROWS:,} rows took {time.monotonic() - begin:.0f} s to make", flush=True)
+        taken = asyncio.run(_calls({"empty": empty, "full": full}, CALLS * rounds))
+    return [_times(f"{what} at {ROWS:,} rows", taken, what) for what in ("claim", "settle", "status")]
+
+
+async def _calls(servers: dict[str, Postgres], calls: int) -> dict[str, list[float]]:
+    """Microseconds of each call, one at a time, now here and now there: what else the machine does befalls both."""
+    stores = {name: PostgresStore(server.url) for name, server in servers.items()}
+    ids = {name: filling.some_ids(server.url, 2 * calls) for name, server in servers.items()}
+    taken: dict[str, list[float]] = defaultdict(list)
+    for name, store in stores.items():
+        await store.open(lambda events: None)
+        await store.get(
+            ids[name][calls:]
+        )  # connected, prepared, and the upper pages of the index are there
+
+    async def timed(what: str, call: Awaitable[T]) -> T:
+        begin = time.perf_counter()
+        answer = await call
+        taken[what].append((time.perf_counter() - begin) * 1e6)
+        return answer
+
+    for n in range(calls):
+        for name, store in stores.items():
+            await timed(f"{name} status", store.get([ids[name][n]]))
+            (claim,) = await timed(f"{name} claim", store.claim("bench", [filling.WANT], 1, 60.0))
+            await timed(f"{name} settle", store.apply([filling.succeeded(claim.job)]))
+    for store in stores.values():
+        await store.close()
+    return taken
+
+
+def _times(what: str, taken: dict[str, list[float]], name: str) -> Line:
+    full, empty = median(taken[f"full {name}"]), median(taken[f"empty {name}"])
+    detail = f"{full:.0f} : {empty:.0f} µs"
+    return Line(f"{what} : of an empty table", full / empty, "≤", 1.5, detail=detail)

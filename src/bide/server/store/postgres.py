@@ -1,0 +1,246 @@
+"""The store to scale: one PostgreSQL database, any number of processes that read and write it.
+
+1. Each process writes from one thread over one connection, with group commit: what is queued shares a transaction.
+2. A row that is to change is locked, or known to be the one that was remembered; nothing is written past another process.
+3. Its time is the database's.
+4. Reads go over connections of their own. What was read is kept until it changes here or the feed says that it has
+   changed elsewhere; while the feed is silent nothing is kept.
+5. A database that is away is told as `Unwritable`, and used again when it is back, without a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+
+from bide.core.clock import Clock
+from bide.core.errors import SetupError
+from bide.core.job import Change, Refused, Spawned
+from bide.core.record import Job
+from bide.core.wire import Event
+from bide.server.store import (
+    Claim,
+    Filter,
+    Heard,
+    Inserted,
+    KeyConflict,
+    Missing,
+    NewJob,
+    Nudge,
+    Overdue,
+    QueueState,
+    Want,
+    transactions,
+)
+from bide.server.store.patience import Patience
+from bide.server.store.postgres_feed import DatabaseClock, Feed
+from bide.server.store.postgres_memory import Memory
+from bide.server.store.postgres_reads import FROZEN, Reads
+from bide.server.store.postgres_server import Server, explain, prepare
+from bide.server.store.postgres_session import PostgresSession
+from bide.server.store.postgres_upkeep import learn, purge, void, wake
+from bide.server.store.postgres_work import PostgresWork, tag
+from bide.server.store.rows import COLUMNS, job_of
+from bide.server.store.writer import Writer
+
+T = TypeVar("T")
+PATIENCE = 6.0  # for a write
+CONNECTIONS = 8  # for reads; one more writes, and one listens
+# When the server has just started nobody could renew: whoever lives does so first.
+_RESTARTED = 15.0
+
+
+class PostgresStore:
+    """`Store` on one schema of a PostgreSQL database."""
+
+    def __init__(self, url: str, clock: Clock | None = None, *, connections: int = CONNECTIONS) -> None:
+        self.server = Server(url)
+        self._clock = clock or DatabaseClock()
+        self._memory = Memory()
+        self._recent = self._memory.recent
+        self._origin = secrets.token_hex(6)
+        self._most = connections
+
+    # --- beginning and end
+
+    async def open(self, heard: Heard, nudge: Nudge | None = None) -> None:
+        await asyncio.to_thread(prepare, self.server)
+        self._feed = Feed(self.server, self._memory, self._clock, self._origin, heard, nudge)
+        try:
+            await self._feed.open()
+            session = await asyncio.to_thread(
+                PostgresSession, self.server, self._clock, self._memory, self._origin
+            )
+        except (psycopg.Error, TimeoutError) as error:
+            reason = (explain(error) if isinstance(error, psycopg.Error) else None) or error
+            raise SetupError(f"{self.server.shown} cannot be used: {reason}") from error
+        self._reads = Reads(self.server, self._recent, self._most)
+        unknown = f"whether this was stored is not known. {self.server.shown} does not answer: {FROZEN}"
+        self._patience = Patience(PATIENCE, unknown)
+        self._writer = Writer(session, heard)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._feed.close()
+        await self._reads.close()
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def _write(self, run: Callable[[PostgresWork], T], **needs: Any) -> asyncio.Future[T]:
+        writing = self._writer.submit(run, **needs)
+        if not needs.get("first"):  # what is claimed must reach whom it was claimed for
+            self._patience.watch(writing)
+        return writing
+
+    # --- writes
+
+    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Inserted | KeyConflict]]:
+        keys = [(n.job.tenant, n.job.kind, n.key) for n in new if n.key is not None]
+        return self._write(lambda tx: [transactions.insert(tx, item) for item in new], keys=keys)
+
+    def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
+        return self._write(
+            lambda tx: [transactions.apply(tx, change) for change in changes],
+            jobs=[change.job_id for change in changes],
+        )
+
+    def spawn(self, change: Change, new: NewJob) -> Awaitable[Job | Refused | Missing]:
+        assert isinstance(change, Spawned)
+        return self._write(lambda tx: transactions.spawn(tx, change, new), jobs=[change.job_id])
+
+    def claim(
+        self, owner: str, wants: Sequence[Want], limit: int, lease: float
+    ) -> Awaitable[list[Claim]]:
+        self._memory.owners.add(owner)
+        # A child gets its job before the caller gets an answer: the one takes longer from here.
+        return self._write(lambda tx: transactions.claims(tx, owner, wants, limit, lease), first=True)
+
+    def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
+        def operation(tx: PostgresWork) -> list[tuple[str, int]]:
+            until = tx.now + lease
+            lost = [(j, fence) for j, fence in held if not transactions.renew(tx, j, fence, until)]
+            for job_id, _ in lost:
+                self._memory.mine.pop(job_id, None)
+            return lost
+
+        return self._write(operation, jobs=[job_id for job_id, _ in held])
+
+    def log(self, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> Awaitable[None]:
+        return self._write(lambda tx: transactions.log(tx, job_id, fence, lines), jobs=[job_id])
+
+    def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
+        return self._write(lambda tx: transactions.delete(tx, job_id, version), jobs=[job_id])
+
+    def pause(self, queue: str, paused: bool) -> Awaitable[None]:
+        return self._write(lambda tx: tx.pause(queue, paused))
+
+    def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
+        return self._write(wake)
+
+    def purge(
+        self, *, tombstones: float, keys: float, limit: int = 500
+    ) -> Awaitable[tuple[list[str], bool]]:
+        return self._write(lambda tx: purge(tx, tombstones, keys, limit))
+
+    def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]:
+        return self._write(lambda tx: learn(tx, durations))
+
+    async def void(self, owner: str | None = None) -> int:
+        return await self._write(lambda tx: void(tx, self._memory, owner))
+
+    # --- reads
+
+    async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
+        known = self._recent.get if self._memory.alive else _nothing
+        if len(ids) == 1:
+            return [known(ids[0]) or await self._reads.job(ids[0])]
+        return list(
+            await asyncio.gather(*(_told(job) if (job := known(i)) else self._reads.job(i) for i in ids))
+        )
+
+    async def find(self, filter: Filter) -> list[Job]:
+        if "\0" in f"{filter.kind}{filter.queue}":  # which PostgreSQL takes for no text at all
+            return []
+        conditions: list[tuple[str, Iterable[Any]]] = []
+        if filter.status:
+            conditions.append(("status = ANY(%s)", [sorted(s.value for s in filter.status)]))
+            if "DONE" not in filter.status:  # for the index, which has no others
+                conditions.append(("status <> 'DONE'", []))
+        for column, value in (("kind", filter.kind), ("queue", filter.queue)):
+            if value is not None:
+                conditions.append((f"{column} = %s", [value]))
+        if filter.label is not None:
+            conditions.append(("tags IS NOT NULL AND tags @> %s", [[tag(*filter.label)]]))
+        if filter.before is not None:
+            conditions.append(("id < %s", [filter.before]))
+        where = " AND ".join(text for text, _ in conditions) or "true"
+        values = [v for _, vs in conditions for v in vs]
+        sql = f"SELECT {COLUMNS} FROM jobs WHERE {where} ORDER BY id DESC LIMIT %s"
+        return [job_of(row) for row in await self._reads.listed(sql, [*values, filter.limit])]
+
+    async def input(self, job_id: str) -> bytes:
+        rows = await self._reads.rows("SELECT input FROM inputs WHERE job_id = %s", (job_id,))
+        return rows[0][0].encode() if rows else b"null"
+
+    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
+        one_job = "job_id = %s AND" if job_id is not None else ""
+        rows = await self._reads.listed(
+            f"SELECT id, job_id, type, at, job, tenant FROM events WHERE {one_job} id > %s "
+            "ORDER BY id LIMIT %s",
+            (*([job_id] if job_id is not None else []), after, limit),
+        )
+        return [
+            Event(number, of, type_, at, msgspec.json.decode(job), tenant)
+            for number, of, type_, at, job, tenant in rows
+        ]
+
+    async def overdue(self, limit: int = 500) -> Overdue:
+        now = self.now()
+        leases = await self._reads.rows(
+            f"SELECT {COLUMNS} FROM jobs WHERE lease_until <= %s AND finished_at IS NULL AND (lease_until = 0 OR "
+            "extract(epoch FROM pg_postmaster_start_time()) < %s) ORDER BY lease_until LIMIT %s "
+            "FOR NO KEY UPDATE SKIP LOCKED",  # whoever is about to write one of them need not be waited for
+            (now, now - _RESTARTED, limit),
+        )
+        deadlines = await self._reads.rows(
+            f"SELECT {COLUMNS} FROM jobs WHERE deadline <= %s AND finished_at IS NULL LIMIT %s",
+            (now, limit),
+        )
+        return Overdue(tuple(map(job_of, leases)), tuple(map(job_of, deadlines)))
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        rows = await self._reads.listed("SELECT id FROM jobs WHERE id = ANY(%s)", (list(ids),))
+        return {job_id for (job_id,) in rows}
+
+    async def queues(self) -> list[QueueState]:
+        # Each count reads a partial index, so finished jobs cost nothing.
+        counts: dict[str, dict[str, Any]] = {}
+        for name, waiting, scheduled, running, oldest, paused in await self._reads.listed(
+            "SELECT queue, count(*), 0, 0, min(due), false FROM jobs WHERE ready GROUP BY queue UNION ALL "
+            "SELECT queue, 0, count(*), 0, NULL, false FROM jobs WHERE NOT ready AND due IS NOT NULL GROUP BY queue "
+            "UNION ALL SELECT queue, 0, 0, count(*), NULL, false FROM jobs WHERE lease_until IS NOT NULL "
+            "AND finished_at IS NULL GROUP BY queue UNION ALL SELECT name, 0, 0, 0, NULL, true FROM queues WHERE paused"
+        ):
+            known = counts.setdefault(name, {})
+            fields = {"waiting": waiting, "scheduled": scheduled, "running": running, "oldest": oldest}
+            known.update({field: value for field, value in fields.items() if value})
+            known["paused"] = known.get("paused", False) or paused
+        return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
+
+    async def durations(self) -> dict[str, dict[str, Any]]:
+        rows = await self._reads.rows("SELECT kind, sketch FROM durations")
+        return {kind: msgspec.json.decode(sketch) for kind, sketch in rows}
+
+
+def _nothing(job_id: str) -> None:
+    return None
+
+
+async def _told(job: Job) -> Job:
+    return job

@@ -1,0 +1,196 @@
+"""What other processes have written: heard through LISTEN, read from the event log, and told here.
+
+1. Each notification says which events, or which jobs, another process has committed. Those are read, told in their order,
+   and what was remembered of their jobs is forgotten.
+2. While the feed does not answer, nothing is remembered for polls: a question a second proves that whatever was
+   committed before it was heard. So what a poll is told is never older than ALIVE seconds, whatever breaks.
+3. After a break it goes on with the number after the last that was heard: nothing is left out, nothing told twice.
+4. The same question tells the database's time, which is the store's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+import psycopg
+
+from bide.core.clock import Clock, SystemClock
+from bide.core.wire import Event
+from bide.server.store import Heard, Nudge
+from bide.server.store.postgres_memory import Memory
+from bide.server.store.postgres_server import Server
+
+log = logging.getLogger("bide.store")
+PING = 1.0
+ALIVE = 2.5
+AGAIN = 0.5
+PAGE = 1000
+_TIME = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_LAST = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
+_EVENTS = (
+    "SELECT id, job_id, type, at, job, tenant FROM events WHERE id > %s AND id <= %s AND origin <> %s "
+    "ORDER BY id LIMIT %s"
+)
+
+
+class DatabaseClock:
+    """The database's time, carried on by this machine's clock between two looks. It never goes back."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._ahead = 0.0
+        self._latest = 0.0
+
+    def now(self) -> float:
+        self._latest = max(self._latest, self._clock.now() + self._ahead)
+        return self._latest
+
+    def begin(self) -> float:
+        """When the database is asked, for `measured`."""
+        return self._clock.now()
+
+    def measured(self, database: float, asked: float) -> None:
+        """It was `database` there, halfway between `asked` and now."""
+        self._ahead = database - (asked + self._clock.now()) / 2
+
+
+class Feed:
+    """Listens from `open` to `close`, and connects again by itself."""
+
+    def __init__(
+        self,
+        server: Server,
+        memory: Memory,
+        clock: Clock,
+        origin: str,
+        heard: Heard,
+        nudge: Nudge | None,
+    ) -> None:
+        self._server = server
+        self._memory = memory
+        self._clock = clock
+        self._origin = origin
+        self._heard = heard
+        self._nudge = nudge
+        self._last = -1  # the highest number that was heard of; -1: nothing yet
+
+    async def open(self) -> None:
+        connection = await self._connect()
+        self._task = asyncio.create_task(self._run(connection))
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait(
+            {self._task}, timeout=ALIVE
+        )  # a server that is stopped keeps nobody from leaving
+
+    async def _run(self, connection: psycopg.AsyncConnection[tuple[Any, ...]] | None) -> None:
+        while True:
+            try:
+                if connection is None:
+                    connection = await self._connect()
+                    log.info("the feed of %s goes on", self._server.shown)
+                await self._listen(connection)
+            except (psycopg.Error, TimeoutError) as error:
+                log.warning("the feed of %s broke, trying again: %s", self._server.shown, error)
+            except Exception:
+                log.exception("the feed failed; it goes on")
+            finally:
+                self._memory.until = 0.0
+                self._memory.forget_all()
+                if connection is not None:
+                    with contextlib.suppress(psycopg.Error):
+                        await connection.close()
+                connection = None
+            await asyncio.sleep(AGAIN)
+
+    async def _connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
+        async with asyncio.timeout(ALIVE * 2):
+            connection = await self._server.connect_async()
+            try:
+                await connection.execute(f"LISTEN {self._server.channel}".encode())
+                (last,) = cast(Any, await (await connection.execute(_LAST)).fetchone())
+                if self._last < 0:
+                    self._last = last
+                await self._tell(connection, last)
+                self._memory.forget_all()
+                await self._ping(connection)
+            except BaseException:
+                await connection.close()
+                raise
+        return connection
+
+    async def _listen(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
+        while True:
+            notes = [note.payload async for note in connection.notifies(timeout=PING, stop_after=1)]
+            async with asyncio.timeout(ALIVE):
+                if notes:
+                    # Whatever else has arrived by now goes into the same look at the log.
+                    notes += [n.payload async for n in connection.notifies(timeout=0)]
+                    await self._noted(connection, notes)
+                if self._memory.until - time.monotonic() < ALIVE - PING:
+                    await self._ping(connection)
+
+    async def _ping(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
+        asked_at = time.monotonic()
+        clock = self._clock if isinstance(self._clock, DatabaseClock) else None
+        asked = clock.begin() if clock is not None else 0.0
+        (now,) = cast(Any, await (await connection.execute(_TIME)).fetchone())
+        if clock is not None:
+            clock.measured(now, asked)
+        self._memory.until = asked_at + ALIVE
+
+    async def _noted(
+        self, connection: psycopg.AsyncConnection[tuple[Any, ...]], notes: Sequence[str]
+    ) -> None:
+        last, others = self._last, False
+        for note in notes:
+            what, origin, *rest = note.split(" ")
+            mine = origin == self._origin
+            if what == "e":
+                last = max(last, int(rest[1]))
+                others = others or not mine
+            elif what == "x" and not mine:
+                self._forget(rest[0].split(","))
+            elif what == "p" and not mine:
+                self._memory.pauses += 1
+        if others:
+            await self._tell(connection, last)
+        self._last = last
+
+    async def _tell(self, connection: psycopg.AsyncConnection[tuple[Any, ...]], last: int) -> None:
+        """Tells what others have written, up to the number `last`."""
+        while self._last < last:
+            found = await connection.execute(_EVENTS.encode(), (self._last, last, self._origin, PAGE))
+            events = [
+                Event(number, of, type_, at, msgspec.json.decode(job), tenant)
+                for number, of, type_, at, job, tenant in await found.fetchall()
+            ]
+            self._last = events[-1].id if len(events) == PAGE else last
+            self._forget([event.job_id for event in events])
+            if events:
+                self._heard(events)
+                self._hint(events)
+
+    def _forget(self, job_ids: Sequence[str]) -> None:
+        self._memory.forget(job_ids)
+        self._memory.recent.changed(job_ids)
+
+    def _hint(self, events: Sequence[Event]) -> None:
+        """New work that others have taken in: somebody here may be free."""
+        if self._nudge is None:
+            return
+        now = self._clock.now()
+        known = (event.job for event in events if event.type == "status")
+        for queue, kind in {
+            (job["queue"], job["kind"])
+            for job in known
+            if job["version"] == 1 and job.get("due", 1e18) <= now
+        }:
+            self._nudge(queue, kind)

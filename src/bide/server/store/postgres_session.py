@@ -1,0 +1,113 @@
+"""The writer's session with PostgreSQL: one connection, made again when it breaks, and transactions that are tried again.
+
+1. A transaction that another process was faster than, or that met a deadlock, is tried again with what is true then.
+2. When the connection breaks, the same operations are carried out again on a new one. Whether the first time was
+   committed is not known then: jobs that are there already are found, and claims that nobody has heard of are given back.
+3. When there is no new connection at once, everything that waits is told so: nobody hangs on a database that is away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from bide.core.clock import Clock
+from bide.core.job import HandedBack
+from bide.core.wire import Event
+from bide.server.store import Unwritable, transactions
+from bide.server.store.postgres_memory import Memory
+from bide.server.store.postgres_server import Server, explain
+from bide.server.store.postgres_work import OVERTAKEN, PostgresWork
+from bide.server.store.writer import Operation
+
+log = logging.getLogger("bide.store")
+TRIES = 8
+_AGAIN = {OVERTAKEN, "40P01", "40001"}  # and a deadlock, and a conflict that the server has found
+_MINE = "SELECT id, fence FROM jobs WHERE lease_until > 0 AND owner = ANY(%s) AND finished_at IS NULL"
+
+
+class PostgresSession:
+    """`Session` on one connection."""
+
+    def __init__(self, server: Server, clock: Clock, memory: Memory, origin: str) -> None:
+        self._server = server
+        self._clock = clock
+        self._memory = memory
+        self._origin = origin
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = server.connect()
+
+    def transact(self, operations: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
+        doubtful = broke = False
+        for _ in range(TRIES):
+            connection = self._connected()
+            tx = PostgresWork(self._memory, connection, self._clock.now(), doubtful=doubtful)
+            try:
+                return self._transaction(tx, operations)
+            except psycopg.Error as error:
+                self._roll_back(connection)
+                if connection.closed:
+                    if broke:  # twice in a row: it is not the network's mood
+                        raise self._unwritable(error) from error
+                    doubtful = broke = True
+                    log.warning("the connection to the database broke: %s", error)
+                elif error.sqlstate in _AGAIN:
+                    self._memory.forget(tx.trusted)
+                else:
+                    reason = explain(error)
+                    if reason is not None:
+                        raise Unwritable(reason) from error
+                    raise
+            except BaseException:
+                self._roll_back(connection)
+                raise
+        raise Unwritable("other processes keep changing the same jobs: send it again")
+
+    def _transaction(
+        self, tx: PostgresWork, operations: Sequence[Operation]
+    ) -> tuple[list[Any], list[Event]]:
+        tx.prefetch(
+            (job_id for operation in operations for job_id in operation.jobs),
+            (key for operation in operations for key in operation.keys),
+        )
+        if tx.doubtful:
+            self._give_back(tx)
+        results = [operation.run(tx) for operation in operations]
+        tx.finish(self._server.channel, self._origin)
+        tx.committed()
+        return results, tx.events
+
+    def _give_back(self, tx: PostgresWork) -> None:
+        """What was claimed by a commit that was not heard of: nobody here runs it."""
+        for job_id, fence in tx.execute(_MINE, (list(self._memory.owners),)).fetchall():
+            if self._memory.mine.get(job_id) != fence:
+                transactions.apply(tx, HandedBack(job_id=job_id, fence=fence))
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._connection is None or self._connection.closed:
+            try:
+                self._connection = self._server.connect()
+            except psycopg.Error as error:
+                raise self._unwritable(error) from error
+        return self._connection
+
+    def _unwritable(self, error: psycopg.Error) -> Unwritable:
+        return Unwritable(f"{self._server.shown}: {explain(error) or error}")
+
+    def _roll_back(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        try:
+            if not connection.closed:
+                connection.execute("ROLLBACK")
+        except psycopg.Error:
+            connection.close()
+
+    def told(self, error: Exception) -> Exception:
+        return error
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.close()

@@ -1,0 +1,64 @@
+"""What the upkeep does in the PostgreSQL store, a batch at a time. Several processes may do it at once: each skips what
+another has locked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bide.server.store.postgres_memory import Memory
+from bide.server.store.postgres_work import PostgresWork
+from bide.server.store.work import encode
+
+MOST = 1000  # rows that one statement changes
+_WAKE = (
+    "WITH found AS (SELECT id FROM jobs WHERE NOT ready AND due <= %s ORDER BY due LIMIT %s "
+    "FOR NO KEY UPDATE SKIP LOCKED) "
+    "UPDATE jobs j SET ready = true FROM found f WHERE j.id = f.id RETURNING j.queue, j.kind"
+)
+_NEXT = "SELECT min(due) FROM jobs WHERE NOT ready AND due IS NOT NULL"
+# A child outlives its retention as long as its parent may ask for its result, in a later run too.
+_EXPIRED = (
+    "SELECT id, tenant FROM jobs WHERE expires_at <= %s AND id <> ALL(%s) AND NOT EXISTS (SELECT 1 FROM jobs p "
+    "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
+)
+_OLD = "DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE at <= %s LIMIT %s))"
+_VOID = (
+    "UPDATE jobs SET lease_until = 0 WHERE lease_until > 0 AND finished_at IS NULL "
+    "AND (%s::text IS NULL OR starts_with(owner, %s))"
+)
+
+
+def wake(tx: PostgresWork) -> tuple[set[tuple[str, str]], float | None]:
+    tx.flush()
+    woken = tx.execute(_WAKE, (tx.now, MOST)).fetchall()
+    row = tx.execute(_NEXT).fetchone()
+    return {(queue, kind) for queue, kind in woken}, None if row is None else row[0]
+
+
+def purge(tx: PostgresWork, tombstones: float, keys: float, limit: int) -> tuple[list[str], bool]:
+    tx.flush()
+    rows = [(job_id, tenant) for job_id, tenant in tx.execute(_EXPIRED, (tx.now, tx.removed, limit))]
+    if rows:
+        tx.bury_all(rows)
+    for table, age in (("tombstones", tombstones), ("keys", keys)):
+        tx.execute(_OLD.format(table), (tx.now - age, max(limit, MOST)))
+    tx.forget_keys()
+    return [job_id for job_id, _ in rows], len(rows) == limit
+
+
+def void(tx: PostgresWork, memory: Memory, owner: str | None) -> int:
+    """`owner`: only of those whose name begins like this."""
+    tx.flush()
+    memory.held.clear()
+    return tx.execute(_VOID, (owner, owner)).rowcount
+
+
+def learn(tx: PostgresWork, durations: dict[str, dict[str, Any]]) -> None:
+    rows = [{"kind": kind, "sketch": encode(sketch).decode()} for kind, sketch in durations.items()]
+    tx.execute(
+        "INSERT INTO durations (tenant, kind, sketch) SELECT '-', kind, sketch "
+        "FROM json_to_recordset(%s::json) AS n(kind text, sketch text) "
+        "ON CONFLICT (tenant, kind) DO UPDATE SET sketch = excluded.sketch",
+        (encode(rows).decode(),),
+    )

@@ -1,0 +1,86 @@
+"""Which store a setting names: SQLite in the data folder, or a PostgreSQL database. What each needs is imported here."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from bide.core.errors import SetupError
+from bide.server.config import StoreConfig
+from bide.server.store import Store
+from bide.service.folder import DataFolder
+
+if TYPE_CHECKING:
+    from bide.server.store.postgres_server import Server
+
+
+def make_store(config: StoreConfig, folder: DataFolder) -> Store:
+    """Not opened yet."""
+    if config.url is None:
+        from bide.server.store.sqlite import SqliteStore
+
+        return SqliteStore(folder.database)
+    _require()
+    from bide.server.store.postgres import PostgresStore
+
+    return PostgresStore(config.url, connections=config.connections)
+
+
+def make_server(url: str) -> Server:
+    _require()
+    from bide.server.store.postgres_server import Server
+
+    return Server(url)
+
+
+def _require() -> None:
+    try:
+        import psycopg  # noqa: F401 — only whether it is there
+    except ImportError as error:
+        what = f"{error.name} is missing" if error.name else f"psycopg cannot be used ({error})"
+        raise SetupError(f"{what}: pip install 'bide[postgres]'") from None
+
+
+def migrate(url: str) -> tuple[str, list[int]]:
+    """Brings the schema up to date: where, and the versions that were applied."""
+    server = make_server(url)
+    from bide.server.store.postgres_server import prepare
+
+    return server.shown, prepare(server)
+
+
+def describe(url: str) -> str:
+    """What the database is like; SetupError when it cannot be used as it is. Changes nothing."""
+    server = make_server(url)
+    import psycopg
+
+    from bide.server.store import migrations
+    from bide.server.store.postgres_server import explain, version
+
+    try:
+        with server.connect() as connection:
+            at = version(connection)
+            pending = migrations.pending("postgres", at)
+            (name,) = connection.execute("SHOW server_version").fetchone() or ("?",)
+            rows = connection.execute(
+                "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'"
+            ).fetchall()
+            jobs = (
+                connection.execute(
+                    "SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass"
+                ).fetchone()
+                if at
+                else None
+            )
+    except psycopg.Error as error:
+        raise SetupError(f"{server.shown} cannot be used: {explain(error) or error}") from None
+    if rows:
+        raise SetupError(
+            f"{server.shown} runs with {', '.join(f'{n} = {s}' for n, s in rows)}: what it has accepted may be "
+            "gone after a power cut. Set it to on in postgresql.conf"
+        )
+    number = re.match(r"[\d.]+", str(name))
+    about = f"PostgreSQL {number[0] if number else name}, schema {server.schema} at {at}"
+    if jobs is not None and jobs[0] >= 0:
+        about += f", about {jobs[0]:.0f} jobs"
+    return about + (f"; {len(pending)} migrations to come with the next start" if pending else "")

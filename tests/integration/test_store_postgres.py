@@ -1,0 +1,552 @@
+"""The PostgreSQL store passes the suite, and what only several processes on one database can get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+import pytest_asyncio
+from bench.scale.postgres import Postgres
+
+from bide.core.clock import Clock
+from bide.core.errors import SetupError
+from bide.core.job import CancelAsked, Failed, Refused, Succeeded
+from bide.core.record import Job, Status
+from bide.core.wire import Event
+from bide.server.store import (
+    Filter,
+    Inserted,
+    Missing,
+    Store,
+    Unwritable,
+    Want,
+    migrations,
+    postgres,
+    postgres_reads,
+)
+from bide.server.store.migrations import scripts
+from bide.server.store.postgres import PostgresStore
+from bide.server.store.postgres_server import Server, prepare
+from bide.server.store.postgres_work import PostgresWork
+from bide.testing import ManualClock
+from bide.testing.store import Bench, StoreSuite
+from bide.testing.store.bench import LEASE, OOPS
+
+ONE = msgspec.Raw(b"1")
+WANT = Want("default", ("work",), 100)
+
+
+def url_of(server: Postgres, place: Path) -> str:
+    """A schema for each place."""
+    return f"{server.url}?schema=t{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
+
+
+TABLES = ("jobs", "inputs", "steps", "events", "keys", "queues", "durations", "tombstones")
+
+
+class TestPostgresStore(StoreSuite):
+    """Each test finds a schema that is there already, and empty: making one takes longer than most tests."""
+
+    @pytest.fixture(autouse=True)
+    def _emptied(self, postgres: Postgres) -> None:
+        self._url = f"{postgres.url}?schema=suite"
+        self._places: set[Path] = set()
+        prepare(Server(self._url))
+        with Server(self._url).connect() as connection:
+            connection.execute("; ".join(f"DELETE FROM {t}" for t in TABLES).encode(), prepare=False)
+
+    def store(self, place: Path, clock: Clock) -> Store:
+        self._places.add(place)
+        assert len(self._places) == 1, "each place is to have a schema of its own"
+        return PostgresStore(self._url, clock)
+
+
+class Process(Bench):
+    """One of several that have the same database."""
+
+    store: Any
+
+    def __init__(self, url: str, clock: ManualClock, numbers: count[int]) -> None:
+        self.nudges: list[tuple[str, str]] = []
+        super().__init__(lambda: PostgresStore(url, clock), clock)
+        self._numbers = numbers
+
+    async def open(self) -> None:
+        await self.store.open(self._hear, lambda queue, kind: self.nudges.append((queue, kind)))
+
+
+@pytest.fixture
+def url(postgres: Postgres, tmp_path: Path) -> str:
+    return url_of(postgres, tmp_path)
+
+
+@pytest_asyncio.fixture
+async def two(url: str) -> AsyncIterator[tuple[Process, Process]]:
+    clock = ManualClock()
+    numbers = count(1)
+    first, second = Process(url, clock, numbers), Process(url, clock, numbers)
+    await first.open()
+    await second.open()
+    yield first, second
+    await first.store.close()
+    await second.store.close()
+
+
+async def until(met: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not met():
+            await asyncio.sleep(0.005)
+
+
+async def remembered(process: Process, job_id: str) -> Job:
+    """Read so often that polls are told from memory: word of an earlier change may still be on its way."""
+    async with asyncio.timeout(10):
+        while process.store._recent.get(job_id) is None:
+            job = await process.get(job_id)
+            await asyncio.sleep(0.005)
+    return job
+
+
+def ids(claims: Sequence[Any]) -> list[str]:
+    return [claim.job.id for claim in claims]
+
+
+# --- several processes
+
+
+async def test_a_reader_of_the_log_never_finds_a_smaller_number_later(
+    two: tuple[Process, Process], url: str
+) -> None:
+    read: list[int] = []
+    writing = True
+
+    def follow() -> None:
+        with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+            schema = url.partition("schema=")[2]
+            while writing:
+                after = read[-1] if read else 0
+                sql = f"SELECT id FROM {schema}.events WHERE id > %s ORDER BY id"
+                read.extend(number for (number,) in connection.execute(sql.encode(), (after,)))
+
+    async def write(process: Process) -> None:
+        for _ in range(40):
+            await asyncio.gather(*(process.put() for _ in range(3)))
+            for claim in await process.claim(limit=3):
+                await process.succeed(claim.job)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    await asyncio.gather(*(write(process) for process in two))
+    writing = False
+    await asyncio.to_thread(follower.join)
+    log: list[Event] = []
+    while page := await two[0].store.events(after=log[-1].id if log else 0):
+        log += page
+    assert len(log) >= 700
+    assert len(read) > 100
+    assert read == [event.id for event in log][: len(read)]
+
+
+async def test_nobody_gets_a_job_that_another_process_has(two: tuple[Process, Process]) -> None:
+    for _ in range(30):
+        await two[0].put()
+    rounds = await asyncio.gather(*(p.claim(limit=4) for _ in range(4) for p in two))
+    found = [job_id for claims in rounds for job_id in ids(claims)]
+    assert len(found) == len(set(found)) == 30
+
+
+async def test_one_key_in_two_processes_makes_one_job(two: tuple[Process, Process]) -> None:
+    calls = [p.store.insert([p.new(key=str(n))]) for n in range(20) for p in two]
+    done = [answer for (answer,) in await asyncio.gather(*calls)]
+    assert all(isinstance(d, Inserted) for d in done)
+    assert sum(d.created for d in done) == 20
+    assert len({d.job.id for d in done}) == 20
+    assert len(await two[0].store.events()) == 20
+
+
+async def test_each_hears_everything_once_and_new_work_of_others_is_hinted_at(
+    two: tuple[Process, Process],
+) -> None:
+    first, second = two
+    await asyncio.gather(*(p.put() for _ in range(5) for p in two))
+    await second.put(run_at=second.clock.now() + 60, queue="later")
+    await first.claim(limit=3)
+    log = await first.store.events()
+    assert len(log) == 14
+    await until(lambda: len(first.heard) >= 14 and len(second.heard) >= 14)
+    for process in two:
+        assert sorted(e.id for e in process.heard) == [e.id for e in log]
+    mine = {e.id for e in first.heard} - {e.id for e in log if e.job_id == log[0].job_id}
+    assert mine
+    assert set(first.nudges) == set(second.nudges) == {("default", "work")}
+
+
+async def test_what_another_process_changes_is_not_told_from_memory(
+    two: tuple[Process, Process],
+) -> None:
+    first, second = two
+    job = await first.run()
+    assert await remembered(second, job.id) == job
+    await first.succeed(job)
+    await until(lambda: second.store._recent.get(job.id) is None)
+    assert (await remembered(second, job.id)).status is Status.DONE
+    await first.store.delete(job.id)
+    await until(lambda: second.store._recent.get(job.id) is None)
+    assert await second.store.get([job.id]) == [Missing(gone=True)]
+
+
+async def test_a_change_without_an_event_is_told_to_others_too(two: tuple[Process, Process]) -> None:
+    first, second = two
+    parent = await first.run()
+    child = await first.spawn(parent)
+    held = await first.take(child.id)
+    failed = await first.apply(Failed(job_id=parent.id, fence=1, error=OOPS))
+    assert await remembered(second, parent.id) == failed
+    await first.apply(Failed(job_id=child.id, fence=held.fence, error=OOPS))
+    await until(lambda: second.store._recent.get(parent.id) is None)
+    assert [c.status for c in (await second.get(parent.id)).children] == [Status.CANCELLED]
+
+
+async def test_a_pause_holds_in_every_process(two: tuple[Process, Process]) -> None:
+    first, second = two
+    await first.put()
+    assert await second.claim(queue="other") == []  # it knows now that nothing is paused
+    await first.store.pause("default", True)
+    await until(lambda: second.store._memory.paused is None)
+    assert await second.claim() == []
+    await first.store.pause("default", False)
+    await until(lambda: second.store._memory.paused is None)
+    assert len(await second.claim()) == 1
+
+
+async def test_what_a_process_remembers_of_its_jobs_is_checked(two: tuple[Process, Process]) -> None:
+    first, second = two
+    await first.store._feed.close()  # it hears of nothing
+    cancelled, logged, settled = [await first.run() for _ in range(3)]
+    await second.apply(CancelAsked(job_id=cancelled.id))
+    after = await first.apply(Succeeded(job_id=cancelled.id, fence=1, result=ONE))
+    assert after.status is Status.CANCELLED
+    await second.apply(Failed(job_id=logged.id, fence=1, error=OOPS))
+    await second.apply(Failed(job_id=settled.id, fence=1, error=OOPS))
+    (refused,) = await first.store.apply([Succeeded(job_id=settled.id, fence=1, result=ONE)])
+    assert isinstance(refused, Refused)
+    assert refused.job.status is Status.ERROR
+    assert await first.store.renew([(logged.id, 1)], LEASE) == [(logged.id, 1)]
+    told = Counter(e.job_id for e in await first.store.events() if e.job["status"] == "ERROR")
+    assert told == {logged.id: 1, settled.id: 1}
+
+
+async def test_only_the_leases_of_ones_own_earlier_process_are_void(
+    two: tuple[Process, Process],
+) -> None:
+    first, second = two
+    mine, other = await first.put(), await first.put(queue="other")
+    await first.claim(owner="here.1:10")
+    await second.claim(queue="other", owner="there.1:10")
+    assert await first.store.void("here.1:") == 1
+    assert [job.id for job in (await second.store.overdue()).leases] == [mine.id]
+    assert (await second.get(other.id)).lease_until == first.clock.now() + LEASE
+
+
+async def test_two_that_purge_at_once_remove_each_job_once(two: tuple[Process, Process]) -> None:
+    first, second = two
+    jobs = [await first.succeed(await first.run(keep=0.0)) for _ in range(30)]
+    rounds = await asyncio.gather(
+        *(p.store.purge(tombstones=99.0, keys=99.0, limit=7) for _ in range(5) for p in two)
+    )
+    removed = [job_id for some, _ in rounds for job_id in some]
+    assert sorted(removed) == [job.id for job in jobs]
+    assert await second.store.events() == []
+
+
+async def test_relatives_that_two_processes_change_at_once(two: tuple[Process, Process]) -> None:
+    """Each locks a child and then its parent; whoever comes second waits, or is tried again."""
+    first, _ = two
+    parent = await first.run()
+    children = [await first.spawn(parent, str(n)) for n in range(8)]
+    held = ids(await first.claim("part", queue="parts"))
+    assert len(held) == 8
+    changes = [
+        two[n % 2].store.apply([Failed(job_id=child.id, fence=1, error=OOPS)])
+        for n, child in enumerate(children)
+    ]
+    assert all(isinstance(job, Job) for (job,) in await asyncio.gather(*changes))
+    assert [c.status for c in (await first.get(parent.id)).children] == [Status.ERROR] * 8
+
+
+async def test_an_operation_that_raises_takes_no_other_with_it(two: tuple[Process, Process]) -> None:
+    first, _ = two
+    one = first.new()
+    calls = [first.store.insert([new]) for new in (one, first.new(), one, first.new())]
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(d) for d in done] == [list, list, psycopg.errors.UniqueViolation, list]
+    assert len(await first.claim()) == 3
+    assert len(await first.store.events()) == 6
+
+
+# --- broken connections
+
+
+def cut(url: str, *, how: str = "") -> None:
+    """The server ends every connection of bide's that is open now."""
+    with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'bide' "
+            "AND pid <> pg_backend_pid()"
+        )
+
+
+async def test_connections_that_are_cut_are_made_again(url: str) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.run()
+    for _ in range(3):
+        await asyncio.to_thread(cut, url)
+        assert await bench.get(job.id) == job
+        other = await bench.put(queue="other")
+        assert (await bench.get(other.id)).id == other.id
+    assert (await bench.succeed(job)).status is Status.DONE
+    await until(lambda: bool(bench.store._memory.alive))
+    writes = [e.id for e in await bench.store.events()]
+    assert len(writes) == len(set(writes)) == 6
+    await until(lambda: len(bench.heard) == 6)
+    await bench.store.close()
+
+
+async def test_what_others_wrote_during_a_break_is_heard_afterwards(
+    two: tuple[Process, Process], url: str
+) -> None:
+    first, second = two
+    await asyncio.to_thread(cut, url)
+    jobs = [await first.put() for _ in range(3)]
+    await until(lambda: len(second.heard) >= 3)
+    assert [e.job_id for e in second.heard] == [job.id for job in jobs]
+    await until(lambda: bool(second.store._memory.alive))
+    await second.put()
+    assert len({e.id for e in second.heard}) == len(second.heard)
+
+
+async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    commit = PostgresWork._commit
+    lose = False
+
+    def unheard(self: PostgresWork, channel: str, origin: str) -> None:
+        nonlocal lose
+        commit(self, channel, origin)
+        if lose:
+            lose = False
+            self._connection.close()
+            raise psycopg.OperationalError("the server closed the connection unexpectedly")
+
+    monkeypatch.setattr(PostgresWork, "_commit", unheard)
+    lose = True
+    job = await bench.put()
+    lose = True
+    keyed = await bench.put(key="k")
+    assert [e.job_id for e in await bench.store.events()] == [job.id, keyed.id]
+    lose = True
+    claims = await bench.claim()
+    assert ids(claims) == [job.id, keyed.id], "what nobody has heard of is given back, and claimed again"
+    assert [c.job.fence for c in claims] == [2, 2]
+    assert [c.job.losses for c in claims] == [0, 0]
+    await bench.succeed(claims[0].job)
+    await bench.store.close()
+
+
+async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.put()
+    port, nowhere = bench.store.server._arguments["port"], "1"
+    bench.store.server._arguments["port"] = nowhere
+    await asyncio.to_thread(cut, url)
+    begin = time.monotonic()
+    with pytest.raises(Unwritable, match=r"does not answer.*look at its log"):
+        await bench.put()
+    with pytest.raises(Unwritable, match="does not answer"):
+        await bench.store.get([job.id])
+    many = await asyncio.gather(
+        *(bench.store.insert([bench.new()]) for _ in range(50)), return_exceptions=True
+    )
+    assert all(isinstance(answer, Unwritable) for answer in many)
+    assert time.monotonic() - begin < 3
+    bench.store.server._arguments["port"] = port
+    assert await bench.get(job.id) == job
+    assert len(await bench.claim()) == 1
+    await bench.store.close()
+
+
+async def test_without_a_free_connection_a_read_is_refused_in_time(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_reads, "PATIENCE", 0.2)
+    store = PostgresStore(url, ManualClock(), connections=3)
+    await store.open(lambda events: None)
+    slow = [asyncio.create_task(store._reads.rows("SELECT pg_sleep(1)")) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    begin = time.monotonic()
+    with pytest.raises(Unwritable, match=r"every connection.*--connections"):
+        await store.get(["01Q9GD6E000000000000000001"])
+    assert time.monotonic() - begin < 0.9
+    await asyncio.gather(*slow)
+    assert await store.get(["01Q9GD6E000000000000000001"]) == [Missing()]
+    lists = [asyncio.create_task(store._reads.listed("SELECT pg_sleep(0.6)")) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    assert await store.get(["01Q9GD6E000000000000000001"]) == [Missing()], "lists leave room for polls"
+    done = await asyncio.gather(*lists, return_exceptions=True)
+    assert [type(d) for d in done] == [list, Unwritable]
+    await store.close()
+
+
+async def test_a_server_that_hangs_hangs_nobody(
+    url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.server.store.postgres.PATIENCE", 0.5)
+    monkeypatch.setattr(postgres_reads, "LONGEST", 0.5)
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.put(queue="other")
+    begin = time.monotonic()
+    postgres.stop()
+    try:
+        under_way = asyncio.ensure_future(bench.store.insert([bench.new()]))
+        await asyncio.sleep(0.05)
+        queued = [asyncio.ensure_future(bench.store.insert([bench.new()])) for _ in range(3)]
+        reads = [bench.store.get([job.id]), bench.store.find(Filter()), bench.store.queues()]
+        answers = await asyncio.gather(under_way, *queued, *reads, return_exceptions=True)
+        assert time.monotonic() - begin < 5
+    finally:
+        postgres.stop(signal.SIGCONT)
+    assert all(isinstance(answer, Unwritable) for answer in answers), answers
+    assert "not known" in str(answers[0])
+    assert await bench.get(job.id) == job
+    assert len(await bench.claim()) == 1, "the one that was under way; what waited behind it is not done"
+    await bench.store.close()
+
+
+async def test_a_process_that_stops_within_a_transaction_does_not_hold_up_the_others(url: str) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.run()
+    options = "options=-c%20idle_in_transaction_session_timeout%3D300ms"
+    stopped = Server(f"{url}&{options}").connect()
+    stopped.execute("BEGIN")
+    stopped.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", (job.id,))
+    bench.clock.advance(LEASE)
+    assert (await bench.store.overdue()).leases == (), "it is not even waited for"
+    begin = time.monotonic()
+    assert (await bench.succeed(job)).status is Status.DONE
+    assert 0.1 < time.monotonic() - begin < 4
+    stopped.close()
+    await bench.store.close()
+
+
+async def test_a_caller_that_has_left_harms_nobody(url: str) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.put()
+    left = asyncio.create_task(bench.store.get([job.id]))
+    stays = asyncio.create_task(bench.store.get([job.id]))
+    await asyncio.sleep(0)
+    left.cancel()
+    assert await stays == [job]
+    await bench.store.close()
+
+
+# --- time
+
+
+async def test_its_time_is_the_databases_whatever_this_machines_clock_says(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3600)
+    store = PostgresStore(url)
+    await store.open(lambda events: None)
+    assert abs(store.now() - right()) < 0.5
+    await store.close()
+
+
+async def test_no_lease_has_run_out_while_the_server_was_away(
+    two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    job = await first.run()
+    first.clock.advance(LEASE)
+    assert [j.id for j in (await second.store.overdue()).leases] == [job.id]
+    monkeypatch.setattr(postgres, "_RESTARTED", 1e10)  # as if it had just started
+    assert (await second.store.overdue()).leases == ()
+    await first.store.void()
+    assert [j.id for j in (await second.store.overdue()).leases] == [job.id]
+
+
+# --- the schema, and the address
+
+
+async def test_of_many_that_start_at_once_one_migrates(url: str) -> None:
+    server = Server(url)
+    applied = await asyncio.gather(*(asyncio.to_thread(prepare, server) for _ in range(5)))
+    everything = [number for number, _ in scripts("postgres")]
+    assert sorted(applied) == [[]] * 4 + [everything]
+
+
+async def test_a_failed_migration_leaves_nothing_behind(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(url)
+    prepare(server)
+    newest = scripts("postgres")[-1][0]
+    broken = (newest + 1, "CREATE TABLE half (x int); CREATE TABLE half (x int)")
+    monkeypatch.setattr(migrations, "scripts", lambda dialect: [*scripts(dialect), broken])
+    with pytest.raises(SetupError, match="half"):
+        prepare(server)
+    with server.connect() as connection:
+        assert connection.execute("SELECT to_regclass('half')").fetchone() == (None,)
+        assert connection.execute("SELECT max(version) FROM schema_version").fetchone() == (newest,)
+
+
+async def test_data_of_a_newer_bide_is_left_alone(url: str) -> None:
+    server = Server(url)
+    prepare(server)
+    with server.connect() as connection:
+        connection.execute("INSERT INTO schema_version VALUES (999)")
+    with pytest.raises(SetupError, match=r"version 999.*install the newer bide"):
+        await PostgresStore(url).open(lambda events: None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("mysql://host/db", "postgresql://user@host:5432/database"),
+        ("postgresql://h/d?schema=A-b", "lower-case letters"),
+        ("postgresql://h/d?nonsense=1", "no address of a database"),
+    ],
+)
+def test_a_wrong_address_is_refused_with_the_right_form(wrong: str, said: str) -> None:
+    with pytest.raises(SetupError, match=said):
+        Server(wrong)
+
+
+def test_a_password_is_never_shown() -> None:
+    server = Server("postgresql://me:secret@127.0.0.1:1/db?password=secret&schema=jobs")
+    assert server.shown == "postgresql://me@127.0.0.1:1/db?schema=jobs"
+    with pytest.raises(SetupError) as refusal:
+        prepare(server)
+    assert "secret" not in str(refusal.value)

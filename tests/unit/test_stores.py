@@ -1,0 +1,45 @@
+"""Which store a setting names, and what is said when it cannot be had."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bide.core.errors import SetupError
+from bide.server.config import StoreConfig
+from bide.server.store.postgres import PostgresStore
+from bide.server.store.sqlite import SqliteStore
+from bide.service.folder import DataFolder
+from bide.service.stores import make_store
+
+URL = "postgresql://bide@127.0.0.1/jobs"
+
+
+def test_without_an_address_it_is_the_file_in_the_data_folder(tmp_path: Path) -> None:
+    store = make_store(StoreConfig(), DataFolder(tmp_path))
+    assert isinstance(store, SqliteStore)
+    assert store.path == tmp_path / "bide.db"
+
+
+def test_an_address_is_a_database_and_nothing_is_connected_yet(tmp_path: Path) -> None:
+    store = make_store(StoreConfig(url=f"{URL}?schema=mine"), DataFolder(tmp_path))
+    assert isinstance(store, PostgresStore)
+    assert store.server.schema == "mine"
+
+
+def test_without_its_driver_it_is_said_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SetupError, match=r"psycopg is missing: pip install 'bide\[postgres\]'"):
+        make_store(StoreConfig(url=URL), DataFolder(tmp_path))
+
+
+def test_a_folder_keeps_its_replicas_name(tmp_path: Path) -> None:
+    first = DataFolder(tmp_path).replica
+    assert DataFolder(tmp_path).replica == first
+    assert DataFolder(tmp_path).owner.startswith(f"{first}:")
+    (tmp_path / "other").mkdir()
+    assert DataFolder(tmp_path / "other").replica != first
