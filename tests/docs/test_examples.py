@@ -26,7 +26,10 @@ NOT_RUN: dict[str, dict[str, str]] = {
 }
 
 # Files of the repository that a page tells its reader to put into the folder.
-TAKEN = {"docs/tutorial/grades.md": ["examples/grades/lms.py"]}
+TAKEN = {
+    "docs/howto/deploy.md": ["deploy/workers.py"],
+    "docs/tutorial/grades.md": ["examples/grades/lms.py"],
+}
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)

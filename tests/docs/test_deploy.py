@@ -1,0 +1,80 @@
+"""The files of deploy/ are what their programs take: systemd, Compose, and bide's own command line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from bide.cli import root
+from tests.docs.pages import ROOT
+
+DEPLOY = ROOT / "deploy"
+UNITS = sorted(DEPLOY.glob("*.service"))
+
+
+def _needed(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"there is no {program}")
+    return found
+
+
+def _check(arguments: list[str]) -> None:
+    """That bide takes this command line; nothing is run."""
+    context = click.Context(root)
+    command = root.get_command(context, arguments[0])
+    assert command is not None, arguments
+    command.make_context(arguments[0], arguments[1:], parent=context)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_systemd_takes_the_units(unit: Path, tmp_path: Path) -> None:
+    text = unit.read_text().replace("/opt/bide/bin/bide", str(Path(sys.executable).with_name("bide")))
+    (tmp_path / unit.name).write_text(text.replace("User=bide", "User=root"))
+    name = unit.name.replace("@.", "@1.")
+    done = subprocess.run(
+        [_needed("systemd-analyze"), "--man=no", "verify", str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert unit.name.partition(".")[0].partition("@")[0] not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_units_start_what_there_is(unit: Path) -> None:
+    (line,) = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
+    program, *arguments = shlex.split(line.partition("=")[2])
+    assert program == "/opt/bide/bin/bide"
+    _check(arguments)
+
+
+def test_compose_takes_its_file() -> None:
+    schema = ["--builtin-schema", "vendor.compose-spec", str(DEPLOY / "compose.yaml")]
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", *schema], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_compose_starts_what_there_is() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for name in ("service", "worker"):
+        _check(services[name]["command"])
+
+
+def test_settings_of_the_files_are_settings() -> None:
+    described = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    names = {line.partition("=")[0] for line in (DEPLOY / "bide.env").read_text().splitlines()}
+    names = {name for name in names if name.startswith("BIDE_")} | set(compose["x-bide"]["environment"])
+    assert {name for name in names if f"`{name}`" not in described} == set()
