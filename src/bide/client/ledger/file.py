@@ -1,19 +1,19 @@
-"""The ledger's file: locked to one process, opened, checked and brought to the newest form; what its errors mean."""
+"""The ledger's file: its tables, its lock, and what its errors mean."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import secrets
 import sqlite3
 from pathlib import Path
 
+from bide.client import kept
 from bide.core.errors import SetupError
 
-MARK = 0x62696465  # "bide", as SQLite's application id
-FORM = 1
-_SCHEMA = f"""
-BEGIN IMMEDIATE;
+FORM = kept.Form(
+    mark=0x62696465,  # "bide"
+    number=1,
+    instead="another file for the ledger",
+    tables="""
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY,
   api TEXT NOT NULL, base TEXT NOT NULL, job_id TEXT NOT NULL,
@@ -30,14 +30,12 @@ CREATE TABLE durations (
   PRIMARY KEY (api, kind, size)
 ) WITHOUT ROWID;
 CREATE TABLE budgets (fingerprint TEXT PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE secret (salt BLOB NOT NULL);
-PRAGMA application_id = {MARK};
-PRAGMA user_version = {FORM};
-"""
+""",
+)
 
 
 class Lock:
-    """Held as long as the process lives, or until it is released; the system releases it for a process that dies."""
+    """Held as long as the process lives, or until it is released."""
 
     def __init__(self, path: Path) -> None:
         self._ledger = path
@@ -47,20 +45,9 @@ class Lock:
 
     def acquire(self) -> None:
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = kept.lock(self._path, f"waits with the ledger {self._ledger}", "another file")
         except OSError as error:
             raise unusable(self._ledger, error.strerror or str(error)) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
-            os.close(fd)
-            raise SetupError(
-                f"another process ({holder}) waits with the ledger {self._ledger}: let it end, or use another file"
-            ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
-        self._fd = fd
 
     def release(self) -> None:
         if self._fd is not None:
@@ -71,38 +58,9 @@ class Lock:
 def connect(path: Path) -> sqlite3.Connection:
     """The ledger at `path`, made when there is none; SetupError when it cannot be used."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+        return kept.connect(path, FORM)
     except (OSError, sqlite3.Error) as error:
         raise unusable(path, str(error)) from error
-    try:
-        _check(connection, path)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-    except sqlite3.Error as error:
-        connection.close()
-        raise unusable(path, str(error)) from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    (mark,) = connection.execute("PRAGMA application_id").fetchone()
-    (form,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if mark != MARK and (mark or form or tables):
-        raise SetupError(f"{path} is a database of something else: name another file for the ledger")
-    if form > FORM:
-        raise SetupError(f"the ledger {path} was written by a newer bide: use that one, or another file")
-    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise sqlite3.DatabaseError(" ".join(verdict.split()))
-    if not form:
-        connection.executescript(_SCHEMA)
-        connection.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(32),))
-        connection.execute("COMMIT")
 
 
 def unusable(path: Path, reason: str) -> SetupError:

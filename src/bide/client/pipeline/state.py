@@ -9,9 +9,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import secrets
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -21,23 +19,23 @@ from typing import Any
 
 import msgspec
 
+from bide.client import kept
 from bide.client.ledger.writer import Writer
 from bide.client.pipeline.phase import Export
 from bide.client.pipeline.wanted import Published, Run
 from bide.core.errors import SetupError
 
-MARK = 0x62696470  # "bidp", as SQLite's application id
-FORM = 1
-_SCHEMA = f"""
-BEGIN IMMEDIATE;
+FORM = kept.Form(
+    mark=0x62696470,  # "bidp"
+    number=1,
+    instead="another folder with --state",
+    tables="""
 CREATE TABLE run (data BLOB NOT NULL);
 CREATE TABLE exports (key TEXT PRIMARY KEY, number INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE outputs (output TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE learned (name TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE secret (salt BLOB NOT NULL);
-PRAGMA application_id = {MARK};
-PRAGMA user_version = {FORM};
-"""
+""",
+)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,8 +52,10 @@ class State:
     def __enter__(self) -> State:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _lock(self.folder)
-            self._database = _connect(self._path)
+            self._lock = kept.lock(
+                self.folder / "lock", f"runs this pipeline with {self.folder}", "another --state"
+            )
+            self._database = kept.connect(self._path, FORM, check_same_thread=True)
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise unusable(self.folder, error) from None
@@ -136,7 +136,7 @@ class State:
     async def writing(self) -> AsyncIterator[None]:
         """While a run goes on; `save` and `publish` belong in here."""
         try:
-            connection = _connect(self._path, check_same_thread=False)
+            connection = kept.connect(self._path, FORM)
         except (OSError, sqlite3.Error) as error:
             raise unusable(self.folder, error) from None
         self._writer = writer = Writer(connection, lambda error: unusable(self.folder, error))
@@ -194,51 +194,6 @@ class State:
 def _update(database: sqlite3.Connection, exports: Iterable[Export]) -> None:
     rows = [(_encode(export), export.key) for export in exports]
     database.executemany("UPDATE exports SET data = ? WHERE key = ?", rows)
-
-
-def _lock(folder: Path) -> int:
-    """Held as long as the process lives."""
-    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
-        os.close(fd)
-        raise SetupError(
-            f"another process ({holder}) runs this pipeline with {folder}: let it end, or use another --state"
-        ) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, str(os.getpid()).encode(), 0)
-    return fd
-
-
-def _connect(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    database = sqlite3.connect(
-        path, timeout=5, isolation_level=None, check_same_thread=check_same_thread
-    )
-    try:
-        _check(database, path)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def _check(database: sqlite3.Connection, path: Path) -> None:
-    (mark,) = database.execute("PRAGMA application_id").fetchone()
-    (form,) = database.execute("PRAGMA user_version").fetchone()
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if mark != MARK and (mark or form or tables):
-        raise SetupError(f"{path} is a database of something else: name another folder with --state")
-    if form > FORM:
-        raise SetupError(f"{path} was written by a newer bide: use that one, or another --state")
-    if not form:
-        database.executescript(_SCHEMA)
-        database.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(32),))
-        database.execute("COMMIT")
 
 
 def unusable(folder: Path, error: Exception) -> SetupError:
