@@ -55,6 +55,7 @@ class UpkeepConfig:
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
+    progress: str | None = None  # redis://…, where replicas share it; None: the store has it
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)
