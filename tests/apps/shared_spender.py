@@ -1,0 +1,34 @@
+"""Spends a budget that machines share as fast as it may until its stdin ends: `python -m tests.apps.shared_spender URL
+LIMIT CLOCK`. Prints the moment of each grant.
+
+CLOCK is by how many seconds its clock differs from that of the others, as the clocks of machines do.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+
+from bide.client.budgets.opening import open_budgets
+from bide.core.budget import read_limit
+
+
+def main(url: str, limit: str, clock: str) -> None:
+    budgets = open_budgets(url, now=lambda: time.monotonic() + float(clock))
+    purse = budgets.open("one", read_limit(limit))
+    wait = 0.0
+    while not select.select([0], [], [], wait)[0]:
+        moment = time.monotonic()
+        now = moment + float(clock)
+        at = purse.take(now)
+        wait = 0.0 if at <= now else min(at - now, 0.5)
+        if at <= now:
+            os.write(1, f"{moment!r}\n".encode())
+            purse.heard(now, 200, {}, 1.9e9)
+    budgets.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
