@@ -1,5 +1,5 @@
 """Spends a budget that machines share as fast as it may until its stdin ends: `python -m tests.apps.shared_spender URL
-LIMIT CLOCK`. Prints the moment of each grant.
+LIMIT CLOCK NAME`. Prints the moment of each grant.
 
 CLOCK is by how many seconds its clock differs from that of the others, as the clocks of machines do.
 """
@@ -15,9 +15,9 @@ from bide.client.budgets.opening import open_budgets
 from bide.core.budget import read_limit
 
 
-def main(url: str, limit: str, clock: str) -> None:
+def main(url: str, limit: str, clock: str, name: str) -> None:
     budgets = open_budgets(url, now=lambda: time.monotonic() + float(clock))
-    purse = budgets.open("one", read_limit(limit))
+    purse = budgets.open(name, read_limit(limit))
     wait = 0.0
     while not select.select([0], [], [], wait)[0]:
         moment = time.monotonic()

@@ -98,6 +98,8 @@ def revived(ours: Record, theirs: Record | None, limit: Limit | None, now: float
     state.sent = []
     life = ours.life if theirs is None else theirs.life
     seats = ours.seats if theirs is None else theirs.seats
+    for seat in seats:  # somebody may hold it of whom this process has not heard
+        seat.until = now + SEAT
     return Record(life, now, ours.limit, state, seats)
 
 

@@ -203,13 +203,15 @@ class SharedPurse:
         if self._next > now and not self._overdue and len(self._pending) < FEW:
             return self._next
         self._start(Ask(now, self._wanted(now), cost))
+        return self._answered(now, cost)
+
+    def _answered(self, now: float, cost: float) -> float:
+        """What is to be told of a question that was just asked."""
         if self._errand is not None:
             return self._soon(now)
         if self._away_since is not None:
             return self._take_alone(now)
-        if self._grant(now, cost):
-            return now
-        return max(self._next, now + SHORTEST)
+        return now if self._grant(now, cost) else max(self._next, now + SHORTEST)
 
     def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
         told = telling(headers)
