@@ -112,7 +112,7 @@ class TestSharedBudgets(BudgetsSuite):
 LIMITS = [Limit(20, 1.0), Limit(20, 1.0, 5), Limit(100, 2.0, 8), Limit(100, 2.0), Limit(3, 1.0)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(st.sampled_from(LIMITS), st.integers(2, 4), st.integers(0, 1 << 32))
 def test_whatever_happens_no_more_is_granted_than_the_limit(limit: Limit, count: int, seed: int) -> None:
     time, place, granted, rng = [1000.0], FakePlace(), list[float](), random.Random(seed)
