@@ -123,7 +123,8 @@ class SharedBudgets:
             if not isinstance(errand.error, Away):
                 raise errand.error
             raise SetupError(
-                f"budgets cannot be shared through {self._place.shown}: {errand.error}"
+                f"budgets cannot be shared through {self._place.shown}: {errand.error}. Check the address, and "
+                "that the server runs"
             ) from errand.error
         return errand.result
 
