@@ -72,7 +72,7 @@ async def test_who_has_another_credential_or_api_shares_nothing(redis_server: Re
             assert purses[-1].rate(0.0) == pytest.approx(59 / 61)
     server = redis.Redis.from_url(url)
     names = [name.decode() for name in server.keys("bide:budget:*")]  # type: ignore[union-attr]
-    kept = b"".join(server.dump(name) or b"" for name in names)  # type: ignore[misc]
+    kept = b"".join(server.dump(name) or b"" for name in names)
     server.close()
     assert len(names) == 3
     assert "oneone" not in "".join(names) and b"oneone" not in kept
