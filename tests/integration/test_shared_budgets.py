@@ -94,7 +94,7 @@ def machines() -> Iterator[Callable[..., Spender]]:
 
     def make(url: str, limit: str, name: str) -> Spender:
         clock = str(-3600.0 * len(made))  # their clocks agree in nothing
-        made.append(Spender(url, limit, clock, name, module="tests.apps.shared_spender"))
+        made.append(Spender(url, limit, clock, name, module="bench.poller.spender"))
         return made[-1]
 
     yield make

@@ -58,7 +58,7 @@ def is_loopback(host: str) -> bool:
     default=8,
     show_default=True,
     type=click.IntRange(3),
-    help="Connections to PostgreSQL for reads; two more write and listen.",
+    help="Connections to PostgreSQL for reads; three more write, listen, and are for progress.",
 )
 @click.option(
     "--progress",

@@ -28,7 +28,7 @@ class StoreConfig:
     """What is true."""
 
     url: str | None = None  # postgresql://…; None: SQLite in the data folder
-    connections: int = 8  # to PostgreSQL, for reads; one more writes, one more listens
+    connections: int = 8  # to PostgreSQL, for reads; one more writes, one listens, one is for progress
 
 
 @dataclass(frozen=True)
