@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
 import pytest
+from bench.scale.brokers import RabbitServer, RedisServer
 from bench.scale.postgres import Absent, Postgres
 from hypothesis import settings
 
@@ -23,14 +25,38 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """One PostgreSQL for all tests of a run. Each has a schema of its own."""
+class Server(Protocol):
+    def end(self) -> None: ...
+
+
+S = TypeVar("S", bound=Server)
+
+
+def started(start: Callable[[], S]) -> Iterator[S]:
+    """Skips what needs a server that is not here; in the CI it is a failure."""
     try:
-        server = Postgres(safe=False)
+        server = start()
     except Absent as absent:
         if os.environ.get("CI"):
             pytest.fail(str(absent))
         pytest.skip(str(absent))
     yield server
     server.end()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for all tests of a run. Each has a schema of its own."""
+    yield from started(lambda: Postgres(safe=False))
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One Redis for all tests of a run: who restarts or empties it starts one of their own."""
+    yield from started(RedisServer)
+
+
+@pytest.fixture(scope="session")
+def rabbit() -> Iterator[RabbitServer]:
+    """One RabbitMQ for all tests of a run, since it takes its time. Each test has queues of its own."""
+    yield from started(RabbitServer)

@@ -1,4 +1,4 @@
-"""`python -m bench.poller [--only speed,spread,reality]`: ends with 0 only when every line holds."""
+"""`python -m bench.poller [--only speed,spread,shared,reality]`: ends with 0 only when every line holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from bench.poller import reality, speed, spread
+from bench.poller import reality, shared, speed, spread
 from bench.service.table import Line, report
 
 
@@ -36,7 +36,12 @@ def measure_spread() -> list[Line]:
         return spread.measure(url)
 
 
-PARTS = {"speed": measure_speed, "spread": measure_spread, "reality": reality.measure}
+PARTS = {
+    "speed": measure_speed,
+    "spread": measure_spread,
+    "shared": shared.measure,
+    "reality": reality.measure,
+}
 
 
 def main() -> int:

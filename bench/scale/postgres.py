@@ -23,7 +23,7 @@ OWNERS = ("postgres", "nobody")
 
 
 class Absent(Exception):
-    """There is no PostgreSQL on this machine; the message says what to do."""
+    """A server that is not on this machine; the message says what to do."""
 
 
 def programs() -> Path:
@@ -58,7 +58,7 @@ class Postgres:
         self._settings = [f"--{setting}" for setting in (*unsafe, *settings)]
         if "user" in self._as:
             shutil.chown(self.folder, self._as["user"])
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._initialise()
@@ -164,7 +164,7 @@ def _owner() -> dict[str, Any]:
     raise Absent("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind((HOST, 0))
         return int(sock.getsockname()[1])

@@ -50,6 +50,17 @@ def paint(ctx: Context, size: int) -> int:
     return size
 
 @app.job(retention=None)
+def march(ctx: Context, orders: str) -> int:
+    # Reports as many steps as the file says, and ends when it is gone.
+    last = 0
+    while Path(orders).exists():
+        if (step := int(Path(orders).read_text())) != last:
+            ctx.progress(step, 100, unit="steps")
+            last = step
+        time.sleep(0.02)
+    return 1
+
+@app.job(retention=None)
 def fail(ctx: Context) -> None:
     raise JobError("BROKEN", "on purpose", retryable=False)
 

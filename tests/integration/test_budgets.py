@@ -43,8 +43,8 @@ class TestMemoryBudgets(BudgetsSuite):
 class Spender:
     """A process that spends, and the moments of its grants as they come."""
 
-    def __init__(self, folder: Path, *blow: str) -> None:
-        command = [sys.executable, "-m", "tests.apps.spender", str(folder), *blow]
+    def __init__(self, place: Path | str, *more: str, module: str = "tests.apps.spender") -> None:
+        command = [sys.executable, "-m", module, str(place), *more]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.granted: list[float] = []
         self._reader = threading.Thread(target=self._read)

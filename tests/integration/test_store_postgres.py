@@ -114,9 +114,9 @@ async def remembered(process: Process, job_id: str) -> Job:
     """Read so often that polls are told from memory: word of an earlier change may still be on its way."""
     async with asyncio.timeout(10):
         while process.store._recent.get(job_id) is None:
-            job = await process.get(job_id)
+            await process.get(job_id)
             await asyncio.sleep(0.005)
-    return job
+    return await process.get(job_id)
 
 
 def ids(claims: Sequence[Any]) -> list[str]:
@@ -205,6 +205,36 @@ async def test_what_another_process_changes_is_not_told_from_memory(
     await first.store.delete(job.id)
     await until(lambda: second.store._recent.get(job.id) is None)
     assert await second.store.get([job.id]) == [Missing(gone=True)]
+
+
+async def test_what_another_process_purges_is_not_told_from_memory(
+    two: tuple[Process, Process],
+) -> None:
+    first, second = two
+    job = await first.succeed(await first.run(keep=0.0))
+    for process in two:
+        assert (await remembered(process, job.id)).status is Status.DONE
+    assert (await first.store.purge(tombstones=99.0, keys=99.0))[0] == [job.id]
+    assert await first.store.get([job.id]) == [Missing(gone=True)]
+    await until(lambda: second.store._recent.get(job.id) is None)
+    assert await second.store.get([job.id]) == [Missing(gone=True)]
+
+
+async def test_nothing_is_told_from_memory_while_no_word_can_arrive(
+    two: tuple[Process, Process],
+) -> None:
+    first, second = two
+    jobs = [await first.run() for _ in range(3)]
+    for job in jobs:
+        assert await remembered(second, job.id) == job
+    await second.store._feed.close()
+    assert not second.store._memory.alive
+    await first.succeed(jobs[0])
+    await first.store.delete((await first.succeed(jobs[1])).id)
+    await first.apply(CancelAsked(job_id=jobs[2].id))
+    assert (await second.get(jobs[0].id)).status is Status.DONE
+    assert await second.store.get([jobs[1].id]) == [Missing(gone=True)]
+    assert (await second.get(jobs[2].id)).cancel_asked_at is not None
 
 
 async def test_a_change_without_an_event_is_told_to_others_too(two: tuple[Process, Process]) -> None:

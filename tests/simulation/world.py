@@ -26,6 +26,8 @@ from bide.server.config import UpkeepConfig, WorkerConfig
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.estimates import Estimates
 from bide.server.intake import Intake, Submission
+from bide.server.progress.memory import MemoryShelf
+from bide.server.progress.told import Progresses
 from bide.server.store import NewJob
 from bide.server.store.database import _migrate
 from bide.server.store.sqlite import SqliteStore
@@ -186,7 +188,7 @@ class World:
             Somewhere(),
             self._make_pool,
             admit=self._admit,
-            progressed=lambda job_id: None,
+            progress=Progresses(MemoryShelf(), lambda job_id: None, lambda job_id: False),
         )
         self.engine._rng = random.Random(self.rng.random())
         self.intake = Intake(app, cast(Any, store), self.engine.nudge)

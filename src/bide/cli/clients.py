@@ -26,6 +26,12 @@ OWN = "bide"
 api_option = click.option(
     "--api", metavar="NAME|FILE", help="Another API than bide's own, or its description."
 )
+budget_option = click.option(
+    "--budget",
+    envvar="BIDE_BUDGET",
+    metavar="URL",
+    help="redis://… or postgresql://…, where machines with the same key share what the API allows.",
+)
 Place = tuple[str, str]  # an API's name and its address
 
 

@@ -58,7 +58,13 @@ def is_loopback(host: str) -> bool:
     default=8,
     show_default=True,
     type=click.IntRange(3),
-    help="Connections to PostgreSQL for reads; two more write and listen.",
+    help="Connections to PostgreSQL for reads; three more write, listen, and are for progress.",
+)
+@click.option(
+    "--progress",
+    envvar="BIDE_PROGRESS",
+    metavar="URL",
+    help="redis://host:6379/0, where replicas share the progress of running jobs; by default the store's database.",
 )
 @click.option(
     "--workers",
@@ -102,6 +108,7 @@ def serve(
     data: Path,
     store: str | None,
     connections: int,
+    progress: str | None,
     workers: int | None,
     lease: float,
     drain: float,
@@ -139,6 +146,7 @@ def serve(
     config = Config(
         data=data,
         store=StoreConfig(url=store, connections=connections),
+        progress=progress,
         http=HttpConfig(host=host, port=port),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
     )

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import click
 
 from bide.cli import FAILED
+from bide.cli.clients import budget_option
 from bide.cli.output import json_option, print_json, print_table
 from bide.cli.syncing import View, view_for
 from bide.cli.wait import Trouble
@@ -59,6 +60,7 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option(
     "--zone", metavar="NAME", callback=_zone, help="The time zone of --schedule.  [default: UTC]"
 )
+@budget_option
 @click.option("--check", is_flag=True, help="Only read the pipeline, and say what it would export.")
 @json_option
 def sync(
@@ -70,6 +72,7 @@ def sync(
     resubmit: bool,
     cron: Cron | None,
     zone: tzinfo,
+    budget: str | None,
     check: bool,
     as_json: bool,
 ) -> None:
@@ -100,10 +103,11 @@ def sync(
     try:
         with State(state or pipeline.with_suffix(".sync")) as opened:
             if cron is None:
-                good = asyncio.run(_once(plan, opened, start, as_json))
+                good = asyncio.run(_once(plan, opened, start, as_json, budget))
             else:
                 by = Schedule(cron, zone, opened, time.time)
-                good = asyncio.run(_keep(by, lambda: load_plan(pipeline, url), start, as_json))
+                keeping = _keep(by, lambda: load_plan(pipeline, url), start, as_json, budget)
+                good = asyncio.run(keeping)
     except KeyboardInterrupt:
         click.echo("bide: run it again to go on where it was", err=True)
         raise
@@ -119,17 +123,22 @@ def _plan(path: Path, url: str | None) -> Plan:
         raise click.UsageError(str(error)) from None
 
 
-async def _once(plan: Plan, state: State, start: Start, as_json: bool) -> bool:
+async def _once(
+    plan: Plan, state: State, start: Start, as_json: bool, budget: str | None = None
+) -> bool:
     view: View = view_for(as_json)
     with view:
-        outcome = await Sync(plan, state, told=view.told, published=view.published).run(start)
+        sync = Sync(plan, state, told=view.told, published=view.published, budget=budget)
+        outcome = await sync.run(start)
     view.summary(outcome)
     return outcome.good
 
 
-async def _keep(schedule: Schedule, plan: Callable[[], Plan], given: Start, as_json: bool) -> bool:
+async def _keep(
+    schedule: Schedule, plan: Callable[[], Plan], given: Start, as_json: bool, budget: str | None
+) -> bool:
     async def once(start: Start) -> None:
-        await _once(plan(), schedule.state, replace(start, resubmit=given.resubmit), as_json)
+        await _once(plan(), schedule.state, replace(start, resubmit=given.resubmit), as_json, budget)
 
     at = schedule.cron.next(time.time(), schedule.zone)
     if at is not None:

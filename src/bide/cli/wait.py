@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from bide.cli import FAILED, TIMED_OUT
-from bide.cli.clients import Asked, Clients, api_option
+from bide.cli.clients import Asked, Clients, api_option, budget_option
 from bide.cli.ending import Ending
 from bide.cli.output import json_option
 from bide.cli.settings import Connection, speaks_to_service
@@ -56,6 +56,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--processes", type=click.IntRange(min=1), help="Spread the polling over so many.  [default: 1]"
 )
+@budget_option
 @click.option(
     "--ledger",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -98,6 +99,7 @@ def wait(
       bide wait @jobs.txt --exec 'jq .result.url'
       bide wait @ids.txt --api sync.so --limit 60/1m --ledger films.ledger --out films
       bide wait --ledger films.ledger
+      bide wait @half.txt --api sync.so --limit 60/1m --budget redis://budgets.example.org/0
     """
     if not targets and ledger is None:
         raise click.UsageError("no jobs: give ids, URLs, @FILE or -, or a --ledger that has some")
@@ -124,9 +126,16 @@ def _options(
     expect: float | None,
     size: Any,
     processes: int | None,
+    budget: str | None,
 ) -> ClientOptions:
     return ClientOptions(
-        headers=headers, price=price, limit=limit, expected=expect, size=size, processes=processes
+        headers=headers,
+        price=price,
+        limit=limit,
+        expected=expect,
+        size=size,
+        processes=processes,
+        budget=budget,
     )
 
 

@@ -27,6 +27,7 @@ from bide.client.pages import Pages, joined
 from bide.client.poller import BASE, CAP, Poller
 from bide.client.results import save
 from bide.client.sending import refusal
+from bide.client.sharing import Sharing, share
 from bide.client.signer import Signer
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
@@ -67,6 +68,7 @@ class Terms:
     headers: Mapping[str, str] = field(default_factory=dict)
     processes: int = 1  # that the polling is spread over
     tries: int = TRIES  # of a request that somebody waits for
+    budget: str | None = None  # where machines share it: redis://…, postgresql://…
 
 
 class Account:
@@ -99,6 +101,7 @@ class Account:
         self._poller: Poller | None = None
         self._learning: asyncio.Task[None] | None = None
         self.keeper: Keeper | None = None
+        self._sharing: Sharing | None = None
 
     async def open(self) -> Poller:
         """With the first use, for it belongs to the loop that runs then."""
@@ -110,6 +113,7 @@ class Account:
         return self._poller
 
     async def _open(self) -> None:
+        sharing = self._sharing = await self._share()
         budget = Budget(self.limit, rng=self._rng)
         if self.ledger is not None:
             salt, credential = self.ledger.salt, self._credential
@@ -126,17 +130,26 @@ class Account:
         }
         who = self.api, self._transport, self._signer
         if self.terms.processes == 1:
-            self._poller = Poller(*who, budget, **options)
+            self._poller = Poller(*who, budget if sharing is None else sharing.purse, **options)
         else:
             from bide.client.spread.poller import spread
 
+            options["sharing"] = sharing
             self._poller = spread(self.terms.processes, *who, budget, self.limit, **options)
+
+    async def _share(self) -> Sharing | None:
+        if self.terms.budget is None:
+            return None
+        who = self.api, self._credential, self.terms.headers
+        return await share(self.terms.budget, *who, self.limit, self._timing)
 
     async def close(self) -> None:
         poller = self._poller
         if poller is None:
             return
         await poller.close()
+        if self._sharing is not None:
+            await self._sharing.close()
         if self._learning is not None and self.keeper is not None:
             self._learning.cancel()
             await self._learn(self.keeper)

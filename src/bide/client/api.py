@@ -97,6 +97,7 @@ class AsyncClient:
             size=options.get("size"),
             headers=options.get("headers") or {},
             processes=options.get("processes") or 1,
+            budget=options.get("budget"),
         )
         if terms.processes < 1:
             raise ValueError("`processes` must be 1 or more")

@@ -21,6 +21,9 @@ class ClientOptions(TypedDict, total=False):
     size: Size | None  # "small", "medium" or "large": how long jobs take, and how long to wait for them
     headers: Mapping[str, str] | None  # added to every request to the API
     ledger: str | os.PathLike[str] | Ledger | None  # where what is waited for survives a crash
+    budget: (
+        str | None
+    )  # redis://… or postgresql://…, where machines with the same credential share its budget
     processes: int | None  # that the polling is spread over, on one shared budget; 1 by default
 
 

@@ -248,6 +248,18 @@ def etag_matches(header: str, etag: str, *, weak: bool = True) -> bool:
     return etag in names
 
 
+def later_etag(header: str, etag: str) -> str | None:
+    """One in an If-None-Match header that is of the same version as this one, with a later progress."""
+    version, _, number = etag.strip('"').partition(".")
+    for name in header.split(","):
+        text = name.strip().removeprefix("W/")
+        of, _, later = text.strip('"').partition(".")
+        digits = later.isascii() and later.isdigit() and len(later) < 16
+        if of == version and digits and text == f'"{of}.{later}"' and int(later) > int(number):
+            return text
+    return None
+
+
 def render_cursor(job_id: str) -> str:
     return base64.urlsafe_b64encode(b"1:" + job_id.encode()).decode().rstrip("=")
 

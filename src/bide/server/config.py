@@ -28,7 +28,7 @@ class StoreConfig:
     """What is true."""
 
     url: str | None = None  # postgresql://…; None: SQLite in the data folder
-    connections: int = 8  # to PostgreSQL, for reads; one more writes, one more listens
+    connections: int = 8  # to PostgreSQL, for reads; one more writes, one listens, one is for progress
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class UpkeepConfig:
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
+    progress: str | None = None  # redis://…, where replicas share it; None: the store has it
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)

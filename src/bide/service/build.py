@@ -21,6 +21,7 @@ from bide.server.http import Parts
 from bide.server.http.edge import HttpApp
 from bide.server.intake import Intake, Submission
 from bide.server.notify import Notify
+from bide.server.progress.told import Progresses
 from bide.server.registry import Registry
 from bide.server.store import NewJob
 from bide.server.upkeep import Upkeep
@@ -29,6 +30,7 @@ from bide.server.worker.locate import Location
 from bide.server.worker.protocol import Spawn
 from bide.server.worker.supervisor import Listener, Pool
 from bide.service.folder import DataFolder
+from bide.service.shelves import make_shelf
 from bide.service.stores import make_store
 
 log = logging.getLogger("bide")
@@ -46,6 +48,9 @@ class Service:
         self.blobs = FileBlobs(self.folder.blobs)
         self.notify = Notify()
         self.estimates = Estimates()
+        self.progress = Progresses(
+            make_shelf(config.progress, config.store), self.notify.changed, self.notify.watched
+        )
         self.engine = EmbeddedEngine(
             registry,
             self.store,
@@ -54,7 +59,7 @@ class Service:
             self.folder,
             self._pool,
             admit=self._admit,
-            progressed=self.notify.changed,
+            progress=self.progress,
         )
         self.intake = Intake(registry, self.store, self.engine.nudge)
         self.upkeep = Upkeep(
@@ -75,6 +80,7 @@ class Service:
             self.intake,
             self.notify,
             self.estimates,
+            self.progress,
         )
         self.http = HttpApp(self.parts)
 
@@ -97,6 +103,7 @@ class Service:
             try:
                 await self._begin()
             except BaseException:
+                await self.progress.close()
                 await self.store.close()
                 raise
         except BaseException:
@@ -110,6 +117,7 @@ class Service:
         if lost:
             log.info("%d jobs were running when the last service ended; they run again", lost)
         await self.upkeep.tick()
+        await self.progress.open()
         await self.engine.start()
         await self.upkeep.start()
 
@@ -118,6 +126,7 @@ class Service:
         await self.engine.stop(self.config.worker.drain if drain is None else drain)
         self.notify.close()
         await self.upkeep.stop()
+        await self.progress.close()
         await self.store.close()
         self.folder.unlock()
 

@@ -221,7 +221,7 @@ async def test_progress_is_live_and_then_part_of_the_record(house: House) -> Non
     job = await house.started("halfway", {"seconds": 1.0})
     async with asyncio.timeout(5):
         with house.service.notify.watch(job.id) as watch:
-            while (live := house.service.engine.live(job.id)) is None:
+            while (live := house.service.progress.live(job)) is None:
                 await watch.wait(5)
     assert (live.progress.percent, live.progress.unit, live.progress.message) == (50, "pages", "Reading")
     assert (await house.job(job.id)).version == job.version  # progress is not a version of the row

@@ -19,13 +19,15 @@ from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import Config, HttpConfig
-from bide.server.engine import Live, WorkerState
+from bide.server.engine import WorkerState
 from bide.server.estimates import Estimates
 from bide.server.http import Parts
 from bide.server.http.edge import HttpApp
 from bide.server.http.exchange import Message, Scope
 from bide.server.intake import Intake
 from bide.server.notify import Notify
+from bide.server.progress.memory import MemoryShelf
+from bide.server.progress.told import Progresses
 from bide.server.registry import File, Registry
 from bide.server.store import Want
 from bide.testing.clock import ManualClock
@@ -39,7 +41,6 @@ class IdleEngine:
     """An engine in which nothing runs."""
 
     nudges: list[tuple[str, str]] = field(default_factory=list)
-    progress: dict[str, Live] = field(default_factory=dict)
     unserved: set[str] = field(default_factory=set)
     trouble: list[str] = field(default_factory=list)
     children: list[WorkerState] = field(default_factory=list)
@@ -54,9 +55,6 @@ class IdleEngine:
         self.nudges.append((queue, kind))
 
     def heard(self, events: Sequence[Event]) -> None: ...
-
-    def live(self, job_id: str) -> Live | None:
-        return self.progress.get(job_id)
 
     def workers(self) -> list[WorkerState]:
         return self.children
@@ -109,6 +107,7 @@ class Service:
         self.engine = IdleEngine()
         self.notify = Notify()
         self.estimates = Estimates()
+        self.progress = Progresses(MemoryShelf(), self.notify.changed, self.notify.watched)
         self.blobs = FileBlobs(folder / "files")
         self.registry = registry or kinds()
         self.parts = Parts(
@@ -120,6 +119,7 @@ class Service:
             intake=Intake(self.registry, self.store, self.engine.nudge),
             notify=self.notify,
             estimates=self.estimates,
+            progress=self.progress,
         )
         self.app = HttpApp(self.parts)
 

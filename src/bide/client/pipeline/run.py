@@ -73,11 +73,17 @@ class Outcome:
         return not self.failed and all(output.good for output in self.outputs)
 
 
-def client_of(plan: Plan, state: State, timing: Timing | None = None) -> AsyncClient:
+def client_of(
+    plan: Plan, state: State, timing: Timing | None = None, budget: str | None = None
+) -> AsyncClient:
     """The account of the pipeline; SetupError when its credential is nowhere."""
     table = plan.table.api
     options = ClientOptions(
-        limit=table.limit, headers=table.headers, ledger=Learning(state), expected=None
+        limit=table.limit,
+        headers=table.headers,
+        ledger=Learning(state),
+        expected=None,
+        budget=budget,
     )
     own = plan.api.name == "bide"
     url, api = (plan.api.url, "bide") if own else (None, plan.api)
@@ -95,7 +101,10 @@ class Sync:
         told: Callable[[News], object] = lambda news: None,
         published: Callable[[OutputNews], object] = lambda news: None,
         timing: Timing | None = None,
+        budget: str | None = None,
     ) -> None:
+        """`budget`: where machines share that of the API."""
+        self._budget = budget
         self._plan = plan
         self._state = state
         self._told = told
@@ -108,7 +117,8 @@ class Sync:
         start = start or Start()
         check(self._plan.datasets)
         warming = asyncio.create_task(asyncio.to_thread(warm))
-        async with self._state.writing(), client_of(self._plan, self._state, self._timing) as client:
+        client = client_of(self._plan, self._state, self._timing, self._budget)
+        async with self._state.writing(), client:
             desk = await self._desk(client, start)
             run = await self._begin(desk, start)
             desk.run_id = run.id

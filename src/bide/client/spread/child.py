@@ -18,6 +18,8 @@ from typing import Any
 
 from bide.client.apis import Api, Credential
 from bide.client.budgets.file import FileBudgets
+from bide.client.budgets.opening import open_budgets
+from bide.client.budgets.shared import SharedBudgets
 from bide.client.kinds import Kind
 from bide.client.own import OwnApi
 from bide.client.poller import Poller
@@ -105,8 +107,14 @@ class Child:
         api = make(start.form, start.url, None if start.folder is None else Path(start.folder))
         self._transport = Transport(api.url or "")
         self._signer = GivenSigner(channel, api, self._transport, timing)
-        self._budgets = FileBudgets(self.folder, rng)
-        self._purse = purse = self._budgets.open(SHARED, start.limit)
+        self._budgets: FileBudgets | SharedBudgets
+        name = SHARED
+        if start.shared is None:
+            self._budgets = FileBudgets(self.folder, rng)
+        else:
+            url, name = start.shared
+            self._budgets = open_budgets(url, now=timing.now)
+        self._purse = purse = self._budgets.open(name, start.limit)
         self._poller = Poller(
             api, self._transport, self._signer, purse, price=start.price, timing=timing, rng=rng
         )

@@ -44,6 +44,7 @@ class Start(Message):
     budgets: str  # the folder of the shared budget
     clock: tuple[float, float]  # speed, and since when
     search: list[str]  # where modules are found
+    shared: tuple[str, str] | None = None  # where machines share the budget, and its name there
 
     def __repr__(self) -> str:
         return f"<Start {self.form.name}>"

@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from bide.client.apis import Api, BadPoll, Denied
-from bide.client.budgets.file import FileBudgets
+from bide.client.budgets.file import FileBudgets, FilePurse
+from bide.client.budgets.shared import SharedPurse
 from bide.client.kinds import Kind
 from bide.client.own import OwnApi
 from bide.client.poller import BASE, CAP, Poller, log
+from bide.client.sharing import Sharing
 from bide.client.signer import Signer
 from bide.client.spread import messages as m
 from bide.client.spread.child import BEAT, SHARED
@@ -45,7 +47,14 @@ TRIES = 3  # starts in a row that fail, before others take its jobs
 class Spread(Poller):
     """`start` it before the first use."""
 
-    def start(self, processes: int, limit: Limit | None, budgets: FileBudgets, folder: Path) -> None:
+    def start(
+        self,
+        processes: int,
+        limit: Limit | None,
+        budgets: FileBudgets,
+        folder: Path,
+        sharing: Sharing | None = None,
+    ) -> None:
         self._folder, self._budgets = folder, budgets
         self._start = m.Start(
             self.api.form,
@@ -57,6 +66,7 @@ class Spread(Poller):
             str(folder),
             (self.timing.speed, self.timing.start),
             sys.path,
+            None if sharing is None else (sharing.url, sharing.name),
         )
         self._numbers = count(1)
         self._kinds: dict[Kind, tuple[int, Notebook, str | None]] = {}
@@ -219,7 +229,8 @@ class Spread(Poller):
         while True:
             await asyncio.sleep(BEAT)
             try:
-                self._budgets.open(SHARED).settle()
+                if isinstance(self._purse, FilePurse | SharedPurse):
+                    self._purse.settle()
                 if self._signer.stale and self._places:
                     await self.freshen()
             except Exception:
@@ -378,6 +389,8 @@ def spread(
     signer: Signer,
     budget: Budget,
     limit: Limit | None,
+    *,
+    sharing: Sharing | None = None,
     **options: Any,
 ) -> Spread:
     """Children begin to start."""
@@ -387,6 +400,7 @@ def spread(
     place = memory if memory.is_dir() and os.access(memory, os.W_OK | os.X_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="bide-", dir=place))
     budgets = FileBudgets(folder)
-    found = Spread(api, transport, signer, budgets.open(SHARED, limit, budget), **options)
-    found.start(processes, limit, budgets, folder)
+    purse = budgets.open(SHARED, limit, budget) if sharing is None else sharing.purse
+    found = Spread(api, transport, signer, purse, **options)
+    found.start(processes, limit, budgets, folder, sharing)
     return found

@@ -7,16 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from bide.core.record import Progress
 from bide.core.wire import Event
-
-
-class Live(msgspec.Struct):
-    """The progress of a running job: the latest, how many there were before it, and when it came."""
-
-    number: int
-    progress: Progress
-    at: float = 0.0
 
 
 class WorkerState(msgspec.Struct, frozen=True, rename="camel"):
@@ -49,8 +40,6 @@ class Engine(Protocol):
     def heard(self, events: Sequence[Event]) -> None:
         """What was committed: new work to look at, running jobs to stop."""
         ...
-
-    def live(self, job_id: str) -> Live | None: ...
 
     def workers(self) -> list[WorkerState]: ...
 

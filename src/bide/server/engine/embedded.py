@@ -25,13 +25,14 @@ from bide.core.retry import Outcome, Raised, settle
 from bide.core.wire import Event
 from bide.server.blobs import Blobs
 from bide.server.config import WorkerConfig
-from bide.server.engine import Live, WorkerState
+from bide.server.engine import WorkerState
 from bide.server.engine.claims import Claims
 from bide.server.engine.lines import Lines
 from bide.server.engine.recorder import Recorder
 from bide.server.engine.reports import Admit, Reports
 from bide.server.engine.running import CANCEL, SHUTDOWN, TAKEN, Running, run_message
 from bide.server.engine.slots import Slots
+from bide.server.progress import Publisher
 from bide.server.registry import Registry
 from bide.server.store import Claim, Jobs, Store, Want
 from bide.server.worker import protocol as p
@@ -68,7 +69,7 @@ class EmbeddedEngine:
         pool: Callable[[Listener, int, int], Pool],
         *,
         admit: Admit,
-        progressed: Callable[[str], None],
+        progress: Publisher,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -86,14 +87,14 @@ class EmbeddedEngine:
         self._now = self._pool.now
         self._owner = ""  # known when it starts
         self._running: dict[str, Running] = {}
-        self._fading: dict[str, Live] = {}  # of attempts that have ended, until that is stored
         self._lines = Lines(registry.max_jobs_per_child)
         self._watching = False  # whether reserved jobs that have come to the head are to be looked after
         self._stopping = False
         self._all_ended = asyncio.Event()
+        self._progress = progress
         self._recorder = Recorder(store)
         self._reports = Reports(
-            store, self._recorder, admit, self.nudge, self._end, progressed, self._now
+            store, self._recorder, admit, self.nudge, self._end, progress.publish, self._now
         )
         self._next_renewal = 0.0
         self._next_look = 0.0
@@ -132,11 +133,6 @@ class EmbeddedEngine:
                 return
 
     # --- what the others see
-
-    def live(self, job_id: str) -> Live | None:
-        running = self._running.get(job_id)
-        live = running.live if running is not None else self._fading.get(job_id)
-        return None if live is None or live.number == 0 else live
 
     def workers(self) -> list[WorkerState]:
         jobs: dict[Child, list[str]] = {}
@@ -217,6 +213,7 @@ class EmbeddedEngine:
             return
         running = Running(job, self._registry.kinds[job.kind], child)
         self._running[job.id] = running
+        self._progress.publish((job.id, job.fence), running.live)
         waits = not is_async and self._lines.busy(child)
         if not is_async:
             self._lines.append(running)
@@ -307,11 +304,12 @@ class EmbeddedEngine:
         self._recorder.write_log(running)
         if outcome is not None:
             change = outcome if isinstance(outcome, Change) else self._settle(running, outcome)
-            self._fading[job_id] = running.live
             # While there is work in its line, its child does not wait for us: more can go into one commit.
             patient = not child.is_async and self._lines.plenty(running)
             write = self._recorder.write_soon if patient else self._recorder.write
-            write([*begun, change], partial(self._settled, job_id))
+            write([*begun, change], partial(self._settled, job_id, running.job.fence))
+        else:
+            self._progress.ended((job_id, running.job.fence))
         del self._running[job_id]
         if not self._running:
             self._all_ended.set()
@@ -339,8 +337,8 @@ class EmbeddedEngine:
             progress=running.live.progress if running.live.number else None,
         )
 
-    def _settled(self, job_id: str, outcome: Any) -> None:
-        self._fading.pop(job_id, None)
+    def _settled(self, job_id: str, fence: int, outcome: Any) -> None:
+        self._progress.ended((job_id, fence))
         if isinstance(outcome, Job) and outcome.status.terminal:
             folder = f"{self._work}/{job_id}"
             if os.path.exists(folder):  # noqa: PTH110 — twice as fast, and asked for every job

@@ -23,6 +23,7 @@ from bide.core.record import Job
 from bide.core.retry import Outcome, Raised, Returned
 from bide.server.engine.recorder import AGAIN, Recorder
 from bide.server.engine.running import TAKEN, Running
+from bide.server.progress import Attempt, Live
 from bide.server.store import Jobs, Missing, NewJob, Unwritable
 from bide.server.worker import protocol as p
 
@@ -41,7 +42,7 @@ class Reports:
         admit: Admit,
         nudge: Callable[[str, str], None],
         end: End,
-        progressed: Callable[[str], None],
+        publish: Callable[[Attempt, Live], None],
         now: Callable[[], float],
     ) -> None:
         self._store = store
@@ -49,7 +50,7 @@ class Reports:
         self._admit = admit
         self._nudge = nudge
         self._end = end
-        self._progressed = progressed
+        self._publish = publish
         self._now = now
 
     def take(self, running: Running, message: p.FromJob) -> None:
@@ -65,7 +66,7 @@ class Reports:
             case p.Moved():
                 running.moved(message.progress, self._store.now())
                 if message.progress is not None:
-                    self._progressed(message.job_id)
+                    self._publish((message.job_id, message.fence), running.live)
             case p.Said():
                 running.log.append(message.line)
             case p.Began():

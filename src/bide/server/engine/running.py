@@ -11,7 +11,7 @@ from bide.core.job import Begun, Change, advance
 from bide.core.record import FileInfo, Job, Progress
 from bide.core.retry import Outcome, Raised, Stopped, Vanished
 from bide.server.blobs import Blobs
-from bide.server.engine import Live
+from bide.server.progress import Live
 from bide.server.registry import Kind
 from bide.server.store import Claim
 from bide.server.worker import protocol as p

@@ -10,6 +10,7 @@ from bide.server.engine import Engine
 from bide.server.estimates import Estimates
 from bide.server.intake import Intake
 from bide.server.notify import Notify
+from bide.server.progress.told import Progresses
 from bide.server.registry import Registry
 from bide.server.store import Store
 
@@ -26,3 +27,4 @@ class Parts:
     intake: Intake
     notify: Notify
     estimates: Estimates
+    progress: Progresses

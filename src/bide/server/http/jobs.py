@@ -11,7 +11,6 @@ from bide.core.record import Status
 from bide.core.wire import (
     WireJob,
     encode,
-    etag_matches,
     is_job_id,
     read_cursor,
     read_prefer,
@@ -47,13 +46,14 @@ async def status(request: Request) -> Answer:
     wait = read_prefer((preferred,)).wait if preferred is not None else None
     if wait is None:
         shown = Shown(request, await find(request.parts, job_id))
-        headers = [(b"etag", shown.tag.encode()), *shown.hint()]
+        applied = []
     else:
         shown = await hold(request, job_id, wait, _news(known))
-        applied = (b"preference-applied", b"wait=%d" % wait)
-        headers = [(b"etag", shown.tag.encode()), *shown.hint(), applied]
+        applied = [(b"preference-applied", b"wait=%d" % wait)]
     # A log line is no version: whoever asks for the log always gets it.
-    if known is not None and "log" not in includes and etag_matches(known, shown.tag):
+    same = shown.known_as(known) if known is not None and "log" not in includes else None
+    headers = [(b"etag", (same or shown.tag).encode()), *shown.hint(), *applied]
+    if same is not None:
         return Answer(304, headers)
     if not includes:
         return json_answer(200, shown.body(), *headers)
@@ -66,7 +66,7 @@ def _news(known: str | None) -> Callable[[Shown], bool]:
     """Whether there is something to tell: the end, or, to those who name what they know, any change."""
     if known is None:
         return lambda shown: shown.job.status.terminal
-    return lambda shown: shown.job.status.terminal or not etag_matches(known, shown.tag)
+    return lambda shown: shown.job.status.terminal or shown.known_as(known) is None
 
 
 def _includes(request: Request) -> frozenset[str]:
@@ -100,6 +100,7 @@ async def listing(request: Request) -> Answer:
     # One more than asked for tells whether there are more.
     found = await request.parts.store.find(msgspec.structs.replace(filter, limit=filter.limit + 1))
     page = found[: filter.limit]
+    await request.parts.progress.look(page)
     return object_answer(
         Jobs(
             [Shown(request, job).wire() for job in page],
@@ -117,7 +118,9 @@ async def _by_id(request: Request, ids: list[str]) -> Answer:
     wanted = list(dict.fromkeys(ids))
     possible = [job_id for job_id in wanted if is_job_id(job_id)]
     found = await request.parts.store.get(possible)
-    shown = [Shown(request, job) for job in found if not isinstance(job, Missing)]
+    there_are = [job for job in found if not isinstance(job, Missing)]
+    await request.parts.progress.look(there_are)
+    shown = [Shown(request, job) for job in there_are]
     there = {s.job.id for s in shown}
     hints = [seconds for s in shown if (seconds := s.retry_after()) is not None]
     headers = [(b"retry-after", b"%d" % min(hints))] if hints else []

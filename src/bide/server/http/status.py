@@ -7,7 +7,17 @@ from collections.abc import Callable
 
 from bide.core.errors import Gone, NotFound, Problem
 from bide.core.record import Job, Progress
-from bide.core.wire import MAX_WAIT, Eta, WireJob, encode, etag, is_job_id, wire_job
+from bide.core.wire import (
+    MAX_WAIT,
+    Eta,
+    WireJob,
+    encode,
+    etag,
+    etag_matches,
+    is_job_id,
+    later_etag,
+    wire_job,
+)
 from bide.server.http import Parts
 from bide.server.http.exchange import Answer, Disconnected, Headers, Request, json_answer
 from bide.server.http.operations import Parameter
@@ -33,6 +43,8 @@ async def find(parts: Parts, job_id: str) -> Job:
     if is_job_id(job_id):
         (job,) = await parts.store.get((job_id,))
         if not isinstance(job, Missing):
+            if not parts.progress.knows(job):
+                await parts.progress.look((job,))
             return job
         raise missing(job_id, job)
     raise missing(job_id, Missing())
@@ -50,12 +62,21 @@ class Shown:
     __slots__ = ("job", "progress", "reported_at", "request", "tag")
 
     def __init__(self, request: Request, job: Job) -> None:
-        live = None if job.status.terminal else request.parts.engine.live(job.id)
+        live = request.parts.progress.live(job)
         self.request = request
         self.job = job
         self.progress: Progress | None = live.progress if live is not None else job.progress
         self.reported_at = live.at if live is not None else job.updated_at
         self.tag = etag(job, live.number if live is not None else 0)
+
+    def known_as(self, names: str) -> str | None:
+        """The ETag of those in an If-None-Match header under which the caller knows it; None: there is something new.
+
+        Progress reaches replicas one after the other: who knows a later one than this replica has nothing new to hear.
+        """
+        if etag_matches(names, self.tag):
+            return self.tag
+        return later_etag(names, self.tag) if self.job.held else None
 
     def wire(self) -> WireJob:
         return wire_job(self.job, self.progress, self._eta(), self.request.base)

@@ -53,6 +53,8 @@ async def submit(request: Request) -> Answer:
     preferred = request.header(b"prefer")
     preferences = read_prefer((preferred,)) if preferred is not None else Preferences()
     stored = await request.parts.intake.submit(read_submission(body), key=key, trace_id=request.trace_id)
+    if not stored.created:
+        await request.parts.progress.look((stored.job,))
     shown = Shown(request, stored.job)
     applied: list[tuple[bytes, bytes]] = []
     if preferences.respond_async:

@@ -31,6 +31,9 @@ class Notify:
     def watch(self, job_id: str) -> Watch:
         return Watch(self, job_id)
 
+    def watched(self, job_id: str) -> bool:
+        return job_id in self._watches
+
     @property
     def waiting(self) -> int:
         return sum(map(len, self._watches.values()))

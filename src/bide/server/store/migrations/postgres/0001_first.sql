@@ -115,6 +115,16 @@ CREATE TABLE durations (
   PRIMARY KEY (tenant, kind)
 );
 
+-- The latest progress of jobs that run, where there is no Redis for it; lost with a crash, and reported anew then.
+CREATE UNLOGGED TABLE progress (
+  job_id text COLLATE "C" PRIMARY KEY,
+  fence bigint NOT NULL,
+  number bigint NOT NULL,
+  at double precision NOT NULL,
+  progress text NOT NULL,
+  kept double precision NOT NULL
+) WITH (fillfactor = 50);
+
 CREATE TABLE tombstones (
   id text COLLATE "C" PRIMARY KEY,
   tenant text NOT NULL,

@@ -1,0 +1,37 @@
+"""Spends a budget that machines share as fast as it may until its stdin ends.
+
+`python -m bench.poller.spender URL LIMIT CLOCK NAME` prints the moment of each grant on stdout, and on stderr the CPU
+seconds that it took.
+
+CLOCK is by how many seconds its clock differs from that of the others, as the clocks of machines do.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+
+from bide.client.budgets.opening import open_budgets
+from bide.core.budget import read_limit
+
+
+def main(url: str, limit: str, clock: str, name: str) -> None:
+    budgets = open_budgets(url, now=lambda: time.monotonic() + float(clock))
+    purse = budgets.open(name, read_limit(limit))
+    cpu, wait = time.process_time(), 0.0
+    while not select.select([0], [], [], wait)[0]:
+        moment = time.monotonic()
+        now = moment + float(clock)
+        at = purse.take(now)
+        wait = 0.0 if at <= now else min(at - now, 0.5)
+        if at <= now:
+            os.write(1, f"{moment!r}\n".encode())
+            purse.heard(now, 200, {}, 1.9e9)
+    os.write(2, f"{time.process_time() - cpu!r}\n".encode())
+    budgets.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,31 @@
+"""A shelf in this process's memory: for a service that is alone with its store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+
+from bide.server.progress import LIFE, Attempt, Live
+
+
+class MemoryShelf:
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self._now = now
+        self._kept: dict[Attempt, tuple[float, Live]] = {}  # by when it was put, the oldest first
+
+    async def put(self, batch: Mapping[Attempt, Live]) -> None:
+        now = self._now()
+        for attempt, live in batch.items():
+            self._kept.pop(attempt, None)
+            self._kept[attempt] = (now, live)
+        while self._kept:
+            first = next(iter(self._kept))
+            if self._kept[first][0] >= now - LIFE:
+                break
+            del self._kept[first]
+
+    async def get(self, attempts: Sequence[Attempt]) -> dict[Attempt, Live]:
+        return {attempt: self._kept[attempt][1] for attempt in attempts if attempt in self._kept}
+
+    async def close(self) -> None:
+        self._kept.clear()

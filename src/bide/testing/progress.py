@@ -1,0 +1,172 @@
+"""The suite that every implementation of the Shelf port must pass. It says how it is made:
+
+    class TestMyShelf(ProgressSuite):
+        async def shelf(self) -> Shelf:
+            return MyShelf(...)
+
+`shelf` is called several times; what it gives then stands for as many processes that share. Needs pytest and
+pytest-asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+
+import pytest_asyncio
+
+from bide.core.record import Job, Progress, Status
+from bide.server.progress import Live, Shelf
+from bide.server.progress.told import Progresses
+
+PATIENCE = 20.0
+
+
+def running(fence: int = 1, job_id: str | None = None) -> Job:
+    return Job(
+        id=job_id or secrets.token_hex(13),
+        kind="echo",
+        queue="default",
+        created_at=1.0,
+        updated_at=1.0,
+        status=Status.PROCESSING,
+        version=1 + fence,
+        fence=fence,
+        owner="somebody",
+        lease_until=1e12,
+    )
+
+
+class Replica:
+    """One process's part: what it tells, and what has woken it."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.woken: list[str] = []
+        self.watching: set[str] = set()
+        self._moved = asyncio.Event()
+        self.progress = Progresses(shelf, self._changed, self.watching.__contains__)
+
+    def _changed(self, job_id: str) -> None:
+        self.woken.append(job_id)
+        self._moved.set()
+
+    async def tells(self, job: Job) -> int:
+        """The number of the progress that a poll would be told; 0 for none."""
+        await self.progress.look([job])
+        live = self.progress.live(job)
+        return 0 if live is None else live.number
+
+    async def hears(self, enough: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not enough():
+                self._moved.clear()
+                await self._moved.wait()
+
+
+class ProgressSuite:
+    """Every rule of the port `bide.server.progress` that can be seen through it and through who uses it."""
+
+    async def shelf(self) -> Shelf:
+        """One process's; all share."""
+        raise NotImplementedError
+
+    @pytest_asyncio.fixture
+    async def replicas(self) -> AsyncIterator[tuple[Replica, Replica]]:
+        one, two = Replica(await self.shelf()), Replica(await self.shelf())
+        for replica in (one, two):
+            await replica.progress.open()
+        yield one, two
+        for replica in (one, two):
+            await replica.progress.close()
+
+    async def test_a_shelf_has_what_was_put_last(self) -> None:
+        mine, other = await self.shelf(), await self.shelf()
+        job, second = running(), running()
+        whole = Progress(41.5, "Ünïcode \U0001f600", "a step", 1245.0, 3000.0, "frames")
+        try:
+            await mine.put({(job.id, 1): Live(1, Progress(percent=1.0), 1.5)})
+            await mine.put({(job.id, 1): Live(2, whole, 2.5), (second.id, 7): Live(1, Progress())})
+            found = await other.get([(job.id, 1), (second.id, 7), ("nobody", 1)])
+            assert found == {(job.id, 1): Live(2, whole, 2.5), (second.id, 7): Live(1, Progress())}
+        finally:
+            await mine.close()
+            await other.close()
+
+    async def test_an_attempt_that_has_lost_its_job_hides_nothing(self) -> None:
+        stale, current = await self.shelf(), await self.shelf()
+        job_id = running().id
+        try:
+            await stale.put({(job_id, 1): Live(9, Progress(percent=90.0))})
+            await current.put({(job_id, 2): Live(1, Progress(percent=10.0))})
+            await stale.put({(job_id, 1): Live(10, Progress(percent=99.0))})
+            assert await stale.get([(job_id, 2)]) == {(job_id, 2): Live(1, Progress(percent=10.0))}
+        finally:
+            await stale.close()
+            await current.close()
+
+    async def test_what_one_runs_the_other_tells(self, replicas: tuple[Replica, Replica]) -> None:
+        one, two = replicas
+        job = running()
+        two.watching.add(job.id)
+        one.progress.publish((job.id, 1), Live(0, Progress()))
+        assert await one.tells(job) == await two.tells(job) == 0
+        one.progress.publish((job.id, 1), Live(1, Progress(percent=10.0), 5.0))
+        assert await one.tells(job) == 1  # at once, where it runs
+        await two.hears(lambda: job.id in two.woken)
+        assert two.progress.live(job) == one.progress.live(job)
+        # Many between two looks are one to the others, the latest.
+        for number in range(2, 500):
+            one.progress.publish((job.id, 1), Live(number, Progress(done=float(number))))
+        await two.hears(lambda: (live := two.progress.live(job)) is not None and live.number == 499)
+        assert two.woken.count(job.id) < 10
+
+    async def test_who_asks_for_the_first_time_is_told_the_latest(
+        self, replicas: tuple[Replica, Replica]
+    ) -> None:
+        one, two = replicas
+        jobs = [running() for _ in range(3)]
+        for job, number in zip(jobs, count(1), strict=False):
+            one.progress.publish((job.id, 1), Live(number, Progress(percent=1.0)))
+        watcher = jobs[2]
+        two.watching.add(watcher.id)
+        await two.tells(watcher)
+        await two.hears(lambda: two.progress.live(watcher) is not None)  # so all three are there
+        assert await asyncio.gather(*map(two.tells, jobs)) == [1, 2, 3]
+
+    async def test_only_the_attempt_of_the_record_is_told(
+        self, replicas: tuple[Replica, Replica]
+    ) -> None:
+        one, two = replicas
+        first, second = running(1), running(2)
+        second = running(2, first.id)
+        two.watching.add(first.id)
+        await two.tells(first)
+        one.progress.publish((first.id, 1), Live(5, Progress(percent=50.0)))
+        await two.hears(lambda: two.progress.live(first) is not None)
+        assert await two.tells(second) == await one.tells(second) == 0
+        two.progress.publish((first.id, 2), Live(1, Progress(percent=1.0)))
+        one.watching.add(first.id)
+        await one.hears(lambda: (live := one.progress.live(second)) is not None and live.number == 1)
+        free = Job(first.id, "echo", "default", 1.0, 1.0, fence=2, version=9)
+        assert one.progress.live(free) is two.progress.live(free) is None
+
+    async def test_what_was_told_does_not_go_back(self, replicas: tuple[Replica, Replica]) -> None:
+        one, two = replicas
+        job = running()
+        two.watching.add(job.id)
+        await two.tells(job)
+        one.progress.publish((job.id, 1), Live(7, Progress(percent=70.0)))
+        await two.hears(lambda: two.progress.live(job) is not None)
+        late = await self.shelf()
+        try:
+            await late.put({(job.id, 1): Live(3, Progress(percent=30.0))})
+        finally:
+            await late.close()
+        other = running()
+        two.watching.add(other.id)
+        await two.tells(other)
+        one.progress.publish((other.id, 1), Live(1, Progress(percent=30.0)))
+        await two.hears(lambda: two.progress.live(other) is not None)  # so there was a look after it
+        assert await two.tells(job) == 7

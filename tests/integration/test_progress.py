@@ -1,0 +1,225 @@
+"""The Shelf port on all its implementations, and what becomes of progress on bad days of one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+import pytest
+from bench.scale.brokers import RedisServer
+from bench.scale.postgres import Postgres
+
+from bide.core.errors import SetupError
+from bide.core.record import Progress
+from bide.server.config import StoreConfig
+from bide.server.progress import LIFE, Attempt, Live, Shelf
+from bide.server.progress.memory import MemoryShelf
+from bide.server.progress.postgres import PostgresShelf
+from bide.server.progress.redis import RedisShelf
+from bide.server.progress.told import Progresses
+from bide.server.store.postgres_server import Server, prepare
+from bide.service.shelves import make_shelf
+from bide.testing.clock import ManualClock
+from bide.testing.progress import ProgressSuite, Replica, running
+
+
+class TestMemory(ProgressSuite):
+    @pytest.fixture(autouse=True)
+    def place(self) -> None:
+        self.one = _Shared()
+
+    async def shelf(self) -> Shelf:
+        return self.one
+
+
+class _Shared(MemoryShelf):
+    """Of several, none empties it."""
+
+    async def close(self) -> None: ...
+
+
+class TestRedis(ProgressSuite):
+    @pytest.fixture(autouse=True)
+    def place(self, redis_server: RedisServer) -> None:
+        self.url = redis_server.url
+
+    async def shelf(self) -> Shelf:
+        return RedisShelf(self.url)
+
+
+class TestPostgres(ProgressSuite):
+    @pytest.fixture(autouse=True)
+    def place(self, postgres: Postgres) -> None:
+        self.server = Server(f"{postgres.url}?schema=shelf")
+        prepare(self.server)
+
+    async def shelf(self) -> Shelf:
+        return PostgresShelf(self.server)
+
+
+class BrokenShelf(MemoryShelf):
+    """Away, or without memory, as one likes."""
+
+    away = hangs = False
+
+    async def put(self, batch: Mapping[Attempt, Live]) -> None:
+        await self._maybe()
+        await super().put(batch)
+
+    async def get(self, attempts: Sequence[Attempt]) -> dict[Attempt, Live]:
+        await self._maybe()
+        return await super().get(attempts)
+
+    async def _maybe(self) -> None:
+        if self.hangs:
+            await asyncio.sleep(3600)
+        if self.away:
+            raise OSError("nobody is there")
+
+
+async def _pair(shelf: Shelf) -> tuple[Replica, Replica]:
+    one, two = Replica(shelf), Replica(shelf)
+    await one.progress.open()
+    await two.progress.open()
+    return one, two
+
+
+async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shelf = BrokenShelf()
+    one, two = await _pair(shelf)
+    job = running()
+    shelf.hangs = True
+    one.progress.publish((job.id, 1), Live(3, Progress(percent=30.0)))
+    assert await one.tells(job) == 3
+    begin = time.monotonic()
+    for _ in range(100):
+        assert await two.tells(job) == 0
+    assert time.monotonic() - begin < 5  # one wait, and none of the others waits again
+    shelf.hangs, shelf.away = False, True
+    await two.tells(job)
+    shelf.away = False
+    caplog.set_level(logging.INFO)
+    two.watching.add(job.id)
+    one.progress.publish((job.id, 1), Live(4, Progress(percent=40.0)))
+    async with asyncio.timeout(20):
+        while await two.tells(job) < 4:
+            await asyncio.sleep(0.05)
+    for replica in (one, two):
+        await replica.progress.close()
+    said = [record.message for record in caplog.records if "not shared" in record.message]
+    assert len(said) == 2, "once by each"
+
+
+async def test_what_the_shelf_has_forgotten_is_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.server.progress.told.AGAIN", 0.2)
+    shelf = MemoryShelf()
+    one, two = await _pair(shelf)
+    job, ended = running(), running()
+    two.watching.update({job.id, ended.id})
+    for each in (job, ended):
+        await two.tells(each)
+        one.progress.publish((each.id, 1), Live(3, Progress(percent=30.0)))
+        await two.hears(lambda each=each: two.progress.live(each) is not None)  # type: ignore[misc]
+    one.progress.ended((ended.id, 1))
+    shelf._kept.clear()
+    three = Replica(shelf)
+    await three.progress.open()
+    three.watching.add(job.id)
+    assert await three.tells(job) in (0, 3)
+    await three.hears(lambda: three.progress.live(job) is not None)
+    assert await two.tells(job) == 3
+    assert (ended.id, 1) not in shelf._kept
+    for replica in (one, two, three):
+        await replica.progress.close()
+
+
+async def test_redis_restarted_without_its_data_is_used_again() -> None:
+    try:
+        server = RedisServer()
+    except Exception as absent:
+        pytest.skip(str(absent))
+    try:
+        one, two = Replica(RedisShelf(server.url)), Replica(RedisShelf(server.url))
+        await one.progress.open()
+        await two.progress.open()
+        job = running()
+        two.watching.add(job.id)
+        await two.tells(job)
+        one.progress.publish((job.id, 1), Live(1, Progress(percent=10.0)))
+        await two.hears(lambda: two.progress.live(job) is not None)
+        server.restart()
+        assert await two.tells(job) == 1
+        one.progress.publish((job.id, 1), Live(2, Progress(percent=20.0)))
+        await two.hears(lambda: (live := two.progress.live(job)) is not None and live.number == 2)
+        await one.progress.close()
+        await two.progress.close()
+    finally:
+        server.end()
+
+
+async def test_copies_that_nobody_asks_for_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.server.progress.told.ASKED", 0.0)
+    monkeypatch.setattr("bide.server.progress.told.LOOK", 0.01)
+    monkeypatch.setattr("bide.server.progress.told.MOST", 50)
+    one = Replica(MemoryShelf())
+    await one.progress.open()
+    watched = running()
+    one.watching.add(watched.id)
+    await one.progress.look([watched, *(running() for _ in range(30))])
+    async with asyncio.timeout(20):
+        while len(one.progress._copies) > 1:
+            await asyncio.sleep(0.01)
+    assert list(one.progress._copies) == [watched.id]
+    await one.progress.look([running() for _ in range(500)])
+    assert len(one.progress._copies) <= 50
+    await one.progress.close()
+
+
+async def test_the_last_word_is_put_before_it_closes() -> None:
+    shelf = _Shared()
+    one = Progresses(shelf, lambda job_id: None, lambda job_id: False)
+    await one.open()
+    one.publish(("a", 1), Live(1, Progress(percent=1.0)))
+    await one.close()
+    assert await shelf.get([("a", 1)])
+
+
+async def test_a_shelf_in_memory_does_not_grow() -> None:
+    clock = ManualClock()
+    shelf = MemoryShelf(clock.now)
+    for number in range(100):
+        await shelf.put({(f"job{number}", 1): Live(1, Progress())})
+        clock.advance(LIFE / 10)
+    assert len(shelf._kept) <= 11
+
+
+async def test_a_table_is_swept(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(f"{postgres.url}?schema=swept")
+    prepare(server)
+    monkeypatch.setattr("bide.server.progress.postgres.LIFE", -1.0)
+    shelf = PostgresShelf(server)
+    await shelf.put({("a", 1): Live(1, Progress())})
+    assert await shelf.get([("a", 1)]) == {}
+    await shelf.close()
+
+
+async def test_where_it_is_kept_follows_from_the_settings(
+    redis_server: RedisServer, postgres: Postgres
+) -> None:
+    table, none = StoreConfig(url=postgres.url), StoreConfig()
+    for given, kind in (
+        ((None, none), MemoryShelf),
+        ((None, table), PostgresShelf),
+        ((redis_server.url, table), RedisShelf),
+        ((None, table, redis_server.url), RedisShelf),
+        ((None, table, "amqp://guest@127.0.0.1"), PostgresShelf),
+    ):
+        shelf = make_shelf(*given)
+        assert type(shelf) is kind
+        await shelf.close()
+    with pytest.raises(SetupError, match="redis://"):
+        make_shelf("amqp://127.0.0.1", none)
