@@ -67,7 +67,9 @@ class Traffic:
             number += 1
             door = self.doors[number % len(self.doors)]
             try:
-                self.jobs.append(door.post("work" if number % 5 else "family", number=number, seconds=0.01))
+                self.jobs.append(
+                    door.post("work" if number % 5 else "family", number=number, seconds=0.01)
+                )
             except Exception as error:
                 self.refused.append(error)
 
