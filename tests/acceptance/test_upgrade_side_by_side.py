@@ -131,5 +131,5 @@ def _one_end_each(url: str, jobs: list[str]) -> None:
             "SELECT job_id, count(*) FROM side.events WHERE type = 'status' AND job::json->>'status' = 'DONE' "
             "GROUP BY job_id"
         ).fetchall()
-    ends = dict(rows)
+    ends: dict[str, int] = dict(rows)
     assert {job: ends.get(job) for job in jobs if ends.get(job) != 1} == {}
