@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -387,3 +388,42 @@ def test_a_remote_clock_is_wrong_by_no_more_than_the_quickest_exchange(
         assert clock.here(clock.there(now)) == pytest.approx(now)
     clock.measured(now, now + ahead + 3600.0, now)
     assert clock.there(now) == pytest.approx(now + ahead + 3600.0, abs=1e-5)
+
+
+class FrozenPlace(FakePlace):
+    """Connected, and silent as long as it is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thawed = threading.Event()
+        self.thawed.set()
+
+    def swap(self, name: str, known: str, version: str, data: bytes) -> Reply:
+        assert self.thawed.wait(20)
+        return super().swap(name, known, version, data)
+
+
+def test_a_place_that_is_silent_is_away_until_it_speaks(caplog: pytest.LogCaptureFixture) -> None:
+    time, place = [1000.0], FrozenPlace()
+    budgets = SharedBudgets(Line(place, time), random.Random(1), now=lambda: time[0], clock=SameClock())
+    purse = budgets.open("one", Limit(60, 60.0))
+    place.thawed.clear()
+    sent = 0
+    for _ in range(100):
+        time[0] += 0.1
+        sent += purse.take(time[0]) <= time[0]
+        assert purse.ready(time[0]) < time[0] + 1.0
+    assert sent == 0
+    assert "it does not answer; nothing is sent until it is back" in caplog.text
+    assert purse._errand is not None
+    place.thawed.set()
+    assert purse._errand[0].done.wait(20)
+    for _ in range(5):
+        time[0] += 0.3
+        sent += purse.take(time[0]) <= time[0]
+        if purse._errand is not None:
+            assert purse._errand[0].done.wait(20)
+            sent += purse.take(time[0] + 0.001) <= time[0] + 0.001
+    assert sent >= 1
+    assert "is back" in caplog.text
+    budgets.close()

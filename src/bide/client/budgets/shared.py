@@ -34,7 +34,7 @@ OPENING = 10.0  # seconds that the first word may take
 LEAVING = 1.5  # and the last
 AGAIN = 0.25  # between two tries while the place is away
 SILENT = 2.0  # without an answer for so long it is away
-SHORTEST = 0.0005  # between two looks whether an answer has come
+SHORTEST = 0.001  # between two looks whether an answer has come
 MOST = 64  # grants at once
 FEW, MOST_PENDING = 16, 256  # answers kept back when there is nothing to take, and in any case
 IN_USE = 60.0  # seconds after its last change for which a record is somebody's
@@ -294,7 +294,8 @@ class SharedPurse:
     def _soon(self, now: float) -> float:
         """When an answer will have come, probably."""
         assert self._errand is not None
-        return max(self._errand[0].since + self._clock.trip, now + max(SHORTEST, self._clock.trip / 4))
+        trip = self._clock.trip
+        return max(self._errand[0].since + 1.2 * trip, now + max(SHORTEST, trip / 2))
 
     def _collect(self, now: float) -> None:
         """What has come of the last question."""

@@ -3,8 +3,9 @@ faster. It runs in a thread of its own and hands what came of it to the purse.
 
 1. A grant is a moment: its request is sent then or within `moment` seconds, or never. That is less than the jitter which
    the pace of a documented limit allows for, so that the sum is exact in any stretch of time.
-2. Who comes a little late is granted the moment that it was to come at, so that trips to the place cost no rate. Who is
-   far away is granted moments ahead.
+2. Who comes a little late is granted the moment that it was to come at, so that trips to the place cost no rate. Where
+   moments are close together, or the place is far away, they are granted ahead: so those who share do not all come at
+   the same moment, of whom one goes away with a grant.
 3. Nothing is given back: a grant that was not used is lost.
 """
 
@@ -24,6 +25,7 @@ from bide.core.meter import SLACK
 
 TRIES = 20
 MOMENT, LONGEST_MOMENT = 0.02, 0.25
+AHEAD = 0.1  # seconds from now in which a moment is granted where there are several in them
 STEPPED = 1.0  # seconds by which a clock must have gone back to be taken for set
 Heard = tuple[float, int, Mapping[str, str], float]
 
@@ -120,10 +122,11 @@ class Teller:
         most = (
             ask.count if rate is None else min(ask.count, max(1, int(rate * (self.moment + 2 * lead))))
         )
+        ahead = AHEAD if rate is not None and rate * AHEAD >= 1.0 else 0.0
         grants: list[float] = []
         while len(grants) < most:
             at = budget.ready(now, ask.cost)
-            if at > earliest + lead:
+            if at > earliest + max(lead, ahead):
                 break
             if at < earliest - self.moment / 2:
                 at = earliest
