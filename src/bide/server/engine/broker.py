@@ -138,8 +138,8 @@ def judge(app: Celery) -> Iterator[str]:
         (queue.queue_arguments or {}).get("x-max-priority") for queue in conf.task_queues or ()
     ):
         yield (
-            "the queues have priorities (x-max-priority): the store decides which job is next, by the job's own "
-            "priority; remove it"
+            "task_queue_max_priority, or x-max-priority of a queue, is set: the store decides which job is next, "
+            "by the job's own priority; remove it"
         )
     if conf.task_always_eager:
         yield "task_always_eager is set: no hint would ever reach a worker: remove it"
