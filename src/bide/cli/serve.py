@@ -64,7 +64,22 @@ def is_loopback(host: str) -> bool:
     "--progress",
     envvar="BIDE_PROGRESS",
     metavar="URL",
-    help="redis://host:6379/0, where replicas share the progress of running jobs; by default the store's database.",
+    help="redis://host:6379/0, where replicas share the progress of running jobs; by default the broker "
+    "if that is a Redis, else the store's database.",
+)
+@click.option(
+    "--engine",
+    envvar="BIDE_ENGINE",
+    default="embedded",
+    show_default=True,
+    type=click.Choice(["embedded", "celery"]),
+    help="Who runs jobs: this service's children, or `bide worker`s anywhere.",
+)
+@click.option(
+    "--broker",
+    envvar="BIDE_BROKER",
+    metavar="URL",
+    help="For Celery: redis://host:6379/0 or amqp://user@host:5672//.",
 )
 @click.option(
     "--workers",
@@ -109,6 +124,8 @@ def serve(
     store: str | None,
     connections: int,
     progress: str | None,
+    engine: str,
+    broker: str | None,
     workers: int | None,
     lease: float,
     drain: float,
@@ -122,6 +139,7 @@ def serve(
       bide serve tasks:app
       bide serve tasks:app --port 9000 --data /var/lib/bide --workers 4
       bide serve tasks:app --store postgresql://bide@db.example.org/jobs
+      bide serve tasks:app --store postgresql://… --engine celery --broker redis://queue.example.org/0
     """
     if not insecure and not is_loopback(host):
         raise SetupError(
@@ -129,9 +147,9 @@ def serve(
             "put a proxy that authenticates before it, or say --insecure"
         )
     try:
-        from bide.server.config import Config, HttpConfig, StoreConfig, WorkerConfig
+        from bide.server.config import Config, EngineConfig, HttpConfig, StoreConfig, WorkerConfig
         from bide.server.worker.locate import parse
-        from bide.service import stores
+        from bide.service import engines, stores
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is missing: pip install 'bide[server]'") from None
@@ -143,10 +161,13 @@ def serve(
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     location = parse(target)
     kept = f"data in {data}" + (f", store {stores.make_server(store).shown}" if store else "")
+    if engine == "celery":
+        kept += f", broker {engines.make_broker(EngineConfig(engine, broker)).shown}"
     config = Config(
         data=data,
         store=StoreConfig(url=store, connections=connections),
         progress=progress,
+        engine=EngineConfig(engine, broker),
         http=HttpConfig(host=host, port=port),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
     )
