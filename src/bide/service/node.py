@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -52,8 +54,9 @@ class Node:
         self._folder: DataFolder | None = None
         self._thread: threading.Thread | None = None
         self._started = threading.Event()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None  # what ended it
         self.ending = False
+        self._patience = config.worker.drain
 
     # --- from Celery's thread
 
@@ -81,9 +84,9 @@ class Node:
         self._thread = threading.Thread(target=self._run, name="bide-node", daemon=True)
         self._thread.start()
         self._started.wait()
-        if self._failure is not None:
+        if self.failure is not None:
             self._thread.join()
-            raise self._failure
+            raise self.failure
 
     def room(self, queue: str) -> bool:
         return not self.ending and self._engine.room(queue)
@@ -93,10 +96,10 @@ class Node:
 
     def stop(self) -> None:
         """Begins to drain; called again, it hands back at once what still runs. Returns at once."""
-        if self._thread is None or self._failure is not None:
+        if self._thread is None or self.failure is not None:
             return
         if self.ending:
-            self._soon(self._engine.hurry)
+            self._soon(self._hurry)
         else:
             self.ending = True
             self._soon(self._end.set)
@@ -118,9 +121,12 @@ class Node:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._work())
         except BaseException as error:
-            if self._started.is_set():
-                log.critical("the worker failed", exc_info=error)
-            self._failure = error
+            self.failure = error
+            if (
+                self._started.is_set()
+            ):  # nobody is here to run jobs: whoever watches this process shall know
+                log.critical("the worker failed, and ends", exc_info=error)
+                os.kill(os.getpid(), signal.SIGTERM)
         finally:
             self._started.set()
             if self._folder is not None:
@@ -152,7 +158,11 @@ class Node:
                 )
             await progress.open()
             await self._engine.start()
-            await self._serve()
+            try:
+                await self._serve()
+            except BaseException:
+                await self._engine.stop(0.0)
+                raise
         finally:
             await progress.close()
             await self._store.close()
@@ -163,13 +173,17 @@ class Node:
         sweeping = asyncio.create_task(self._sweep_on())
         self._started.set()
         await self._end.wait()
-        log.info("stopping: waiting up to %g s for running jobs", self.config.worker.drain)
-        await self._engine.stop(self.config.worker.drain)
+        log.info("stopping: waiting up to %g s for running jobs", self._patience)
+        await self._engine.stop(self._patience)
         for task in (beating, looking, sweeping):
             task.cancel()
         await asyncio.gather(beating, looking, sweeping, return_exceptions=True)
         with contextlib.suppress(Unwritable):  # it will be missed soon enough
             await self._store.dismiss(self.name)
+
+    def _hurry(self) -> None:
+        self._patience = 0.0  # it may not have begun to wait
+        self._engine.hurry()
 
     async def _beat(self) -> None:
         """Keeps this worker's line in the roster."""

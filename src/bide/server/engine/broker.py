@@ -34,9 +34,10 @@ SETTINGS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     "broker_heartbeat": 20,
     "task_default_queue": DEFAULT_QUEUE,
+    "worker_enable_prefetch_count_reduction": False,
     # Redis: a queue that is taken from again is looked at after this many seconds at most.
     "broker_transport_options": {"polling_interval": 0.2},
-    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "worker_cancel_long_running_tasks_on_connection_loss": True,  # there are none: without a warning
 }
 _WHY = {
     "task_ignore_result": "hints have no results: set it to True",
