@@ -21,6 +21,7 @@ class Replica(Serving):
     def __init__(self, folder: Path, options: list[str]) -> None:
         folder.mkdir()
         super().__init__(folder)
+        self.workers = 1
         self._more = options
 
     def command(self) -> list[str]:

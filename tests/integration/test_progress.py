@@ -87,8 +87,9 @@ async def _pair(shelf: Shelf) -> tuple[Replica, Replica]:
 
 
 async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("bide.server.progress.told.PATIENCE", 0.3)
     shelf = BrokenShelf()
     one, two = await _pair(shelf)
     job = running()

@@ -41,19 +41,19 @@ async def films(vendor: Vendor, count: int, **options: Any) -> int:
 
 
 async def test_clients_on_several_machines_keep_to_one_limit(place: str) -> None:
-    with Vendor(STRICT, takes=lambda rng: rng.uniform(0.5, 2.0), key=KEY) as vendor:
+    with Vendor(STRICT, takes=lambda rng: rng.uniform(0.2, 0.8), key=KEY) as vendor:
         came = arrivals(vendor)
         each = {"limit": "40/1s", "budget": place}
-        await asyncio.gather(*(films(vendor, 20, **each) for _ in range(3)))
+        await asyncio.gather(*(films(vendor, 10, **each) for _ in range(3)))
         assert vendor.refused == 0
         assert_within(sorted(at for at, _ in came), Limit(44, 1.0))  # 40, and what is jolted on the way
 
 
 async def test_children_share_with_other_machines_too(redis_server: RedisServer) -> None:
     url = redis_server.url.replace("/0", "/9")
-    with Vendor(STRICT, takes=lambda rng: rng.uniform(0.5, 2.0), key=KEY) as vendor:
+    with Vendor(STRICT, takes=lambda rng: rng.uniform(0.2, 0.8), key=KEY) as vendor:
         each = {"limit": "40/1s", "budget": url}
-        await asyncio.gather(films(vendor, 15, processes=2, **each), films(vendor, 15, **each))
+        await asyncio.gather(films(vendor, 8, processes=2, **each), films(vendor, 8, **each))
         assert vendor.refused == 0
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -186,3 +188,15 @@ def test_azure_is_read_by_the_kind_of_address_it_gave() -> None:
     for status, body in ((200, b"{}"), (202, b""), (200, b'{"name": "vm"}')):
         with pytest.raises(BadPoll):
             api.read(by_status, status, {}, body)
+
+
+def test_threads_that_are_the_first_to_read_a_description_do_not_crash() -> None:
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor as T\n"
+        "from bide.client.apis import load\n"
+        "names = ['sync.so'] * 8\n"
+        "print(len([a.name for a in T(8).map(load, names)]))"
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.strip()) == (0, "8"), done.stderr

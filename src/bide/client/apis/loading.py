@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from bide.core.errors import SetupError
 
 _AT = re.compile(r" - at `\$?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"field `(?P<name>[^`]+)`")
+# msgspec crashes the process when two threads are the first to convert to a type.
+_ONE_AT_A_TIME = threading.Lock()
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
@@ -67,7 +70,7 @@ def load(name: str | Path, url: str | None = None) -> Api:
 
 def read(text: str, file: str, url: str | None = None, folder: Path | None = None) -> Api:
     """BadDescription says what is wrong, and where."""
-    with located(text, file, "the description") as tables:
+    with _ONE_AT_A_TIME, located(text, file, "the description") as tables:
         return Api(msgspec.convert(tables, Description), url, folder)
 
 
