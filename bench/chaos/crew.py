@@ -1,0 +1,144 @@
+"""Workers on machines of their own and the broker between: the blows that befall them, whoever's workers they are."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from bench.chaos.hosts import Host
+from bench.chaos.marks import Tail
+from bench.chaos.wire import Wire
+
+HOUR = 3600
+
+
+class Struck(NamedTuple):
+    """Who was killed or frozen, and when what was struck was there again."""
+
+    pids: frozenset[int] = frozenset()
+    back: float = 0.0
+
+
+class Broker(Protocol):
+    @property
+    def port(self) -> int: ...
+    @property
+    def url(self) -> str: ...
+    def kill(self) -> None: ...
+    def start(self) -> None: ...
+    def flush(self) -> None: ...
+    def end(self) -> None: ...
+
+
+Blow = Callable[[], Struck | None]  # None: there was nobody to strike
+
+
+class Crew:
+    """Blows are one after another; only who is frozen stays so during the next ones."""
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        broker: Broker,
+        wires: Sequence[Wire],
+        tail: Tail,
+        rng: random.Random,
+        frozen: float,
+    ) -> None:
+        self.hosts = hosts
+        self._broker = broker
+        self._wires = wires
+        self._tail = tail
+        self._rng = rng
+        self._frozen = frozen
+        self._timers: list[threading.Timer] = []
+
+    @property
+    def blows(self) -> dict[str, Blow]:
+        return {
+            "child": self._child,
+            "worker": self._worker,
+            "frozen": self._freeze,
+            "clock": self._clock,
+            "broker": self._restart,
+            "flushed": self._flush,
+            "reset": self._reset,
+        }
+
+    def _awake(self) -> list[Host]:
+        return [host for host in self.hosts if not host.frozen]
+
+    def _child(self) -> Struck | None:
+        """One that is at work: of the others a kill is not seen."""
+        self._tail.grow()
+        awake = self._awake()
+        killed = self._rng.choice(awake).kill_child(self._rng, set(self._tail.open)) if awake else None
+        if not killed:
+            return None
+        for pid in killed:
+            self._tail.open.pop(pid, None)
+        return Struck(killed, time.monotonic())
+
+    def _worker(self) -> Struck | None:
+        awake = self._awake()
+        if not awake:
+            return None
+        host = self._rng.choice(awake)
+        killed = host.kill()
+        time.sleep(self._rng.uniform(0, 0.5))
+        host.start()
+        return Struck(killed, time.monotonic())
+
+    def _freeze(self) -> Struck | None:
+        """For longer than anybody waits for a sign of life, then it goes on as if nothing had been."""
+        awake = self._awake()
+        if len(awake) < len(self.hosts):
+            return None
+        host = self._rng.choice(awake)
+        frozen = host.freeze(alone=self._rng.random() < 0.3)
+        timer = threading.Timer(self._frozen, host.thaw)
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
+        return Struck(frozen | host.family, time.monotonic())
+
+    def _clock(self) -> Struck | None:
+        for host in self.hosts:
+            if host.has_clock:
+                host.step_clock(self._rng.choice((HOUR, -HOUR, 0)))
+                return Struck()
+        return None
+
+    def _restart(self) -> Struck:
+        self._broker.kill()
+        time.sleep(self._rng.uniform(0, 0.5))
+        self._broker.start()
+        return Struck(back=time.monotonic())
+
+    def _flush(self) -> Struck:
+        self._broker.flush()
+        return Struck(back=time.monotonic())
+
+    def _reset(self) -> Struck | None:
+        return Struck(back=time.monotonic()) if sum(wire.reset() for wire in self._wires) else None
+
+    def start(self) -> None:
+        for host in self.hosts:
+            host.start()
+
+    def thaw(self) -> None:
+        """Waits until whoever is frozen has been let go."""
+        for timer in self._timers:
+            timer.join()
+
+    def died(self) -> list[str]:
+        return [why for host in self.hosts if (why := host.died())]
+
+    def stop(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        for host in self.hosts:
+            host.stop()
