@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("bide.cli.submit:submit", "Send a job to a service."),
     "sync": ("bide.cli.sync:sync", "Run a pipeline: export, wait, download, normalize, publish."),
     "wait": ("bide.cli.wait:wait", "Wait for jobs and print how each ended."),
+    "worker": ("bide.cli.worker:worker", "Run jobs of MODULE:app for services with --engine celery."),
 }
 
 

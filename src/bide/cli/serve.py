@@ -61,6 +61,20 @@ def is_loopback(host: str) -> bool:
     help="Connections to PostgreSQL for reads; two more write and listen.",
 )
 @click.option(
+    "--engine",
+    envvar="BIDE_ENGINE",
+    default="embedded",
+    show_default=True,
+    type=click.Choice(["embedded", "celery"]),
+    help="Who runs jobs: this service's children, or `bide worker`s anywhere.",
+)
+@click.option(
+    "--broker",
+    envvar="BIDE_BROKER",
+    metavar="URL",
+    help="For Celery: redis://host:6379/0 or amqp://user@host:5672//.",
+)
+@click.option(
     "--workers",
     envvar="BIDE_WORKERS",
     type=click.IntRange(1),
@@ -102,6 +116,8 @@ def serve(
     data: Path,
     store: str | None,
     connections: int,
+    engine: str,
+    broker: str | None,
     workers: int | None,
     lease: float,
     drain: float,
@@ -115,6 +131,7 @@ def serve(
       bide serve tasks:app
       bide serve tasks:app --port 9000 --data /var/lib/bide --workers 4
       bide serve tasks:app --store postgresql://bide@db.example.org/jobs
+      bide serve tasks:app --store postgresql://… --engine celery --broker redis://queue.example.org/0
     """
     if not insecure and not is_loopback(host):
         raise SetupError(
@@ -122,7 +139,7 @@ def serve(
             "put a proxy that authenticates before it, or say --insecure"
         )
     try:
-        from bide.server.config import Config, HttpConfig, StoreConfig, WorkerConfig
+        from bide.server.config import Config, EngineConfig, HttpConfig, StoreConfig, WorkerConfig
         from bide.server.worker.locate import parse
         from bide.service import stores
         from bide.service.serve import serve as run
@@ -139,6 +156,7 @@ def serve(
     config = Config(
         data=data,
         store=StoreConfig(url=store, connections=connections),
+        engine=EngineConfig(engine, broker),
         http=HttpConfig(host=host, port=port),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
     )

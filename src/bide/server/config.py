@@ -18,8 +18,11 @@ class WorkerConfig:
     grace: float = 3.0  # between told, terminated and killed
     drain: float = 30.0  # how long a shutdown waits for running jobs before it hands them back
     async_concurrency: int = 100  # async jobs at once, a queue
+    queues: tuple[str, ...] | None = None  # None: all of the app's, and a child for each at least
 
     def children(self, queues: int) -> int:
+        if self.queues is not None:
+            return max(self.workers if self.workers is not None else os.cpu_count() or 1, 1)
         return max(self.workers if self.workers is not None else os.cpu_count() or 1, queues, 1)
 
 
@@ -29,6 +32,14 @@ class StoreConfig:
 
     url: str | None = None  # postgresql://…; None: SQLite in the data folder
     connections: int = 8  # to PostgreSQL, for reads; one more writes, one more listens
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Who gets jobs to workers."""
+
+    name: str = "embedded"  # the service's own children; or "celery": workers anywhere
+    broker: str | None = field(default=None, repr=False)  # redis://… or amqp://…, for Celery
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,7 @@ class UpkeepConfig:
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.clock import read_instant
 from bide.core.errors import (
@@ -26,6 +27,7 @@ from bide.core.record import FileInfo, Job
 from bide.core.wire import job_id
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
 from bide.server.store import InputFile, Inserted, Jobs, KeyConflict, Missing, NewJob
+from bide.server.worker.protocol import Spawn
 
 Label = Annotated[str, msgspec.Meta(max_length=255)]
 
@@ -176,6 +178,12 @@ class Intake:
         files = await self._files(kind, submission, parent)
         fingerprint = _fingerprint(submission) if key is not None else b""
         return NewJob(job, bytes(submission.input), files, key, fingerprint)
+
+    async def admit(self, message: Spawn, parent: Job) -> NewJob:
+        """A spawned job goes through the same door as a submitted one."""
+        submission = Submission(kind=message.kind, input=msgspec.Raw(message.input))
+        new = await self.prepare(submission, trace_id=parent.trace_id, parent=parent)
+        return replace(new, job=replace(new.job, id=message.child_id))
 
     @staticmethod
     def _times(submission: Submission, now: float) -> tuple[float | None, float | None]:

@@ -44,6 +44,32 @@ class App(Registry):
         self._asgi = AsgiService(lambda: Service(self, locate(self), settings))
         return self._asgi
 
+    def celery(
+        self,
+        store: str,
+        broker: str,
+        *,
+        data: str | Path | None = None,
+        config: Config | None = None,
+        **settings: Any,
+    ) -> Any:
+        """A Celery app whose workers run this app's jobs: `celery -A MODULE:NAME worker`. Further settings are Celery's."""
+        from bide.server.config import EngineConfig
+        from bide.server.worker.locate import locate
+        from bide.service.engines import require_celery
+
+        require_celery()
+        from bide.service.worker import make_celery
+
+        known = config or Config()
+        known = replace(
+            known,
+            data=Path(data) if data is not None else known.data,
+            store=replace(known.store, url=store),
+            engine=EngineConfig("celery", broker),
+        )
+        return make_celery(self, lambda: locate(self), known, **settings)
+
     def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> WireJob:
         """Submits a job without HTTP; returns when it is on disk. In async code: `await app.submit_async(…)`.
 

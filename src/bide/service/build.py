@@ -7,19 +7,17 @@ import logging
 import threading
 from collections.abc import Sequence
 
-import msgspec
-from msgspec.structs import replace
-
 from bide.core.errors import SetupError
 from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import Config
+from bide.server.engine import Engine
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.estimates import Estimates
 from bide.server.http import Parts
 from bide.server.http.edge import HttpApp
-from bide.server.intake import Intake, Submission
+from bide.server.intake import Intake
 from bide.server.notify import Notify
 from bide.server.registry import Registry
 from bide.server.store import NewJob
@@ -28,6 +26,7 @@ from bide.server.worker import locate
 from bide.server.worker.locate import Location
 from bide.server.worker.protocol import Spawn
 from bide.server.worker.supervisor import Listener, Pool
+from bide.service.engines import check_engine, make_celery_engine
 from bide.service.folder import DataFolder
 from bide.service.stores import make_store
 
@@ -39,6 +38,7 @@ class Service:
 
     def __init__(self, registry: Registry, location: Location, config: Config) -> None:
         registry.check()
+        check_engine(config)
         self.config = config
         self._location = location
         self.folder = DataFolder(config.data)
@@ -46,17 +46,13 @@ class Service:
         self.blobs = FileBlobs(self.folder.blobs)
         self.notify = Notify()
         self.estimates = Estimates()
-        self.engine = EmbeddedEngine(
-            registry,
-            self.store,
-            self.blobs,
-            config.worker,
-            self.folder,
-            self._pool,
-            admit=self._admit,
-            progressed=self.notify.changed,
+        embedded = config.engine.name == "embedded"
+        self.engine: Engine = (
+            self._embedded(registry) if embedded else make_celery_engine(registry, self.store, config)
         )
-        self.intake = Intake(registry, self.store, self.engine.nudge)
+        # Whoever follows a hint from here must find the job: for them the event comes after its commit.
+        early = self.engine.nudge if embedded else lambda queue, kind: None
+        self.intake = Intake(registry, self.store, early)
         self.upkeep = Upkeep(
             self.store,
             self.blobs,
@@ -77,6 +73,18 @@ class Service:
             self.estimates,
         )
         self.http = HttpApp(self.parts)
+
+    def _embedded(self, registry: Registry) -> EmbeddedEngine:
+        return EmbeddedEngine(
+            registry,
+            self.store,
+            self.blobs,
+            self.config.worker,
+            self.folder,
+            self._pool,
+            admit=self._admit,
+            progressed=self.notify.changed,
+        )
 
     def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
         beat = min(self.config.worker.lease / 6, 5.0)
@@ -121,15 +129,12 @@ class Service:
         await self.store.close()
         self.folder.unlock()
 
+    async def _admit(self, message: Spawn, parent: Job) -> NewJob:
+        return await self.intake.admit(message, parent)
+
     def _heard(self, events: Sequence[Event]) -> None:
         self.engine.heard(events)
         self.notify.heard(events)
         self.estimates.heard(events)
         self.upkeep.heard(events)
         self.http.heard(events)
-
-    async def _admit(self, message: Spawn, parent: Job) -> NewJob:
-        """A spawned job goes through the same door as a submitted one."""
-        submission = Submission(kind=message.kind, input=msgspec.Raw(message.input))
-        new = await self.intake.prepare(submission, trace_id=parent.trace_id, parent=parent)
-        return replace(new, job=replace(new.job, id=message.child_id))

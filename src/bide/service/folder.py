@@ -45,7 +45,8 @@ class DataFolder:
         """Under which this process claims jobs."""
         return f"{self.replica}:{os.getpid()}"
 
-    def lock(self) -> None:
+    def lock(self, *, or_not: bool = False) -> bool:
+        """SetupError when another has it; with `or_not`, False."""
         self.refuse_network()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -57,6 +58,8 @@ class DataFolder:
         except OSError:
             holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(fd)
+            if or_not:
+                return False
             raise SetupError(
                 f"another service (process {holder}) uses the data folder {self.path}: "
                 "stop it, or choose another folder with --data"
@@ -68,6 +71,7 @@ class DataFolder:
             os.close(fd)
             raise self._unwritable(error) from error
         self._lock = fd
+        return True
 
     def unlock(self) -> None:
         if self._lock is not None:

@@ -24,6 +24,7 @@ from bide.server.registry import Registry
 from bide.server.worker.locate import Location
 from bide.service.build import Service
 from bide.service.connection import SPARE, Limits, sweep, within
+from bide.service.loops import loop_factory
 
 log = logging.getLogger("bide")
 
@@ -80,7 +81,7 @@ def serve(
     sock = bind(config.http.host, config.http.port)
     host, port = sock.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    with contextlib.closing(sock), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with contextlib.closing(sock), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(registry, location, config, sock, lambda: listening(url)))
 
 
@@ -97,15 +98,6 @@ def allow_connections(most: int) -> int:
     if allowed < most:
         log.warning("only %d connections at once: raise the limit of open files (ulimit -n)", allowed)
     return allowed
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
 
 
 async def _serve(

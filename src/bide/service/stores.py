@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 
 from bide.core.errors import SetupError
 from bide.server.config import StoreConfig
-from bide.server.store import Store
+from bide.server.store import SharedStore, Store
 from bide.service.folder import DataFolder
+
+NOT_SHARED = (
+    "workers need a store that several processes can have, and SQLite is one service's own: "
+    "name a database with --store postgresql://…"
+)
 
 if TYPE_CHECKING:
     from bide.server.store.postgres_server import Server
@@ -24,6 +29,16 @@ def make_store(config: StoreConfig, folder: DataFolder) -> Store:
     from bide.server.store.postgres import PostgresStore
 
     return PostgresStore(config.url, connections=config.connections)
+
+
+def make_shared_store(config: StoreConfig) -> SharedStore:
+    """For a worker, which hears of its own jobs only. Not opened yet."""
+    if config.url is None:
+        raise SetupError(NOT_SHARED)
+    _require()
+    from bide.server.store.postgres import PostgresStore
+
+    return PostgresStore(config.url, connections=config.connections, held_only=True)
 
 
 def make_server(url: str) -> Server:

@@ -59,6 +59,12 @@ class Claims:
         self._hints[queue, kind] = self._number
         self.look()
 
+    def nudge_all(self, queue: str) -> None:
+        """There may be work of any kind in this queue."""
+        self._number += 1
+        self._hints.update((pair, self._number) for pair in self._slots.pairs() if pair[0] == queue)
+        self.look()
+
     def look_everywhere(self) -> None:
         """There may be work anywhere: as at the start, and now and then in case that a hint was lost."""
         for pair in self._slots.pairs():

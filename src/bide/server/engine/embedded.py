@@ -1,4 +1,5 @@
-"""The embedded engine: claims for its own children, hands them jobs, stores what comes of it.
+"""The embedded engine: claims for its own children, hands them jobs, stores what comes of it. A worker of the Celery
+engine is the same one, in a process of its own.
 
 1. A settle and the claim for the slot that it frees are queued together, so that one commit covers both.
 2. Only the attempt whose fence the row has can change it; whatever else arrives is dropped.
@@ -77,7 +78,7 @@ class EmbeddedEngine:
         self._rng = random.Random()
         is_async = any(k.is_async for k in registry.kinds.values())
         sync = config.children(len(registry.queues)) if _has_sync(registry) else 0
-        self._slots = Slots(registry, sync, config.async_concurrency)
+        self._slots = Slots(registry, sync, config.async_concurrency, config.queues)
         self._claims = Claims(self._slots, self._ask, self)
         self._place = place
         self._work = str(place.work)
@@ -158,6 +159,15 @@ class EmbeddedEngine:
     def serves(self, queue: str) -> bool:
         return queue in self._slots.queues
 
+    def room(self, queue: str) -> bool:
+        """Whether a job of this queue could start now. Any thread may ask."""
+        if self._claims.closed:
+            return False
+        if self._lines.idle and self._slots.room(False, queue) > 0:
+            return True
+        async_ready = any(c.is_async and c.state == "idle" for c in list(self._pool.children))
+        return async_ready and self._slots.room(True, queue) > 0
+
     def troubles(self) -> list[str]:
         if self._stopping:
             return ["the service is stopping"]
@@ -171,6 +181,9 @@ class EmbeddedEngine:
 
     def nudge(self, queue: str, kind: str) -> None:
         self._claims.nudge(queue, kind)
+
+    def nudge_all(self, queue: str) -> None:
+        self._claims.nudge_all(queue)
 
     def heard(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -1,7 +1,7 @@
 """How many jobs of which queue may run at once. Pure bookkeeping.
 
 Every queue has one child that no other queue can take, so that thumbnails do not wait behind transcodes; the rest is
-shared. A number in `App(queues={...})` replaces that. Async jobs need no child of their own and have a limit a queue.
+shared; where there are fewer children than queues, all of them are. A number in `App(queues={...})` replaces that. Async jobs need no child of their own and have a limit a queue.
 """
 
 from __future__ import annotations
@@ -13,13 +13,25 @@ from bide.server.registry import DEFAULT_QUEUE, Registry
 from bide.server.store import Want
 
 
+def served(registry: Registry) -> set[str]:
+    """The queues of an app."""
+    return {DEFAULT_QUEUE, *registry.queues, *registry.concurrency}
+
+
 class Slots:
     """What runs now, and what could be started."""
 
-    def __init__(self, registry: Registry, children: int, async_limit: int) -> None:
-        self.queues = sorted({DEFAULT_QUEUE, *registry.queues, *registry.concurrency})
-        busy_queues = len(registry.queues) or 1
-        shared = max(1, children - (busy_queues - 1))
+    def __init__(
+        self,
+        registry: Registry,
+        children: int,
+        async_limit: int,
+        only: Collection[str] | None = None,
+    ) -> None:
+        """`only`: of these queues, whether the app names them or not."""
+        self.queues = sorted(served(registry) if only is None else set(only))
+        busy_queues = len(registry.queues.keys() & set(self.queues)) or 1
+        shared = max(1, children - (busy_queues - 1) if children >= busy_queues else children)
         self._limits = {
             False: {q: registry.concurrency.get(q, shared) for q in self.queues},
             True: {q: registry.concurrency.get(q, async_limit) for q in self.queues},

@@ -194,6 +194,26 @@ class Learned(Protocol):
     def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]: ...
 
 
+class Roster(Protocol):
+    """Who runs jobs in other processes, and where there is work for them. Only a store that several processes can have
+    has it.
+    """
+
+    def enlist(self, name: str, state: str) -> Awaitable[None]:
+        """Says that this worker lives, and how it is, as JSON."""
+        ...
+
+    def dismiss(self, name: str) -> Awaitable[None]: ...
+
+    async def roster(self, age: float) -> dict[str, str]:
+        """The states, by name, of those that were heard of within the last `age` seconds."""
+        ...
+
+    async def waiting(self) -> set[tuple[str, str]]:
+        """The (queue, kind) pairs of jobs that could start now. What it costs does not grow with their number."""
+        ...
+
+
 class Store(Jobs, Housekeeping, Queues, Learned, Protocol):
     """All of it, with a beginning and an end."""
 
@@ -212,3 +232,7 @@ class Store(Jobs, Housekeeping, Queues, Learned, Protocol):
         like this; all of them where only one process can have the store.
         """
         ...
+
+
+class SharedStore(Store, Roster, Protocol):
+    """A store that services and workers on any number of machines have together."""

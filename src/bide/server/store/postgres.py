@@ -39,8 +39,10 @@ from bide.server.store import (
 )
 from bide.server.store.patience import Patience
 from bide.server.store.postgres_feed import DatabaseClock, Feed
+from bide.server.store.postgres_held import HeldFeed
 from bide.server.store.postgres_memory import Memory
 from bide.server.store.postgres_reads import FROZEN, Reads
+from bide.server.store.postgres_roster import ROSTER, WAITING, dismiss, enlist
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession
 from bide.server.store.postgres_upkeep import learn, purge, void, wake
@@ -58,19 +60,29 @@ _RESTARTED = 15.0
 class PostgresStore:
     """`Store` on one schema of a PostgreSQL database."""
 
-    def __init__(self, url: str, clock: Clock | None = None, *, connections: int = CONNECTIONS) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        connections: int = CONNECTIONS,
+        held_only: bool = False,
+    ) -> None:
+        """`held_only`: of what others write, only that is told which is about jobs that this process holds."""
         self.server = Server(url)
         self._clock = clock or DatabaseClock()
         self._memory = Memory()
         self._recent = self._memory.recent
         self._origin = secrets.token_hex(6)
         self._most = connections
+        self._held_only = held_only
 
     # --- beginning and end
 
     async def open(self, heard: Heard, nudge: Nudge | None = None) -> None:
         await asyncio.to_thread(prepare, self.server)
-        self._feed = Feed(self.server, self._memory, self._clock, self._origin, heard, nudge)
+        follow = HeldFeed if self._held_only else Feed
+        self._feed = follow(self.server, self._memory, self._clock, self._origin, heard, nudge)
         try:
             await self._feed.open()
             session = await asyncio.to_thread(
@@ -157,7 +169,7 @@ class PostgresStore:
     # --- reads
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
-        known = self._recent.get if self._memory.alive else _nothing
+        known = self._recent.get if self._memory.alive and not self._held_only else _nothing
         if len(ids) == 1:
             return [known(ids[0]) or await self._reads.job(ids[0])]
         return list(
@@ -232,6 +244,20 @@ class PostgresStore:
             known.update({field: value for field, value in fields.items() if value})
             known["paused"] = known.get("paused", False) or paused
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
+
+    # --- who runs jobs
+
+    def enlist(self, name: str, state: str) -> Awaitable[None]:
+        return self._write(lambda tx: enlist(tx, name, state))
+
+    def dismiss(self, name: str) -> Awaitable[None]:
+        return self._write(lambda tx: dismiss(tx, name))
+
+    async def roster(self, age: float) -> dict[str, str]:
+        return dict(await self._reads.rows(ROSTER, (self.now() - age,)))
+
+    async def waiting(self) -> set[tuple[str, str]]:
+        return {(queue, kind) for queue, kind in await self._reads.rows(WAITING)}
 
     async def durations(self) -> dict[str, dict[str, Any]]:
         rows = await self._reads.rows("SELECT kind, sketch FROM durations")

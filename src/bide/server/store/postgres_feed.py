@@ -80,6 +80,10 @@ class Feed:
         self._nudge = nudge
         self._last = -1  # the highest number that was heard of; -1: nothing yet
 
+    @property
+    def channel(self) -> str:
+        return self._server.channel
+
     async def open(self) -> None:
         connection = await self._connect()
         self._task = asyncio.create_task(self._run(connection))
@@ -114,17 +118,21 @@ class Feed:
         async with asyncio.timeout(ALIVE * 2):
             connection = await self._server.connect_async()
             try:
-                await connection.execute(f"LISTEN {self._server.channel}".encode())
-                (last,) = cast(Any, await (await connection.execute(_LAST)).fetchone())
-                if self._last < 0:
-                    self._last = last
-                await self._tell(connection, last)
+                await connection.execute(f"LISTEN {self.channel}".encode())
+                await self._catch_up(connection)
                 self._memory.forget_all()
                 await self._ping(connection)
             except BaseException:
                 await connection.close()
                 raise
         return connection
+
+    async def _catch_up(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
+        """What was missed while nobody listened."""
+        (last,) = cast(Any, await (await connection.execute(_LAST)).fetchone())
+        if self._last < 0:
+            self._last = last
+        await self._tell(connection, last)
 
     async def _listen(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
         while True:

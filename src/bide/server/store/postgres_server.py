@@ -95,6 +95,11 @@ class Server:
         )
 
 
+def held_channel(channel: str) -> str:
+    """Where it is told that a job that another process holds was changed."""
+    return f"{channel}_held"
+
+
 def _query(items: Iterable[tuple[str, str]]) -> str:
     """As libpq reads it, to which a plus is a plus."""
     return urlencode(list(items), quote_via=quote)

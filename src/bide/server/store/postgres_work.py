@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from bide.core.record import Job
 from bide.server.store import NewJob, Want
 from bide.server.store.postgres_memory import Memory
+from bide.server.store.postgres_server import held_channel
 from bide.server.store.postgres_statements import (
     EVENTS,
     INSERT,
@@ -46,7 +47,7 @@ class PostgresWork(Work):
 
     __slots__ = (
         *("_begun", "_connection", "_keys", "_known", "_locked", "_memory", "_moved"),
-        *("_removed", "_steps", "_used", "_writes", "doubtful", "pauses", "trusted"),
+        *("_others", "_removed", "_steps", "_used", "_writes", "doubtful", "pauses", "trusted"),
     )
 
     FEW: ClassVar[int] = 1 << 30
@@ -68,6 +69,7 @@ class PostgresWork(Work):
         self._locked: set[str] = set()  # of the trusted ones, those that were written since
         self._moved: set[str] = set()  # with another version than before
         self._removed: set[str] = set()
+        self._others: set[str] = set()  # held by other processes, and changed here
         self._used: dict[tuple[str, str, str], tuple[bytes, str] | None] = {}  # keys as they are
         self._keys: list[dict[str, Any]] = []
         self._steps: dict[tuple[str, str], dict[str, Any]] = {}
@@ -240,6 +242,8 @@ class PostgresWork(Work):
     def change(self, before: Job, after: Job) -> None:
         if after.version != before.version:
             self._moved.add(after.id)
+        if before.held and before.owner not in self._memory.owners:
+            self._others.add(after.id)
         super().change(before, after)
 
     def flush_new(self) -> None:
@@ -338,11 +342,14 @@ class PostgresWork(Work):
     def _tell_others(self, channel: str, origin: str) -> None:
         """What they could not learn from the events: jobs that changed or went without one, and pauses."""
         silent = sorted((self._moved | self._removed) - {event.job_id for event in self.events})
-        for begin in range(0, len(silent), MOST_TOLD):
-            names = ",".join(silent[begin : begin + MOST_TOLD])
-            self.later("SELECT pg_notify(%s, %s)", channel, f"x {origin} {names}")
+        held = held_channel(channel)
+        for where, what, ids in ((channel, "x", silent), (held, "h", sorted(self._others))):
+            for begin in range(0, len(ids), MOST_TOLD):
+                names = ",".join(ids[begin : begin + MOST_TOLD])
+                self.later("SELECT pg_notify(%s, %s)", where, f"{what} {origin} {names}")
         if self.pauses:
-            self.later("SELECT pg_notify(%s, %s)", channel, f"p {origin}")
+            for where in (channel, held):
+                self.later("SELECT pg_notify(%s, %s)", where, f"p {origin}")
 
     def committed(self) -> None:
         """Remembers what is true now; right after the commit."""

@@ -247,10 +247,12 @@ class Pool:
         is_async: int,
         beat: float,
         listener: Listener,
+        blobs: Path | None = None,
     ) -> None:
+        """`blobs`: where files are, when it is not in the data folder."""
         self.location = location
         self.data = data
-        self.blobs = data / "blobs"
+        self.blobs = blobs if blobs is not None else data / "blobs"
         self.work = data / "work"
         self.beat = beat
         self.listener = listener

@@ -122,6 +122,14 @@ CREATE TABLE tombstones (
 );
 CREATE INDEX tombstones_at ON tombstones (at);
 
+-- Who runs jobs, by word of each every few seconds: nothing that a crash of the server would have to keep.
+CREATE UNLOGGED TABLE workers (
+  name text PRIMARY KEY,
+  tenant text NOT NULL,
+  state text NOT NULL, -- as JSON
+  seen_at double precision NOT NULL
+);
+
 -- Ends a transaction whose writes did not meet what it had remembered; the client tries again with what is true.
 CREATE FUNCTION expect(met bigint, wanted bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

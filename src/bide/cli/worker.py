@@ -1,0 +1,131 @@
+"""`bide worker`: runs jobs for services with --engine celery, on any machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from bide.core.errors import SetupError
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:app")
+@click.option(
+    "--store",
+    envvar="BIDE_STORE",
+    metavar="URL",
+    required=True,
+    help="The services' database: postgresql://user@host/database.",
+)
+@click.option(
+    "--broker",
+    envvar="BIDE_BROKER",
+    metavar="URL",
+    required=True,
+    help="The services' broker: redis://host:6379/0 or amqp://user@host:5672//.",
+)
+@click.option("--queues", metavar="a,b", help="Only these queues; by default all of the app's.")
+@click.option(
+    "--concurrency",
+    envvar="BIDE_WORKERS",
+    type=click.IntRange(1),
+    help="Handler children; by default one a core.",
+)
+@click.option(
+    "--data",
+    envvar="BIDE_DATA",
+    default="bide-data",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The data folder: files, and a folder for each worker.",
+)
+@click.option(
+    "--connections",
+    envvar="BIDE_CONNECTIONS",
+    default=3,
+    show_default=True,
+    type=click.IntRange(3),
+    help="Connections to PostgreSQL for reads; two more write and listen.",
+)
+@click.option(
+    "--lease",
+    envvar="BIDE_LEASE",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0.5),
+    help="Seconds after which a silent child, or a lost worker, has lost its jobs.",
+)
+@click.option(
+    "--drain",
+    envvar="BIDE_DRAIN",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds that a shutdown waits for running jobs.",
+)
+@click.option(
+    "--log-level",
+    envvar="BIDE_LOG_LEVEL",
+    default="INFO",
+    show_default=True,
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+)
+def worker(
+    target: str,
+    store: str,
+    broker: str,
+    queues: str | None,
+    concurrency: int | None,
+    data: Path,
+    connections: int,
+    lease: float,
+    drain: float,
+    log_level: str,
+) -> None:
+    """Run jobs of MODULE:app for services with --engine celery. A real Celery worker.
+
+    \b
+    Examples:
+      bide worker tasks:app --store postgresql://bide@db.example.org/jobs --broker redis://queue.example.org/0
+      bide worker tasks:app --queues video,thumbnails --concurrency 4
+      BIDE_STORE=postgresql://… BIDE_BROKER=amqp://… bide worker tasks:app
+    """
+    try:
+        from bide.server.config import Config, EngineConfig, StoreConfig, WorkerConfig
+        from bide.server.worker.locate import parse
+        from bide.service import stores
+        from bide.service.engines import require_celery
+    except ModuleNotFoundError as error:
+        raise SetupError(f"{error.name} is missing: pip install 'bide[celery]'") from None
+    require_celery()
+    from bide.server.engine.broker import Broker
+    from bide.service.worker import run_worker
+
+    location = parse(target)
+    config = Config(
+        data=data,
+        store=StoreConfig(url=store, connections=connections),
+        engine=EngineConfig("celery", broker),
+        worker=WorkerConfig(workers=concurrency, lease=lease, drain=drain),
+    )
+    places = f"store {stores.make_server(store).shown}, broker {Broker(broker).shown}"
+    code = run_worker(
+        location.load(),
+        location,
+        config,
+        queues=_names(queues),
+        log_level=log_level.upper(),
+        started=lambda name: click.echo(f"worker {name} runs {target}, {places}", err=True),
+    )
+    sys.exit(code)
+
+
+def _names(queues: str | None) -> list[str] | None:
+    if queues is None:
+        return None
+    names = [name.strip() for name in queues.split(",") if name.strip()]
+    if not names:
+        raise click.UsageError("--queues: name at least one, as in --queues video,thumbnails")
+    return names

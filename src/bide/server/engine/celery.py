@@ -1,0 +1,115 @@
+"""The Celery engine, at the service: tells workers on any machine that there is work, and knows who they are.
+
+1. It runs nothing itself. A hint goes out after the commit that it is about: who follows it finds the job.
+2. What waits without a hint, because one was lost, is found at every look; workers look by themselves too.
+3. Who serves what is read from the roster, which the workers keep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from bide.core.wire import Event
+from bide.server.engine import Live, WorkerState
+from bide.server.engine.hints import Hints
+from bide.server.engine.roster import SILENT, Enlisted, read
+from bide.server.registry import Registry
+from bide.server.store import SharedStore, Unwritable
+
+log = logging.getLogger("bide.engine")
+LOOK = 1.0
+
+
+class CeleryEngine:
+    """`Engine` with workers of Celery."""
+
+    def __init__(self, registry: Registry, store: SharedStore, hints: Hints) -> None:
+        self._registry = registry
+        self._store = store
+        self._hints = hints
+        self._roster: list[Enlisted] = []
+        self._trouble: str | None = None
+
+    async def start(self) -> None:
+        await self.look()
+        self._hints.start()
+        self._looking = asyncio.create_task(self._look_on())
+
+    async def stop(self, drain: float) -> None:
+        """What runs elsewhere goes on."""
+        self._looking.cancel()
+        await asyncio.gather(self._looking, return_exceptions=True)
+        await asyncio.to_thread(self._hints.stop)
+
+    def hurry(self) -> None:
+        pass
+
+    # --- hints
+
+    def nudge(self, queue: str, kind: str) -> None:
+        self._hints.want(queue)
+
+    def heard(self, events: Sequence[Event]) -> None:
+        now = self._store.now()
+        due: Counter[str] = Counter()
+        for event in events:
+            if event.type == "status" and event.job.get("due", 1e18) <= now:
+                due[event.job["queue"]] += 1
+        for queue, jobs in due.items():
+            self._hints.want(queue, jobs)
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                await self.look()
+            except Exception:
+                log.exception("the engine's look around failed; it goes on")
+
+    async def look(self) -> None:
+        """Who is there, and what waits that some of them could run."""
+        try:
+            self._roster = read((await self._store.roster(SILENT)).values())
+            waiting = await self._store.waiting()
+        except Unwritable as error:
+            self._trouble = f"who the workers are cannot be read: {error}"
+            return
+        self._trouble = None
+        serving = Counter(queue for worker in self._roster for queue in worker.queues)
+        self._hints.allow(serving)
+        known = {
+            (queue, kind) for worker in self._roster for queue in worker.queues for kind in worker.kinds
+        }
+        for queue in {queue for queue, _ in waiting & known}:
+            self._hints.want(queue, serving[queue])
+
+    # --- what the others see
+
+    def live(self, job_id: str) -> Live | None:
+        return None  # the workers' progress reaches no service yet; the record has the last of it
+
+    def workers(self) -> list[WorkerState]:
+        return [
+            replace(child, name=f"{worker.name}/{child.name}")
+            for worker in self._roster
+            for child in worker.children
+        ]
+
+    def serves(self, queue: str) -> bool:
+        return any(queue in worker.queues for worker in self._roster)
+
+    def troubles(self) -> list[str]:
+        found = [trouble for trouble in (self._trouble, self._hints.trouble) if trouble is not None]
+        if not self._roster:
+            return [*found, "no worker is alive: start one with `bide worker`"]
+        known = {kind for worker in self._roster for kind in worker.kinds}
+        found += [
+            f"no worker knows kind {kind}: restart them with the app as it is now"
+            for kind in sorted(self._registry.kinds.keys() - known)
+        ]
+        return found + [f"worker {w.name}: {trouble}" for w in self._roster for trouble in w.troubles]

@@ -1,0 +1,210 @@
+"""A worker's own half: store, engine and handler children on a loop of their own, beside Celery's in the same process.
+
+1. It works without the broker too, if more slowly: it looks around every few seconds.
+2. Its folder below the data folder is locked while it lives; whoever finds it unlocked voids the leases of the dead.
+3. Upkeep is the services': a worker rescues nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bide.core.errors import SetupError
+from bide.server.blobs.files import FileBlobs
+from bide.server.config import Config
+from bide.server.engine.courier import Courier
+from bide.server.engine.embedded import EmbeddedEngine
+from bide.server.engine.roster import HEARTBEAT, Enlisted, write
+from bide.server.intake import Intake
+from bide.server.registry import Registry
+from bide.server.store import Unwritable
+from bide.server.worker import locate as place
+from bide.server.worker.locate import Location
+from bide.server.worker.supervisor import Listener, Pool
+from bide.service.folder import DataFolder
+from bide.service.loops import loop_factory
+from bide.service.stores import make_shared_store
+
+log = logging.getLogger("bide.worker")
+LOOK_AGAIN = 0.02  # seconds between two looks whether there is room for hints that were left
+
+
+class Node:
+    """`Runner` for Celery's courier; `start`, `stop` and `hurry` are called from Celery's thread."""
+
+    def __init__(self, registry: Registry, locate: Callable[[], Location], config: Config) -> None:
+        """`locate`: where the app is, for its children."""
+        self.courier = Courier(self)
+        self._registry = registry
+        self._locate = locate
+        self._config = config
+        self._folder: DataFolder | None = None
+        self._thread: threading.Thread | None = None
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self.ending = False
+
+    # --- from Celery's thread
+
+    @property
+    def name(self) -> str:
+        """Of this worker, over all its restarts. Its folder is taken with the first look."""
+        if self._folder is None:
+            self._folder = take_folder(self._config.data)
+        return self._folder.replica
+
+    def start(self, queues: Sequence[str], concurrency: int | None) -> None:
+        """Returns when it takes jobs, or raises what keeps it from that."""
+        if self._thread is not None:
+            return
+        if place.in_child:
+            raise SetupError(
+                "a handler child was about to start a worker of its own, because importing the app's module "
+                'starts one: put that under `if __name__ == "__main__":`'
+            )
+        self._registry.check()
+        self._location = self._locate()
+        worker = replace(self._config.worker, queues=tuple(queues), workers=concurrency)
+        self._config = replace(self._config, worker=worker)
+        log.debug("worker %s", self.name)
+        self._thread = threading.Thread(target=self._run, name="bide-node", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def room(self, queue: str) -> bool:
+        return not self.ending and self._engine.room(queue)
+
+    def hint(self, queue: str) -> None:
+        self._soon(self._engine.nudge_all, queue)
+
+    def stop(self) -> None:
+        """Begins to drain; called again, it hands back at once what still runs. Returns at once."""
+        if self._thread is None or self._failure is not None:
+            return
+        self.courier.closed = True
+        if self.ending:
+            self._soon(self._engine.hurry)
+        else:
+            self.ending = True
+            self._soon(self._end.set)
+
+    def join(self) -> None:
+        """Waits for the end. Signals are still heard meanwhile."""
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(0.2)
+
+    def _soon(self, do: Callable[..., object], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(do, *arguments)
+
+    # --- on the loop of its own
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(self._work())
+        except BaseException as error:
+            if self._started.is_set():
+                log.critical("the worker failed", exc_info=error)
+            self._failure = error
+        finally:
+            self._started.set()
+            if self._folder is not None:
+                self._folder.unlock()
+
+    async def _work(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        assert self._folder is not None
+        self._store = make_shared_store(self._config.store)
+        blobs = FileBlobs(self._config.data.resolve() / "blobs")
+        self._engine = EmbeddedEngine(
+            self._registry,
+            self._store,
+            blobs,
+            self._config.worker,
+            self._folder,
+            self._pool,
+            admit=Intake(self._registry, self._store, lambda queue, kind: None).admit,
+            progressed=lambda job_id: None,
+        )
+        await self._store.open(self._engine.heard)
+        try:
+            lost = await self._store.void(f"{self.name}:")
+            if lost:
+                log.info(
+                    "%d jobs were running when this worker ended the last time; they run again", lost
+                )
+            await self._engine.start()
+            await self._serve()
+        finally:
+            await self._store.close()
+
+    async def _serve(self) -> None:
+        beating = asyncio.create_task(self._beat())
+        looking = asyncio.create_task(self._look())
+        self._started.set()
+        await self._end.wait()
+        log.info("stopping: waiting up to %g s for running jobs", self._config.worker.drain)
+        await self._engine.stop(self._config.worker.drain)
+        for task in (beating, looking):
+            task.cancel()
+        await asyncio.gather(beating, looking, return_exceptions=True)
+        with contextlib.suppress(Unwritable):  # it will be missed soon enough
+            await self._store.dismiss(self.name)
+
+    async def _beat(self) -> None:
+        """Keeps this worker's line in the roster."""
+        wait = 0.1  # until the children are there
+        while True:
+            try:
+                await self._store.enlist(self.name, write(self._state()))
+            except Unwritable as error:
+                log.warning("this worker cannot say that it lives: %s", error)
+            await asyncio.sleep(wait)
+            wait = min(HEARTBEAT, wait * 2)
+
+    def _state(self) -> Enlisted:
+        return Enlisted(
+            self.name,
+            tuple(self._config.worker.queues or ()),
+            tuple(sorted(self._registry.kinds)),
+            self._config.worker.children(1),
+            tuple(self._engine.workers()),
+            tuple(self._engine.troubles()),
+        )
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_AGAIN)
+            self.courier.come_back()
+
+    def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
+        assert self._folder is not None
+        return Pool(
+            self._location,
+            self._folder.path,
+            sync=sync,
+            is_async=is_async,
+            beat=min(self._config.worker.lease / 6, 5.0),
+            listener=listener,
+            blobs=self._config.data.resolve() / "blobs",
+        )
+
+
+def take_folder(data: Path) -> DataFolder:
+    """The first of `workers/1`, `workers/2`, … in the data folder that no living worker has, locked."""
+    number = 0
+    while True:
+        number += 1
+        folder = DataFolder(data / "workers" / str(number))
+        if folder.lock(or_not=True):
+            return folder
