@@ -55,6 +55,8 @@ class Crew:
         self._rng = rng
         self._frozen = frozen
         self._timers: list[threading.Timer] = []
+        self._over = threading.Event()
+        self._tending = threading.Thread(target=self._tend, daemon=True)
 
     @property
     def blows(self) -> dict[str, Blow]:
@@ -128,16 +130,33 @@ class Crew:
     def start(self) -> None:
         for host in self.hosts:
             host.start()
+        self._tending.start()
+
+    def _tend(self) -> None:
+        while not self._over.wait(0.5):
+            for host in self.hosts:
+                host.tend()
+
+    def await_work(self, longest: float = 60.0) -> None:
+        """Until the first job has begun."""
+        end = time.monotonic() + longest
+        while not self._tail.grow() and self._tail.last is None:
+            if time.monotonic() > end:
+                raise RuntimeError(f"nothing was begun: {[host.log[-2000:] for host in self.hosts]}")
+            time.sleep(0.05)
 
     def thaw(self) -> None:
         """Waits until whoever is frozen has been let go."""
         for timer in self._timers:
             timer.join()
 
-    def died(self) -> list[str]:
-        return [why for host in self.hosts if (why := host.died())]
+    @property
+    def given_up(self) -> int:
+        return sum(host.given_up for host in self.hosts)
 
     def stop(self) -> None:
+        self._over.set()
+        self._tending.join()
         for timer in self._timers:
             timer.cancel()
         for host in self.hosts:

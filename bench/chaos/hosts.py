@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -48,7 +49,9 @@ class Host:
             self._env |= {"PYTHONPATH": os.pathsep.join(path), "CLOCK_STEP": str(self._step)}
             self.step_clock(0)
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()
         self.frozen: frozenset[int] = frozenset()
+        self.given_up = 0  # how often it has ended although nobody had killed it
 
     @property
     def log(self) -> str:
@@ -67,8 +70,15 @@ class Host:
         assert self._process is not None
         return self._process.pid
 
+    def tend(self) -> None:
+        """Starts it again when it has ended by itself, as systemd would."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                self.given_up += 1
+                self.start()
+
     def start(self) -> None:
-        with (self.folder / "log").open("ab") as log:
+        with self._lock, (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -81,12 +91,13 @@ class Host:
 
     def kill(self) -> frozenset[int]:
         """The machine is gone: worker and children at once."""
-        family = self.family
-        self.thaw()
-        processes.kill(family)
-        if self._process is not None:
-            self._process.wait()
-        self._process = None
+        with self._lock:
+            family = self.family
+            self.thaw()
+            processes.kill(family)
+            if self._process is not None:
+                self._process.wait()
+            self._process = None
         return frozenset(family)
 
     def freeze(self, *, alone: bool) -> frozenset[int]:
@@ -120,19 +131,14 @@ class Host:
 
     def stop(self, patience: float = 20.0) -> None:
         """As an operator would; killed when it does not end."""
-        if self._process is None:
+        with self._lock:
+            process, family = self._process, self.family
+            self._process = None
+        if process is None:
             return
-        family = self.family
         self.thaw()
-        self._process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience)
+            process.wait(patience)
         processes.kill(family)
-        self._process.wait()
-        self._process = None
-
-    def died(self) -> str:
-        """Why it is not there, although nobody has killed it."""
-        if self._process is None or self._process.poll() is None:
-            return ""
-        return f"a worker ended with {self._process.returncode}: {self.log[-2000:]}"
+        process.wait()

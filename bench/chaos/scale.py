@@ -32,7 +32,7 @@ ON_WORKERS = {"child": 30, "worker": 8, "frozen": 4, "clock": 4, "broker": 3, "r
 ON_ALL = {**ON_WORKERS, "flushed": 2, "database": 4, "replica": 4, "pool": 2}
 FLUSHED = {**ON_WORKERS, "flushed": 2}
 AMOUNTS = {"Redis": 10_000, "RabbitMQ": 1_000}
-BROKERS: dict[str, Callable[[str], Broker]] = {
+BROKERS: dict[str, Callable[[str | None], Broker]] = {
     "Redis": RedisServer,
     "RabbitMQ": RabbitServer,
 }
@@ -49,6 +49,7 @@ class Outcome:
     struck: Counter[str] = field(default_factory=Counter)
     faults: list[Fault] = field(default_factory=list)
     seconds: float = 0.0
+    given_up: int = 0  # workers that ended by themselves, and were started again
     recovered: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -58,7 +59,10 @@ def measure(folder: Path) -> list[Line]:
     for name, jobs in AMOUNTS.items():
         here = folder / name
         here.mkdir()
-        outcome = trial(here, BROKERS[name], jobs=jobs, blows=ON_ALL, lease=LEASE, seed=1)
+        folder.chmod(0o755)  # PostgreSQL runs as another user
+        outcome = trial(
+            here, BROKERS[name], jobs=jobs, blows=ON_ALL, lease=LEASE, seed=1, home=str(here)
+        )
         print(row(f"bide, {name}", outcome), flush=True)
         for fault in outcome.faults[:20]:
             print(f"  {fault.promise}: {fault.text}")
@@ -118,22 +122,22 @@ def _seconds(taken: Sequence[float]) -> str:
 
 def trial(
     folder: Path,
-    make: Callable[[str], Broker],
+    make: Callable[[str | None], Broker],
     *,
     jobs: int,
     blows: Mapping[str, int],
     lease: float,
     seed: int,
     longest: float = 240.0,
+    home: str | None = None,
 ) -> Outcome:
-    """One of bide. `longest` is for what is left when the last job was acknowledged."""
-    folder.chmod(0o755)  # PostgreSQL runs as another user
+    """One of bide. `longest` is for what is left when the last job was acknowledged; servers have their data in `home`."""
     rng = random.Random(seed)
     begin = time.monotonic()
     with ExitStack() as stack:
-        server = Postgres(str(folder), settings=SETTINGS)
+        server = Postgres(home, settings=SETTINGS)
         stack.callback(server.end)
-        broker = make(str(folder))
+        broker = make(home)
         stack.callback(broker.end)
         fleet = Fleet(folder, server, broker, lease, rng)
         stack.callback(fleet.stop)
@@ -142,14 +146,14 @@ def trial(
         follower.start()
         callers = Callers(fleet, jobs, backlog=min(200, jobs // 4))
         callers.start()
+        fleet.crew.await_work()
         storm = Storm(fleet.blows, rng, callers.share)
         storm.rage(blows)
         callers.join(longest)
         fleet.crew.thaw()
         _await_ends(server.url, longest)
-        died = fleet.crew.died()
-        if callers.error is not None or died:
-            raise RuntimeError(f"{callers.error!r} {died}")
+        if callers.error is not None:
+            raise callers.error
         return _judge(server.url, fleet, storm, callers, follower, begin)
 
 
@@ -175,7 +179,7 @@ def _judge(
     lost = sum(fault.promise == "ends" for fault in faults)
     outcome = _outcome(left, storm, begin)
     outcome.acknowledged, outcome.lost = len(callers.acknowledged), lost
-    outcome.ended, outcome.faults = verdict.ended, faults
+    outcome.ended, outcome.faults, outcome.given_up = verdict.ended, faults, fleet.crew.given_up
     return outcome
 
 
@@ -204,12 +208,14 @@ def bare(
         submission = field_.submission(jobs, backlog=min(200, jobs // 4))
         stack.callback(submission.end)
         submission.start()
+        field_.crew.await_work()
         storm = Storm(field_.blows, rng, submission.share)
         storm.rage(blows)
         field_.crew.thaw()
         submission.settle(QUIET, longest=400)
         outcome = _outcome(marks.read(field_.place), storm, begin)
         outcome.acknowledged = len(submission.acknowledged)
+        outcome.given_up = field_.crew.given_up
         outcome.lost = len(set(submission.acknowledged) - field_.tail.finished)
         return outcome
 
