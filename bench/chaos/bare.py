@@ -64,7 +64,8 @@ class Submission(threading.Thread):
         super().__init__(daemon=True)
         self._bare = bare
         self._jobs = jobs
-        self._command = [servers.peer_python(), "-m", MODULE, str(jobs), str(backlog)]
+        self._over = log.with_name("over")
+        self._command = [servers.peer_python(), "-m", MODULE, str(jobs), str(backlog), str(self._over)]
         self._log = log
         self._env = {**os.environ, **env}
         self._process: subprocess.Popen[str] | None = None
@@ -87,6 +88,10 @@ class Submission(threading.Thread):
         for line in self._process.stdout:
             self.acknowledged.append(line.strip())
         self._process.wait()
+
+    def over(self) -> None:
+        """The storm is."""
+        self._over.touch()
 
     def settle(self, quiet: float, longest: float) -> None:
         """Until every job has had its effect, or nothing more is to be expected."""

@@ -70,14 +70,15 @@ class Crew:
             "reset": self._reset,
         }
 
-    def _awake(self) -> list[Host]:
-        return [host for host in self.hosts if not host.frozen]
+    def _at_work(self) -> list[Host]:
+        """Who runs a job now: of the others a blow is hardly seen."""
+        self._tail.grow()
+        busy = set(self._tail.open)
+        return [host for host in self.hosts if not host.frozen and host.family & busy]
 
     def _child(self) -> Struck | None:
-        """One that is at work: of the others a kill is not seen."""
-        self._tail.grow()
-        awake = self._awake()
-        killed = self._rng.choice(awake).kill_child(self._rng, set(self._tail.open)) if awake else None
+        hosts = self._at_work()
+        killed = self._rng.choice(hosts).kill_child(self._rng, set(self._tail.open)) if hosts else None
         if not killed:
             return None
         for pid in killed:
@@ -85,10 +86,10 @@ class Crew:
         return Struck(killed, time.monotonic())
 
     def _worker(self) -> Struck | None:
-        awake = self._awake()
-        if not awake:
+        hosts = self._at_work()
+        if not hosts:
             return None
-        host = self._rng.choice(awake)
+        host = self._rng.choice(hosts)
         killed = host.kill()
         time.sleep(self._rng.uniform(0, 0.5))
         host.start()
@@ -96,16 +97,17 @@ class Crew:
 
     def _freeze(self) -> Struck | None:
         """For longer than anybody waits for a sign of life, then it goes on as if nothing had been."""
-        awake = self._awake()
-        if len(awake) < len(self.hosts):
+        hosts = self._at_work()
+        if not hosts or any(host.frozen for host in self.hosts):
             return None
-        host = self._rng.choice(awake)
-        frozen = host.freeze(alone=self._rng.random() < 0.3)
+        host = self._rng.choice(hosts)
+        family = host.family
+        host.freeze(alone=self._rng.random() < 0.3)
         timer = threading.Timer(self._frozen, host.thaw)
         timer.daemon = True
         timer.start()
         self._timers.append(timer)
-        return Struck(frozen | host.family, time.monotonic())
+        return Struck(frozenset(family), time.monotonic())
 
     def _clock(self) -> Struck | None:
         for host in self.hosts:

@@ -130,7 +130,7 @@ class Fleet:
 
 
 class Callers(threading.Thread):
-    """Keep the queue filled until all were acknowledged."""
+    """Keep the queue filled until so many were acknowledged, and the storm is over."""
 
     def __init__(self, fleet: Fleet, jobs: int, backlog: int) -> None:
         super().__init__(daemon=True)  # a trial that fails does not wait for it
@@ -139,6 +139,7 @@ class Callers(threading.Thread):
         self._backlog = backlog
         self.acknowledged: list[Wanted] = []
         self.error: Exception | None = None
+        self.over = threading.Event()
 
     def share(self) -> float:
         return len(self.acknowledged) / self._jobs
@@ -149,10 +150,11 @@ class Callers(threading.Thread):
 
     def run(self) -> None:
         try:
-            for start in range(0, self._jobs, 10):
+            while len(self.acknowledged) < self._jobs or not self.over.is_set():
                 while len(self.acknowledged) - self._done() > self._backlog:
                     time.sleep(0.05)
-                self._submit(range(start, min(self._jobs, start + 10)))
+                number = len(self.acknowledged)
+                self._submit(range(number, number + 10))
         except Exception as error:
             self.error = error
 

@@ -85,7 +85,7 @@ def _lines(name: str, jobs: int, outcome: Outcome) -> list[Line]:
     struck = ", ".join(f"{times} {what}" for what, times in sorted(outcome.struck.items()))
     ended = ", ".join(f"{count} {status}" for status, count in outcome.ended.items())
     return [
-        Line(f"{name}: jobs that were not acknowledged", jobs - outcome.acknowledged, "≤", 0, "", ended),
+        Line(f"{name}: acknowledged jobs", outcome.acknowledged, "≥", jobs, "", ended),
         Line(f"{name}: blows", sum(outcome.struck.values()), "≥", sum(ON_ALL.values()), "", struck),
         *(
             Line(f"{name}: {text}", faults[promise], "≤", 0, "")
@@ -125,7 +125,7 @@ def trial(
     make: Callable[[str | None], Broker],
     *,
     jobs: int,
-    blows: Mapping[str, int],
+    blows: Mapping[str, int] | Sequence[str],
     lease: float,
     seed: int,
     longest: float = 240.0,
@@ -149,6 +149,7 @@ def trial(
         fleet.crew.await_work()
         storm = Storm(fleet.blows, rng, callers.share)
         storm.rage(blows)
+        callers.over.set()
         callers.join(longest)
         fleet.crew.thaw()
         _await_ends(server.url, longest)
@@ -211,6 +212,7 @@ def bare(
         field_.crew.await_work()
         storm = Storm(field_.blows, rng, submission.share)
         storm.rage(blows)
+        submission.over()
         field_.crew.thaw()
         submission.settle(QUIET, longest=400)
         outcome = _outcome(marks.read(field_.place), storm, begin)

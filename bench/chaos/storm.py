@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.chaos.crew import Blow
@@ -24,9 +24,13 @@ class Storm:
     back: list[tuple[str, float]] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
 
-    def rage(self, wanted: Mapping[str, int]) -> None:
-        order = [what for what, times in wanted.items() for _ in range(times)]
-        self.rng.shuffle(order)
+    def rage(self, wanted: Mapping[str, int] | Sequence[str]) -> None:
+        """So many of each in any order, or in just this one."""
+        if isinstance(wanted, Mapping):
+            order = [what for what, times in wanted.items() for _ in range(times)]
+            self.rng.shuffle(order)
+        else:
+            order = list(wanted)
         for number, what in enumerate(order):
             self._await((number + 0.5) / len(order) * 0.95)
             time.sleep(self.rng.uniform(0.0, 0.2))

@@ -4,8 +4,8 @@ Late acknowledgement, rejection when a child is lost, prefetch 1; durable queues
 a heartbeat of ten seconds; on Redis a visibility timeout of ten seconds, many times the length of a task, looked at every
 second. Results go to Redis.
 
-`python -m bench.chaos.peers.celery_courier JOBS BACKLOG` submits, and prints each number once it is acknowledged: as a
-caller who insists, and never so many that more than BACKLOG wait.
+`python -m bench.chaos.peers.celery_courier JOBS BACKLOG OVER` submits, and prints each number once it is acknowledged: as
+a caller who insists, never so many that more than BACKLOG wait, and until the file OVER is there.
 """
 
 # The peers are not installed where types are checked.
@@ -47,10 +47,10 @@ def work(number: int) -> int:
     return marks.work(number)
 
 
-def main(jobs: int, backlog: int) -> None:
+def main(jobs: int, backlog: int, over: Path) -> None:
     tail = marks.Tail(Path(os.environ[marks.PLACE]))
-    lost, last = 0, time.monotonic()
-    for number in range(jobs):
+    lost, last, number = 0, time.monotonic(), 0
+    while number < jobs or not over.exists():
         while number - lost - len(tail.finished) > backlog:
             if tail.grow():
                 last = time.monotonic()
@@ -59,6 +59,7 @@ def main(jobs: int, backlog: int) -> None:
             time.sleep(0.02)
         _insist(number)
         print(number, flush=True)
+        number += 1
 
 
 def _insist(number: int) -> None:
@@ -73,4 +74,4 @@ def _insist(number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
