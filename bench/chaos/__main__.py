@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.chaos import contest, crashes, http
+from bench.chaos import contest, crashes, http, scale
 from bench.service.table import Line, show
 
 PARTS: dict[str, Callable[[Path], list[Line]]] = {
     "crashes": crashes.measure,
     "peers": contest.measure,
     "http": http.measure,
+    "scale": scale.measure,
 }
 
 
