@@ -90,12 +90,12 @@ class Node:
         """Begins to drain; called again, it hands back at once what still runs. Returns at once."""
         if self._thread is None or self._failure is not None:
             return
-        self.courier.closed = True
         if self.ending:
             self._soon(self._engine.hurry)
         else:
             self.ending = True
             self._soon(self._end.set)
+            self._soon(self.courier.close)
 
     def join(self) -> None:
         """Waits for the end. Signals are still heard meanwhile."""
@@ -185,7 +185,7 @@ class Node:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK_AGAIN)
-            self.courier.come_back()
+            self.courier.tick()
 
     def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
         assert self._folder is not None

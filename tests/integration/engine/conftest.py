@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
 from bide.server.registry import Registry
-from tests.integration.engine.house import House
+from bide.testing.engine.house import House
 from tests.stores import store_config
 
 Open = Callable[..., Awaitable[House]]

@@ -12,7 +12,7 @@ import pytest
 
 from bide.core.errors import SetupError
 from bide.core.record import Status
-from tests.integration.engine.house import House, result
+from bide.testing.engine.house import House, result
 
 Open = Callable[..., Awaitable[House]]
 SMALL = "tests.apps.small"

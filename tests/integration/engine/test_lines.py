@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from bide.core.record import Status
-from tests.integration.engine.house import House, result
+from bide.server.engine.embedded import EmbeddedEngine
+from bide.testing.engine.house import House, result
 
 Open = Callable[..., Awaitable[House]]
 
@@ -14,6 +15,7 @@ Open = Callable[..., Awaitable[House]]
 async def trained(opened: Open, **worker: float) -> House:
     """A service that has learned that `quick` is quick."""
     house = await opened("tests.apps.short", **worker)
+    assert isinstance(house.service.engine, EmbeddedEngine)
     depth = house.service.engine._lines.durations.depth
     for _ in range(20):  # on a busy machine it takes longer to show
         ids = [await house.submit("quick") for _ in range(20)]
@@ -117,6 +119,7 @@ async def test_a_job_that_may_run_only_once_never_stands_in_line(opened: Open) -
         ids = await paused(house, *[("once", {})] * 10)
         for job_id in ids:
             await house.ended(job_id)
+    assert isinstance(house.service.engine, EmbeddedEngine)
     depth = house.service.engine._lines.durations.depth
     assert depth(house.registry.kinds["once"]) == 1
     await asyncio.sleep(0)

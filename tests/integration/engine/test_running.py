@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bide.core.record import Status
-from tests.integration.engine.house import House, result
+from bide.testing.engine.house import House, result
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

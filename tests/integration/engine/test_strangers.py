@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from bide.core.record import Job, Status
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
+from bide.testing.engine.house import House, result
 from tests.integration.engine.conftest import Open
-from tests.integration.engine.house import House, result
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 APP = "tests.apps.strangers"

@@ -34,6 +34,8 @@ SETTINGS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     "broker_heartbeat": 20,
     "task_default_queue": DEFAULT_QUEUE,
+    # Redis: a queue that is taken from again is looked at after this many seconds at most.
+    "broker_transport_options": {"polling_interval": 0.2},
     "worker_cancel_long_running_tasks_on_connection_loss": False,
 }
 _WHY = {

@@ -23,6 +23,7 @@ from bide.server.store import SharedStore, Unwritable
 
 log = logging.getLogger("bide.engine")
 LOOK = 1.0
+LOOK_SOON = 0.2  # while something is wrong, so that it is known soon when it is not
 
 
 class CeleryEngine:
@@ -33,6 +34,7 @@ class CeleryEngine:
         self._store = store
         self._hints = hints
         self._roster: list[Enlisted] = []
+        self._serving: Counter[str] = Counter()  # workers, by queue
         self._trouble: str | None = None
 
     async def start(self) -> None:
@@ -52,7 +54,7 @@ class CeleryEngine:
     # --- hints
 
     def nudge(self, queue: str, kind: str) -> None:
-        self._hints.want(queue)
+        self._hints.want(queue, self._serving[queue] or 1)  # how much there is nobody has said
 
     def heard(self, events: Sequence[Event]) -> None:
         now = self._store.now()
@@ -65,7 +67,7 @@ class CeleryEngine:
 
     async def _look_on(self) -> None:
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(LOOK_SOON if self.troubles() else LOOK)
             try:
                 await self.look()
             except Exception:
@@ -80,13 +82,13 @@ class CeleryEngine:
             self._trouble = f"who the workers are cannot be read: {error}"
             return
         self._trouble = None
-        serving = Counter(queue for worker in self._roster for queue in worker.queues)
-        self._hints.allow(serving)
+        self._serving = Counter(queue for worker in self._roster for queue in worker.queues)
+        self._hints.allow(self._serving)
         known = {
             (queue, kind) for worker in self._roster for queue in worker.queues for kind in worker.kinds
         }
         for queue in {queue for queue, _ in waiting & known}:
-            self._hints.want(queue, serving[queue])
+            self._hints.want(queue, self._serving[queue])
 
     # --- what the others see
 

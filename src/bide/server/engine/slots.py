@@ -1,7 +1,8 @@
 """How many jobs of which queue may run at once. Pure bookkeeping.
 
 Every queue has one child that no other queue can take, so that thumbnails do not wait behind transcodes; the rest is
-shared; where there are fewer children than queues, all of them are. A number in `App(queues={...})` replaces that. Async jobs need no child of their own and have a limit a queue.
+shared. Where there are fewer children than queues, all of them are. A number in `App(queues={...})` replaces that. Async
+jobs need no child of their own and have a limit a queue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real service with real children in the test's process, and the ways to look at it."""
+"""A real service in the test's process, and the ways to look at it. Its jobs run in real children, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bide.server.intake import Submission
 from bide.server.worker.locate import Location
 from bide.service.build import Service
 
-PATIENCE = 10.0
+PATIENCE = 20.0
 
 
 class House:
@@ -35,6 +35,12 @@ class House:
         if self._open:
             self._open = False
             await self.service.stop()
+
+    async def ready(self) -> None:
+        """Until somebody is there to run jobs."""
+        async with asyncio.timeout(PATIENCE):
+            while self.service.engine.troubles():
+                await asyncio.sleep(0.02)
 
     async def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> str:
         submission = Submission(
@@ -66,7 +72,7 @@ class House:
         job_id = await self.submit(kind, input, **options)
         job = await self.until(job_id, lambda job: job.running)
         while not any(job_id in worker.jobs for worker in self.service.engine.workers()):
-            await asyncio.sleep(0)  # claimed, and about to be handed over
+            await asyncio.sleep(0.001)  # claimed, and about to be handed over
         return job
 
     async def cancel(self, job_id: str) -> None:

@@ -1,0 +1,88 @@
+"""How attempts end: with a result, an error, a limit, a wish of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from bide.core.record import Status
+from bide.testing.engine.house import House, result
+
+
+class Ends:
+    async def test_a_job_runs_and_returns_its_result(self, house: House) -> None:
+        job = await house.run("add", {"a": 2, "b": 3})
+        assert result(job) == 5
+        assert (job.attempt, job.losses, job.fence) == (1, 0, 1)
+        assert await house.statuses(job.id) == ["PENDING", "PROCESSING", "DONE"]
+
+    async def test_async_handlers_run_side_by_side(self, house: House) -> None:
+        ids = [await house.submit("nap", {"seconds": 0.5}) for _ in range(60)]
+        async with asyncio.timeout(20):  # one after another they would take 30
+            assert {result(await house.ended(i)) for i in ids} == {"rested"}
+
+    async def test_each_job_of_a_crowd_runs_once(self, house: House, log: Path) -> None:
+        ids = [await house.submit("runs_once", {"log": str(log)}) for _ in range(100)]
+        for job_id in ids:
+            assert (await house.ended(job_id)).status is Status.DONE
+        assert sorted(log.read_text().split()) == sorted(ids)
+
+    async def test_failures_are_tried_again(self, house: House, log: Path) -> None:
+        job = await house.run("fails", {"log": str(log), "times": 1})
+        assert result(job) == 2
+        assert await house.statuses(job.id) == [
+            *("PENDING", "PROCESSING", "RETRYING"),
+            *("PROCESSING", "DONE"),
+        ]
+
+    async def test_when_retries_are_used_up_the_error_stays(self, house: House, log: Path) -> None:
+        job = await house.run("fails", {"log": str(log)})
+        assert job.status is Status.ERROR and job.error is not None
+        assert (job.error.code, job.error.attempt) == ("NOT_YET", 3)
+        assert log.read_text().split() == ["1", "2", "3"]
+
+    async def test_a_timeout_ends_the_attempt(self, house: House) -> None:
+        job = await house.run("too_slow")
+        assert job.error is not None and job.error.code == "TIMEOUT"
+
+    async def test_no_progress_for_too_long_is_a_stall(self, house: House) -> None:
+        job = await house.run("stalls")
+        assert job.error is not None and job.error.code == "STALLED"
+
+    async def test_a_waiting_job_is_cancelled_at_once(self, house: House) -> None:
+        job_id = await house.submit("add", {"a": 1}, run_at="2100-01-01T00:00:00Z")
+        await house.cancel(job_id)
+        assert await house.statuses(job_id) == ["PENDING", "CANCELLED"]
+
+    async def test_a_cancel_reaches_a_running_handler(self, house: House, log: Path) -> None:
+        job_id = await house.submit("sleep", {"seconds": 60, "log": str(log)})
+        await begun(log)
+        await house.cancel(job_id)
+        async with asyncio.timeout(10):  # far from the minute that it would have taken
+            assert (await house.ended(job_id)).status is Status.CANCELLED
+
+    async def test_the_last_progress_is_part_of_the_record(
+        self, house: House, log: Path, tmp_path: Path
+    ) -> None:
+        go = tmp_path / "go"
+        job_id = await house.submit("halfway", {"log": str(log), "go": str(go)})
+        await begun(log)
+        running = await house.until(job_id, lambda job: job.running)
+        go.touch()
+        job = await house.ended(job_id)
+        assert job.progress is not None
+        assert (job.progress.percent, job.progress.message) == (50, "Reading")
+        assert job.version == running.version + 1  # progress is not a version of the row
+
+    async def test_log_lines_and_files_are_kept(self, house: House) -> None:
+        job = await house.run("logs")
+        (line,) = [e.job["log"] for e in await house.events(job.id) if e.type == "log"]
+        assert line == {"message": "hello", "page": 3}
+        assert house.service.blobs.path(job.files[0].blob).read_bytes() == b"hello"
+
+
+async def begun(log: Path) -> None:
+    """Until the handler has written its first line."""
+    async with asyncio.timeout(20):
+        while not log.read_text():
+            await asyncio.sleep(0.01)

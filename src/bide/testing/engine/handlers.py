@@ -1,0 +1,117 @@
+"""Handlers that the suite of engines runs in real children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+from bide import App, Context, JobError
+
+app = App(queues={"narrow": 1})
+
+
+def note(path: str, text: str) -> str:
+    """A line that survives the child."""
+    with Path(path).open("a") as file:
+        file.write(text + "\n")
+    return text
+
+
+@app.job()
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.job()
+def runs_once(ctx: Context, log: str) -> None:
+    note(log, ctx.job_id)
+
+
+@app.job()
+def sleep(ctx: Context, seconds: float, log: str) -> str:
+    note(log, f"{ctx.fence}")
+    time.sleep(seconds)
+    return "slept"
+
+
+@app.job()
+async def nap(ctx: Context, seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+@app.job(retries=2, backoff=0.05)
+def fails(ctx: Context, log: str, times: int = 99) -> int:
+    note(log, str(ctx.attempt))
+    if ctx.attempt <= times:
+        raise JobError("NOT_YET", "try later", retryable=True)
+    return ctx.attempt
+
+
+@app.job(timeout=0.3)
+def too_slow(ctx: Context) -> None:
+    time.sleep(60)
+
+
+@app.job(stall=0.3)
+def stalls(ctx: Context) -> None:
+    time.sleep(60)
+
+
+@app.job()
+def halfway(ctx: Context, log: str, go: str) -> None:
+    """Stays halfway until the file `go` is there."""
+    ctx.progress(1, 2, unit="pages", message="Reading")
+    note(log, "begun")
+    while not Path(go).exists():
+        time.sleep(0.01)
+
+
+@app.job()
+def dies(ctx: Context, log: str, times: int = 99) -> str:
+    """Is killed in the middle, after a step that need not be repeated."""
+    ctx.step("first", note, log, "step")
+    note(log, str(ctx.fence))
+    if ctx.fence <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@app.job(at_most_once=True)
+def once(ctx: Context, log: str) -> None:
+    note(log, "ran")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.job()
+def family(ctx: Context, log: str, bad: int = -1) -> list[int]:
+    note(log, "parent")
+    return ctx.gather(*[ctx.spawn("child", number=n, fail=n == bad) for n in range(3)])
+
+
+@app.job(queue="children")
+def child(ctx: Context, number: int, fail: bool = False) -> int:
+    if fail:
+        raise JobError("ODD", "cannot", retryable=False)
+    return number * 10
+
+
+@app.job()
+def waits_long(ctx: Context, log: str) -> None:
+    ctx.gather(ctx.spawn("sleep", seconds=60, log=log))
+
+
+@app.job(queue="narrow")
+def narrow(ctx: Context, name: str, log: str) -> None:
+    note(log, f"begin {name}")
+    time.sleep(0.02)
+    note(log, f"end {name}")
+
+
+@app.job()
+def logs(ctx: Context) -> None:
+    ctx.log("hello", page=3)
+    ctx.output("hello.txt", b"hello")

@@ -1,0 +1,55 @@
+"""Which job is next: priorities, limits, pauses, times; and who is there to run it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from bide.core.clock import render_instant
+from bide.core.record import Status
+from bide.testing.engine.ends import begun
+from bide.testing.engine.house import House, result
+
+
+class Order:
+    async def test_a_paused_queue_waits_and_then_goes_by_priority_within_its_limit(
+        self, house: House, log: Path
+    ) -> None:
+        await house.store.pause("narrow", True)
+        ids = [
+            await house.submit("narrow", {"name": name, "log": str(log)}, priority=priority)
+            for name, priority in [("a", 0), ("b", 5), ("c", 0)]
+        ]
+        assert result(await house.run("add", {"a": 1})) == 2  # others go on meanwhile
+        assert [(await house.job(i)).status for i in ids] == [Status.PENDING] * 3
+        await house.store.pause("narrow", False)
+        house.service.engine.nudge("narrow", "narrow")
+        for i in ids:
+            await house.ended(i)
+        assert log.read_text().split("\n")[:-1] == [
+            f"{what} {name}" for name in "bac" for what in ("begin", "end")
+        ]
+
+    async def test_a_job_waits_for_its_time(self, house: House) -> None:
+        at = house.store.now() + 0.4
+        job = await house.run("add", {"a": 1}, run_at=render_instant(at))
+        assert job.started_at is not None and job.started_at >= at - 0.001
+
+    async def test_one_queue_does_not_wait_behind_another(self, house: House, log: Path) -> None:
+        long = [await house.submit("sleep", {"seconds": 60, "log": str(log)}) for _ in range(3)]
+        await begun(log)
+        assert (await house.run("child", {"number": 2})).status is Status.DONE
+        for job_id in long:
+            await house.cancel(job_id)
+        for job_id in long:
+            assert (await house.ended(job_id)).status is Status.CANCELLED
+
+    async def test_who_is_there_is_known(self, house: House) -> None:
+        engine = house.service.engine
+        assert engine.serves("default") and engine.serves("narrow")
+        assert not engine.serves("elsewhere")
+        assert engine.troubles() == []
+        async with asyncio.timeout(20):
+            while not any(worker.state == "idle" for worker in engine.workers()):
+                await asyncio.sleep(0.05)
+        assert {worker.runs for worker in engine.workers()} == {"sync", "async"}

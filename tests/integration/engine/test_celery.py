@@ -1,0 +1,202 @@
+"""What only the Celery engine can get wrong: hints that are lost, brokers and workers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bench.scale.brokers import RedisServer
+from bench.scale.postgres import Postgres
+
+from bide.core.record import Status
+from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
+from bide.server.engine.broker import check
+from bide.server.engine.celery import CeleryEngine
+from bide.server.engine.hints import FEWEST
+from bide.testing.engine import House, result
+from tests.conftest import started
+from tests.crews import Crew
+from tests.integration.engine.test_engines import schema
+
+TARGET = "bide.testing.engine.handlers"
+Start = Callable[..., Crew]
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    """One of the test's own, to be killed and emptied."""
+    yield from started(RedisServer)
+
+
+@pytest.fixture
+def config(postgres: Postgres, redis: RedisServer, tmp_path: Path) -> Config:
+    return Config(
+        data=tmp_path / "data",
+        store=StoreConfig(schema(postgres, tmp_path), connections=3),
+        engine=EngineConfig("celery", redis.url),
+        worker=WorkerConfig(workers=1, drain=30.0),
+        upkeep=UpkeepConfig(interval=0.05),
+    )
+
+
+@pytest.fixture
+async def house(config: Config) -> AsyncIterator[House]:
+    house = House(TARGET, config)
+    await house.start()
+    yield house
+    await house.stop()
+
+
+@pytest.fixture
+def start(config: Config, tmp_path: Path) -> Iterator[Start]:
+    crews: list[Crew] = []
+
+    def start(*options: str, command: list[str] | None = None) -> Crew:
+        log = tmp_path / f"worker{len(crews)}.log"
+        crews.append(Crew(config, TARGET, log, *options, command=command or (), cwd=tmp_path))
+        return crews[-1]
+
+    yield start
+    for crew in crews:
+        crew.end()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+async def until(met: Callable[[], bool], patience: float = 20.0) -> None:
+    async with asyncio.timeout(patience):
+        while not met():
+            await asyncio.sleep(0.02)
+
+
+def waiting(config: Config) -> int:
+    assert config.engine.broker is not None
+    return check(config.engine.broker, ["default"])["default"]
+
+
+async def test_a_crowd_of_jobs_makes_few_hints(house: House, config: Config) -> None:
+    for _ in range(5):
+        for _ in range(40):
+            await house.submit("add", {"a": 1})
+        await asyncio.sleep(0.03)
+    await until(lambda: waiting(config) > 0)
+    assert waiting(config) <= FEWEST
+    engine = house.service.engine
+    assert isinstance(engine, CeleryEngine)
+    assert engine._hints.sent <= FEWEST
+
+
+async def test_a_broker_that_is_away_keeps_no_job_out(
+    house: House, config: Config, redis: RedisServer
+) -> None:
+    redis.kill()
+    job_id = await house.submit("add", {"a": 1})
+    assert (await house.job(job_id)).status is Status.PENDING
+    engine = house.service.engine
+    await until(lambda: any("cannot be reached" in trouble for trouble in engine.troubles()))
+    redis.start()
+    await until(lambda: not any("reached" in trouble for trouble in engine.troubles()))
+    await until(lambda: waiting(config) > 0)  # what there was to say is said
+
+
+async def test_without_a_worker_it_says_so(house: House) -> None:
+    engine = house.service.engine
+    assert engine.workers() == [] and not engine.serves("default")
+    assert any("no worker is alive" in trouble for trouble in engine.troubles())
+
+
+async def test_hints_that_are_lost_are_sent_again_and_a_worker_survives_its_broker(
+    house: House, redis: RedisServer, start: Start
+) -> None:
+    start()
+    await house.ready()
+    assert result(await house.run("add", {"a": 1})) == 2
+    await house.store.pause("default", True)
+    ids = [await house.submit("add", {"a": n}) for n in range(3)]
+    redis.flush()
+    await house.store.pause("default", False)  # and nobody says so
+    assert [result(await house.ended(i)) for i in ids] == [1, 2, 3]
+    redis.restart()
+    assert result(await house.run("add", {"a": 5})) == 6
+
+
+async def test_a_worker_that_is_killed_and_comes_back_goes_on_at_once(
+    house: House, start: Start, log: Path
+) -> None:
+    crew = start()
+    await house.ready()
+    job_id = await house.submit("sleep", {"seconds": 60, "log": str(log)})
+    await house.until(job_id, lambda job: job.running)
+    crew.send(signal.SIGKILL)
+    crew.wait()
+    again = start()  # its lease of half a minute is void: whoever has its folder is its heir
+    job = await house.until(job_id, lambda job: job.fence == 2 and job.running)
+    assert (job.attempt, job.losses) == (1, 1)
+    # The first signal drains, which would take as long as the job; the second does not wait.
+    again.send(signal.SIGTERM)
+    await until(lambda: "stopping" in again.said)
+    again.send(signal.SIGTERM)
+    assert await asyncio.to_thread(again.wait) == 0, again.said
+    job = await house.job(job_id)
+    assert (job.status, job.held, job.losses) == (Status.PENDING, False, 1)
+    await until(lambda: house.service.engine.workers() == [], 5.0)  # it has signed off
+
+
+async def test_two_workers_each_with_a_queue_of_its_own(house: House, start: Start) -> None:
+    """One of them is started by Celery's own command, with the options that its users know."""
+    config = house.service.config
+    folder = start("--queues", "children").log.parent
+    (folder / "courier.py").write_text(
+        "import os\nfrom bide.testing.engine.handlers import app\n"
+        "celery = app.celery(os.environ['BIDE_STORE'], os.environ['BIDE_BROKER'], "
+        f"data={str(config.data)!r})\n"
+    )
+    program = Path(sys.executable).with_name("celery")
+    assert shutil.which(str(program)) is not None
+    words = ["-A", "courier:celery", "worker", "-Q", "default,elsewhere", "-c", "1", "-l", "INFO"]
+    crew = start(command=[str(program), *words])
+    engine = house.service.engine
+    await until(lambda: engine.serves("default") and engine.serves("children"))
+    assert engine.serves("elsewhere") and not engine.serves("narrow")
+    job = await house.run("add", {"a": 1})
+    child = await house.run("child", {"number": 1})
+    named = await house.run("add", {"a": 3}, queue="elsewhere")
+    assert [result(j) for j in (job, child, named)] == [2, 10, 4]
+    nobodys = await house.submit("narrow", {"name": "a", "log": "/dev/null"})
+    assert await asyncio.to_thread(crew.drain) == 0, crew.said
+    assert (await house.job(nobodys)).status is Status.PENDING
+
+
+async def test_kinds_that_no_worker_knows_are_named(
+    house: House, start: Start, tmp_path: Path, config: Config
+) -> None:
+    (tmp_path / "older.py").write_text(
+        "from bide import App\napp = App()\n@app.job()\ndef add(a: int, b: int = 1) -> int:\n    return a + b\n"
+    )
+    with contextlib.ExitStack() as stack:
+        crew = Crew(config, "older:app", tmp_path / "older.log", cwd=tmp_path)
+        stack.callback(crew.end)
+        engine = house.service.engine
+        await until(lambda: engine.serves("default"))
+        assert "no worker knows kind child" in " ".join(engine.troubles())
+        assert result(await house.run("add", {"a": 1})) == 2
+
+
+async def test_a_worker_that_cannot_reach_its_store_says_why(config: Config, tmp_path: Path) -> None:
+    nowhere = replace(config, store=StoreConfig("postgresql://bide:secret@127.0.0.1:9/none"))
+    crew = Crew(nowhere, TARGET, tmp_path / "log", cwd=tmp_path)
+    assert await asyncio.to_thread(crew.wait) == 1
+    assert "postgresql://bide@127.0.0.1:9/none cannot be used" in crew.said
+    assert "secret" not in crew.said and "Traceback" not in crew.said

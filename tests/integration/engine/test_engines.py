@@ -1,0 +1,83 @@
+"""Every engine passes the suite: the embedded one on both stores, Celery on both brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bench.scale.brokers import RabbitServer, RedisServer
+from bench.scale.postgres import Postgres
+
+from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
+from bide.testing.engine import EngineSuite, House
+from tests.crews import Crew
+
+WORKER = WorkerConfig(workers=3, grace=1.0, drain=1.5)
+UPKEEP = UpkeepConfig(interval=0.05)
+
+
+def schema(server: Postgres, place: Path) -> str:
+    return f"{server.url}?schema=e{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
+
+
+class TestEmbeddedOnSqlite(EngineSuite):
+    @classmethod
+    def config(cls, place: Path) -> Config:
+        return Config(data=place / "data", worker=WORKER, upkeep=UPKEEP)
+
+
+class OnPostgres(EngineSuite):
+    server: Postgres
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _server(cls, postgres: Postgres) -> None:
+        cls.server = postgres
+
+    @classmethod
+    def config(cls, place: Path) -> Config:
+        store = StoreConfig(schema(cls.server, place), connections=3)
+        return Config(data=place / "data", store=store, worker=WORKER, upkeep=UPKEEP)
+
+
+class TestEmbeddedOnPostgres(OnPostgres):
+    pass
+
+
+class OnCelery(OnPostgres):
+    broker: str
+
+    @classmethod
+    def config(cls, place: Path) -> Config:
+        return replace(super().config(place), engine=EngineConfig("celery", cls.broker))
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def crew(cls, house: House, target: str) -> AsyncIterator[None]:
+        config = house.service.config
+        crew = Crew(config, target, config.data / "worker.log")
+        try:
+            yield
+            assert await asyncio.to_thread(crew.drain) == 0, crew.said
+        finally:
+            crew.end()
+
+
+class TestCeleryOnRedis(OnCelery):
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _broker(cls, redis_server: RedisServer) -> None:
+        redis_server.flush()
+        cls.broker = redis_server.url
+
+
+class TestCeleryOnRabbit(OnCelery):
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _broker(cls, rabbit: RabbitServer) -> None:
+        cls.broker = rabbit.url
