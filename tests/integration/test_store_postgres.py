@@ -368,6 +368,34 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
     await bench.store.close()
 
 
+async def test_a_claim_that_was_not_heard_of_is_given_back_after_the_database_was_away(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.put()
+    commit = PostgresWork._commit
+    arguments = bench.store.server._arguments
+    port = arguments["port"]
+
+    def killed(self: PostgresWork, channel: str, origin: str) -> None:
+        commit(self, channel, origin)
+        monkeypatch.setattr(PostgresWork, "_commit", commit)
+        arguments["port"] = "1"
+        self._connection.close()
+        raise psycopg.OperationalError("the server closed the connection unexpectedly")
+
+    monkeypatch.setattr(PostgresWork, "_commit", killed)
+    with pytest.raises(Unwritable):
+        await bench.claim()
+    with pytest.raises(Unwritable):
+        await bench.claim()
+    arguments["port"] = port
+    (claim,) = await bench.claim()
+    assert (claim.job.id, claim.job.fence, claim.job.losses) == (job.id, 2, 0)
+    await bench.store.close()
+
+
 async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

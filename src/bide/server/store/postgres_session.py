@@ -2,7 +2,8 @@
 
 1. A transaction that another process was faster than, or that met a deadlock, is tried again with what is true then.
 2. When the connection breaks, the same operations are carried out again on a new one. Whether the first time was
-   committed is not known then: jobs that are there already are found, and claims that nobody has heard of are given back.
+   committed is not known then: jobs that are there already are found, and claims that nobody has heard of are given back,
+   by the first transaction that succeeds, however long the database was away.
 3. When there is no new connection at once, everything that waits is told so: nobody hangs on a database that is away.
 """
 
@@ -39,20 +40,22 @@ class PostgresSession:
         self._memory = memory
         self._origin = origin
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = server.connect()
+        self._doubtful = False  # whether a commit may have gone unheard; until the next one that is heard of
 
     def transact(self, operations: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
-        doubtful = broke = False
+        broke = False
         for _ in range(TRIES):
             connection = self._connected()
-            tx = PostgresWork(self._memory, connection, self._clock.now(), doubtful=doubtful)
+            tx = PostgresWork(self._memory, connection, self._clock.now(), doubtful=self._doubtful)
             try:
                 return self._transaction(tx, operations)
             except psycopg.Error as error:
                 self._roll_back(connection)
                 if connection.closed:
+                    self._doubtful = True
                     if broke:  # twice in a row: it is not the network's mood
                         raise self._unwritable(error) from error
-                    doubtful = broke = True
+                    broke = True
                     log.warning("the connection to the database broke: %s", error)
                 elif error.sqlstate in _AGAIN:
                     self._memory.forget(tx.trusted)
@@ -77,6 +80,7 @@ class PostgresSession:
             self._give_back(tx)
         results = [operation.run(tx) for operation in operations]
         tx.finish(self._server.channel, self._origin)
+        self._doubtful = False
         tx.committed()
         return results, tx.events
 
