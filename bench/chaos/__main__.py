@@ -26,6 +26,7 @@ def main() -> int:
     arguments = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     folder = Path(tempfile.mkdtemp(dir=arguments.folder, prefix="bide-chaos-"))
+    folder.chmod(0o755)  # PostgreSQL runs as another user
     lines: list[Line] = []
     for name in arguments.only:
         (folder / name).mkdir()

@@ -59,7 +59,6 @@ def measure(folder: Path) -> list[Line]:
     for name, jobs in AMOUNTS.items():
         here = folder / name
         here.mkdir()
-        folder.chmod(0o755)  # PostgreSQL runs as another user
         outcome = trial(
             here, BROKERS[name], jobs=jobs, blows=ON_ALL, lease=LEASE, seed=1, home=str(here)
         )

@@ -83,3 +83,11 @@ def some_ids(url: str, count: int) -> list[str]:
             "SELECT id FROM jobs WHERE status = 'DONE' ORDER BY md5(id) LIMIT %s", (count,)
         )
         return [str(found) for (found,) in rows]
+
+
+def size(url: str) -> int:
+    """Bytes of the whole database."""
+    with psycopg.connect(url.partition("?")[0]) as connection:
+        found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        assert found is not None
+        return int(found[0])

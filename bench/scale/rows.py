@@ -29,7 +29,12 @@ def measure(folder: Path, rounds: int, rows: int = ROWS) -> list[Line]:
         begin = time.monotonic()
         filling.fill(empty.url, FEW, WAITING)
         filling.fill(full.url, rows, WAITING)
-        print(f"{rows:,} rows took {time.monotonic() - begin:.0f} s to make", flush=True)
+        size = filling.size(full.url)
+        print(
+            f"{rows:,} rows took {time.monotonic() - begin:.0f} s to make; {size / rows:.0f} bytes each, "
+            "with input, events and indexes",
+            flush=True,
+        )
         taken = asyncio.run(_calls({"empty": empty, "full": full}, CALLS * rounds))
     return [_times(f"{what} at {rows:,} rows", taken, what) for what in ("claim", "settle", "status")]
 

@@ -1,10 +1,11 @@
-"""Jobs a second against workers and replicas, and which part of the processor's time each of them takes: no bars, a table.
+"""Jobs a second against workers and replicas, and what each part takes of processor and memory: no bars, tables.
 
 All of it is on one machine: what does not grow with workers here is the machine's, and is seen in the columns of CPU.
 """
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bench.service.table import Line
 WORKERS, REPLICAS = (1, 2, 4), (1, 2)
 JOBS, NAPS, NAP = 6000, 160, 0.1
 SECONDS = 5
+CALLERS = 4000
 PARTS = ("PostgreSQL", "services", "workers", "handlers", "broker")
 
 
@@ -31,6 +33,8 @@ def measure(folder: Path, rounds: int) -> list[Line]:
         for replicas in REPLICAS:
             with stage(folder / f"{n}-replicas-{replicas}", RedisServer, replicas=replicas) as found:
                 _submissions(samples, found, folder, replicas)
+                if replicas == 1:
+                    samples.add("caller", _callers(found))
     _show(samples)
     return []
 
@@ -60,6 +64,31 @@ def _submissions(samples: Samples, found: Stage, folder: Path, replicas: int) ->
         )
 
 
+def _callers(found: Stage) -> float:
+    """KB of a service's memory for each caller who waits for a job's end, on a connection of its own."""
+    site = found.replicas[0]
+    site.ask("POST", "/queues/default/pause")
+    job = site.ask("POST", "/jobs", {"kind": "noop", "input": {"n": 1}}).json()
+    request = f"GET /jobs/{job['jobId']} HTTP/1.1\r\nHost: x\r\nPrefer: wait=60\r\n\r\n".encode()
+
+    async def wait() -> float:
+        writers = []
+        before = site.memory()
+        for _ in range(CALLERS):
+            _, writer = await asyncio.open_connection("127.0.0.1", site.port)
+            writer.write(request)
+            writers.append(writer)
+        await asyncio.sleep(3)
+        taken = site.memory() - before
+        for writer in writers:
+            writer.close()
+        return taken * 1024 / CALLERS
+
+    taken = asyncio.run(wait())
+    site.ask("POST", "/queues/default/resume")
+    return taken
+
+
 def _show(samples: Samples) -> None:
     print("\ndrained, jobs/s; and µs of CPU a job")
     print(f"{'workers of 2':<14} {'no-op':>7} {'0.1 s':>7} " + " ".join(f"{part:>11}" for part in PARTS))
@@ -70,3 +99,4 @@ def _show(samples: Samples) -> None:
     for n in REPLICAS:
         parts = " ".join(f"{samples[f'submitted {part} {n}']:>11.0f}" for part in PARTS)
         print(f"{f'{n} replicas':<14} {samples[f'submitted {n}']:>7.0f} {'':>7} {parts}")
+    print(f"\na caller who waits: {samples['caller']:.0f} KB of a service's memory")

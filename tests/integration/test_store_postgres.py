@@ -21,7 +21,7 @@ from bench.scale.postgres import Postgres
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
-from bide.core.job import CancelAsked, Failed, Refused, Succeeded
+from bide.core.job import CancelAsked, Failed, Refused, StepKept, StepStarted, Succeeded
 from bide.core.record import Job, Status
 from bide.core.wire import Event
 from bide.server.store import (
@@ -364,6 +364,11 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
     assert ids(claims) == [job.id, keyed.id], "what nobody has heard of is given back, and claimed again"
     assert [c.job.fence for c in claims] == [2, 2]
     assert [c.job.losses for c in claims] == [0, 0]
+    one = {"job_id": job.id, "fence": 2, "name": "probe"}
+    lose = True
+    await bench.store.apply([StepStarted(**one), StepKept(**one, result=msgspec.Raw(b"1"))])
+    told = [e.job["step"]["status"] for e in await bench.store.events() if e.type == "step"]
+    assert told == [Status.PROCESSING, Status.DONE], "once, although both were carried out again"
     await bench.succeed(claims[0].job)
     await bench.store.close()
 
