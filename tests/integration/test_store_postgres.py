@@ -17,6 +17,7 @@ import msgspec
 import psycopg
 import pytest
 import pytest_asyncio
+from bench.chaos.wire import Wire
 from bench.scale.postgres import Postgres
 
 from bide.core.clock import Clock
@@ -37,7 +38,7 @@ from bide.server.store import (
 )
 from bide.server.store.migrations import scripts
 from bide.server.store.postgres import PostgresStore
-from bide.server.store.postgres_server import Server, prepare
+from bide.server.store.postgres_server import NUMBERING, Server, prepare
 from bide.server.store.postgres_work import PostgresWork
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
@@ -364,7 +365,7 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
     assert ids(claims) == [job.id, keyed.id], "what nobody has heard of is given back, and claimed again"
     assert [c.job.fence for c in claims] == [2, 2]
     assert [c.job.losses for c in claims] == [0, 0]
-    one = {"job_id": job.id, "fence": 2, "name": "probe"}
+    one: dict[str, Any] = {"job_id": job.id, "fence": 2, "name": "probe"}
     lose = True
     await bench.store.apply([StepStarted(**one), StepKept(**one, result=msgspec.Raw(b"1"))])
     told = [e.job["step"]["status"] for e in await bench.store.events() if e.type == "step"]
@@ -399,6 +400,33 @@ async def test_a_claim_that_was_not_heard_of_is_given_back_after_the_database_wa
     (claim,) = await bench.claim()
     assert (claim.job.id, claim.job.fence, claim.job.losses) == (job.id, 2, 0)
     await bench.store.close()
+
+
+async def test_a_commit_that_is_still_under_way_when_its_connection_is_cut_claims_nothing_behind_ones_back(
+    postgres: Postgres, url: str
+) -> None:
+    wire = Wire(postgres.port)
+    bench = Process(url.replace(f":{postgres.port}", f":{wire.port}"), ManualClock(), count(1))
+    await bench.open()
+    job = await bench.put()
+    with psycopg.connect(postgres.url, autocommit=True) as other:
+
+        def waiting() -> set[int]:
+            rows = other.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            return {pid for (pid,) in rows}
+
+        log = (NUMBERING, bench.store.server.schema)
+        other.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", log)
+        claiming = asyncio.create_task(bench.claim())
+        await until(lambda: bool(waiting()))
+        first = waiting()
+        wire.reset()  # the server has the whole of it, and notices nothing
+        await until(lambda: claiming.done() or waiting().isdisjoint(first))
+        other.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", log)
+        claims = await claiming
+        assert ids(claims or await bench.claim()) == [job.id], "it is claimed, and by somebody who knows"
+    await bench.store.close()
+    wire.end()
 
 
 async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(
