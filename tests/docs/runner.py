@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 import tomllib
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,27 +17,27 @@ from pathlib import Path
 from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
 from tests.docs.sessions import START, Python, Service, Shell, free_port
 
-SERVERS = ("bide serve", "uvicorn", "python lms.py")
+SERVERS = ("bide serve", "uvicorn", "python lms.py", "bide worker", "celery -A")
+WORKERS = ("bide worker", "celery -A")
 OUT_OF_BOUNDS = (
     "pip ",
     "make ",
 )  # would change the machine that tests; a page with them is named in NOT_RUN
 BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run gets free ones in their place
-DATABASE_PORT = "5432"  # the same, for pages with a database
+DATABASE_PORT, BROKER_PORT = "5432", "6379"  # the same, for pages with a database or a broker
 
 
 class Run:
     """The reader's folder, terminal and interpreter."""
 
     def __init__(
-        self, folder: Path, logs: Path, programs: Path | None = None, database: int | None = None
+        self, folder: Path, logs: Path, programs: Path | None, servers: Mapping[str, int]
     ) -> None:
         self._folder = folder
         self._programs = programs  # a folder whose programs come before all others
         self._logs = logs
         self._ports = {BIDE_PORT: free_port(), OTHER_PORT: free_port()}
-        if database is not None:
-            self._ports[DATABASE_PORT] = database
+        self._ports.update(servers)
         self._env = self._environment()
         self._shell: Shell | None = None
         self._python: Python | None = None
@@ -138,16 +139,23 @@ class Run:
 
     def _serve(self, command: Command) -> None:
         program = next(s for s in SERVERS if command.text.startswith(s))
-        if program in self._services:
-            self._services[program].stop()
-        port = self._ports[BIDE_PORT if program == "bide serve" else OTHER_PORT]
+        name = command.text if program in WORKERS else program  # of workers there may be several
+        if name in self._services:
+            self._services[name].stop()
+        port = self._ports[OTHER_PORT if program in ("uvicorn", "python lms.py") else BIDE_PORT]
         log = self._logs / "service.log"
         here = Path(self._in_shell("pwd")[0])  # a page may have gone elsewhere
-        service = Service(self._here(command.text), port, here, self._env, log)
-        self._services[program] = service
+        lines = self._in_shell("env")[0].splitlines()
+        exported = dict(line.split("=", 1) for line in lines if line.startswith("BIDE_"))
+        answers = None if program in WORKERS else port
+        env = {**self._env, **exported}
+        service = Service(self._here(command.text), answers, here, env, log)
+        self._services[name] = service
         self._ends.callback(service.stop)
         if program == "bide serve":
             _until_warm(port)
+        elif program == "bide worker":
+            _until_ready(port)
 
     def _log(self) -> str:
         log = self._logs / "service.log"
@@ -161,10 +169,12 @@ def run(
     not_run: Mapping[str, str],
     *,
     curl: bool = shutil.which("curl") is not None,
-    database: int | None = None,
+    servers: Mapping[str, int] | None = None,
 ) -> None:
-    """Runs the blocks of one page, except those whose first line is in `not_run`. `database` is a server's port."""
-    with Run(folder, logs, None if curl else _with_curl(logs), database) as page:
+    """Runs the blocks of one page, except those whose first line is in `not_run`. `servers`: ports as the page writes
+    them, and as they are.
+    """
+    with Run(folder, logs, None if curl else _with_curl(logs), servers or {}) as page:
         for block in blocks:
             if first_line(block) not in not_run:
                 page.block(block)
@@ -179,6 +189,17 @@ def _until_warm(port: int) -> None:
                 return
         time.sleep(0.05)
     raise AssertionError(f"the handler children did not start within {START:g} s")
+
+
+def _until_ready(port: int) -> None:
+    """Until the service knows of somebody who would run its jobs."""
+    until = time.monotonic() + START
+    while time.monotonic() < until:
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=START).close()
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no worker was ready within {START:g} s")
 
 
 def _with_curl(folder: Path) -> Path:

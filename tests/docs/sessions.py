@@ -111,7 +111,10 @@ class Python(Session):
 class Service:
     """A server in the background, from its first answer until `stop`."""
 
-    def __init__(self, command: str, port: int, folder: Path, env: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, command: str, port: int | None, folder: Path, env: dict[str, str], log: Path
+    ) -> None:
+        """`port`: where it will answer; None: nowhere."""
         self._log = log
         with log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -123,7 +126,7 @@ class Service:
                 stderr=out,
             )
         until = time.monotonic() + START
-        while not _answers(port):
+        while port is not None and not _answers(port):
             if self._process.poll() is not None or time.monotonic() > until:
                 self.stop()
                 raise AssertionError(f"{command} does not serve:\n{log.read_text()}")

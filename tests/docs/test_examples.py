@@ -8,12 +8,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from bench.scale.brokers import RedisServer
 from bench.scale.postgres import Postgres
 
 from tests.docs.pages import ROOT, Block, blocks, commands, fits, name, pages
-from tests.docs.runner import first_line, run
+from tests.docs.runner import BROKER_PORT, DATABASE_PORT, first_line, run
 
-DATABASE = "@127.0.0.1:5432/jobs"
+DATABASE, BROKER = "@127.0.0.1:5432/jobs", "redis://127.0.0.1:6379"
 # Blocks that are not run: page, the block's first line, and why. Nothing else is left out.
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {
@@ -38,8 +39,12 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
         shutil.copytree(page.parent, folder / page.parent.relative_to(ROOT))
     for file in TAKEN.get(name(page), ()):
         shutil.copy(ROOT / file, folder)
-    database = _database(request) if DATABASE in page.read_text(encoding="utf-8") else None
-    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), database=database)
+    text, servers = page.read_text(encoding="utf-8"), {}
+    if DATABASE in text:
+        servers[DATABASE_PORT] = _database(request)
+    if BROKER in text:
+        servers[BROKER_PORT] = _broker(request)
+    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), servers=servers)
 
 
 def _database(request: pytest.FixtureRequest) -> int:
@@ -48,6 +53,13 @@ def _database(request: pytest.FixtureRequest) -> int:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("DROP DATABASE IF EXISTS jobs WITH (FORCE)")
         connection.execute("CREATE DATABASE jobs")
+    return server.port
+
+
+def _broker(request: pytest.FixtureRequest) -> int:
+    """The port of a Redis with nothing in it."""
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.flush()
     return server.port
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from bide.core.errors import BideError, SetupError
+
+if TYPE_CHECKING:
+    from bide.server.registry import Registry
 
 DATA = click.option(
     "--data",
@@ -27,6 +32,13 @@ STORE = click.option(
     envvar="BIDE_STORE",
     metavar="URL",
     help="postgresql://user@host/database; by default SQLite in the data folder.",
+)
+
+BROKER = click.option(
+    "--broker",
+    envvar="BIDE_BROKER",
+    metavar="URL",
+    help="Also look at this broker and at the workers of the store.",
 )
 
 
@@ -79,9 +91,17 @@ class Finding(NamedTuple):
 @click.argument("target", metavar="[MODULE:app]", required=False)
 @DATA
 @STORE
+@BROKER
 @click.option("--url", envvar="BIDE_URL", help="Also ask a running service how it is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a check on stdout.")
-def doctor(target: str | None, data: Path, store: str | None, url: str | None, as_json: bool) -> None:
+def doctor(
+    target: str | None,
+    data: Path,
+    store: str | None,
+    broker: str | None,
+    url: str | None,
+    as_json: bool,
+) -> None:
     """Say what is wrong with this set-up. Ends with 1 when something is.
 
     \b
@@ -89,9 +109,11 @@ def doctor(target: str | None, data: Path, store: str | None, url: str | None, a
       bide doctor
       bide doctor tasks:app --data /var/lib/bide
       bide doctor --store postgresql://bide@db.example.org/jobs
+      bide doctor tasks:app --store postgresql://… --broker redis://queue.example.org/0
+      bide doctor workers:celery
       bide doctor --url http://127.0.0.1:8642
     """
-    findings = list(_findings(target, data, store, url))
+    findings = list(_findings(target, data, store, broker, url))
     for finding in findings:
         if as_json:
             click.echo(json.dumps(finding._asdict()))
@@ -102,13 +124,26 @@ def doctor(target: str | None, data: Path, store: str | None, url: str | None, a
         sys.exit(1)
 
 
-def _findings(target: str | None, data: Path, store: str | None, url: str | None) -> Iterator[Finding]:
+def _findings(
+    target: str | None, data: Path, store: str | None, broker: str | None, url: str | None
+) -> Iterator[Finding]:
+    registry, celery = None, None
+    if target is not None:
+        with contextlib.suppress(BideError, OSError, ImportError):  # told with the app
+            registry, celery = _load(target)
+    if celery is not None:  # it says itself where its store and its broker are
+        config = _checkup().node_of(celery).config
+        store, broker = store or config.store.url, broker or config.engine.broker
     yield _try("python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
     yield _try("server packages", _packages)
     yield _try("data folder", lambda: _folder(data))
     yield _try("database", lambda: _database(data / "bide.db") if store is None else _server(store))
     if target is not None:
         yield _try("app", lambda: _app(target))
+    if celery is not None:
+        yield _try("celery settings", lambda: str(_checkup().settings(celery)))
+    if broker is not None:
+        yield from _of_workers(registry, store, broker)
     if url is not None:
         yield from _service(url)
 
@@ -176,10 +211,39 @@ def _server(url: str) -> str:
     return describe(url)
 
 
-def _app(target: str) -> str:
+def _checkup() -> ModuleType:
+    from bide.service.engines import require_celery
+
+    require_celery()
+    from bide.service import checkup
+
+    return checkup
+
+
+def _load(target: str) -> tuple[Registry, Any]:
+    """The app, and the Celery app that the target is instead; None otherwise."""
     from bide.server.worker.locate import parse
 
-    registry = parse(target).load()
+    try:
+        return parse(target).load(), None
+    except SetupError:
+        celery = _checkup().celery_app(target) if "celery" in sys.modules else None
+        if celery is None:
+            raise
+        return _checkup().node_of(celery).registry, celery
+
+
+def _of_workers(registry: Registry | None, store: str | None, broker: str) -> Iterator[Finding]:
+    yield _try("broker", lambda: str(_checkup().broker(broker, registry)))
+    if store is None:
+        why = "workers need a store that several processes can have: name a database with --store postgresql://…"
+        yield Finding("workers", False, why)
+    else:
+        yield _try("workers", lambda: str(_checkup().workers(store, registry)))
+
+
+def _app(target: str) -> str:
+    registry, _ = _load(target)
     registry.check()
     if not registry.kinds:
         raise SetupError(f"{target} has no kinds: decorate handlers with @app.job()")

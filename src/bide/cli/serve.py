@@ -141,7 +141,7 @@ def serve(
     try:
         from bide.server.config import Config, EngineConfig, HttpConfig, StoreConfig, WorkerConfig
         from bide.server.worker.locate import parse
-        from bide.service import stores
+        from bide.service import engines, stores
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is missing: pip install 'bide[server]'") from None
@@ -153,6 +153,8 @@ def serve(
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     location = parse(target)
     kept = f"data in {data}" + (f", store {stores.make_server(store).shown}" if store else "")
+    if engine == "celery":
+        kept += f", broker {engines.make_broker(EngineConfig(engine, broker)).shown}"
     config = Config(
         data=data,
         store=StoreConfig(url=store, connections=connections),

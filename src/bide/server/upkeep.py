@@ -171,7 +171,7 @@ class Upkeep:
     async def _sweep(self, now: float) -> None:
         """Removes files of jobs that there are not: left by a crash between the file and its record."""
         old = now - self._config.orphan_age
-        found = await asyncio.to_thread(lambda: {*self._blobs.jobs(old), *_folders(self._work, old)})
+        found = await asyncio.to_thread(lambda: {*self._blobs.jobs(old), *folders(self._work, old)})
         ids = [name for name in found if is_job_id(name)]
         orphans = set(ids) - await self._store.known(ids)
         if orphans:
@@ -193,7 +193,7 @@ def _descriptors() -> tuple[int, int]:
         return (limit if error.errno == errno.EMFILE else 0), limit
 
 
-def _folders(root: Path, older_than: float) -> list[str]:
+def folders(root: Path, older_than: float) -> list[str]:
     if not root.is_dir():
         return []
     return [f.name for f in root.iterdir() if f.is_dir() and f.stat().st_mtime < older_than]

@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import shutil
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bide.core.errors import SetupError
+from bide.core.wire import is_job_id
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import Config
 from bide.server.engine.courier import Courier
@@ -23,7 +27,8 @@ from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.engine.roster import HEARTBEAT, Enlisted, write
 from bide.server.intake import Intake
 from bide.server.registry import Registry
-from bide.server.store import Unwritable
+from bide.server.store import SharedStore, Unwritable
+from bide.server.upkeep import SWEEP_EVERY, folders
 from bide.server.worker import locate as place
 from bide.server.worker.locate import Location
 from bide.server.worker.supervisor import Listener, Pool
@@ -41,14 +46,15 @@ class Node:
     def __init__(self, registry: Registry, locate: Callable[[], Location], config: Config) -> None:
         """`locate`: where the app is, for its children."""
         self.courier = Courier(self)
-        self._registry = registry
+        self.registry = registry
         self._locate = locate
-        self._config = config
+        self.config = config
         self._folder: DataFolder | None = None
         self._thread: threading.Thread | None = None
         self._started = threading.Event()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None  # what ended it
         self.ending = False
+        self._patience = config.worker.drain
 
     # --- from Celery's thread
 
@@ -56,7 +62,7 @@ class Node:
     def name(self) -> str:
         """Of this worker, over all its restarts. Its folder is taken with the first look."""
         if self._folder is None:
-            self._folder = take_folder(self._config.data)
+            self._folder = take_folder(self.config.data)
         return self._folder.replica
 
     def start(self, queues: Sequence[str], concurrency: int | None) -> None:
@@ -68,17 +74,17 @@ class Node:
                 "a handler child was about to start a worker of its own, because importing the app's module "
                 'starts one: put that under `if __name__ == "__main__":`'
             )
-        self._registry.check()
+        self.registry.check()
         self._location = self._locate()
-        worker = replace(self._config.worker, queues=tuple(queues), workers=concurrency)
-        self._config = replace(self._config, worker=worker)
+        worker = replace(self.config.worker, queues=tuple(queues), workers=concurrency)
+        self.config = replace(self.config, worker=worker)
         log.debug("worker %s", self.name)
         self._thread = threading.Thread(target=self._run, name="bide-node", daemon=True)
         self._thread.start()
         self._started.wait()
-        if self._failure is not None:
+        if self.failure is not None:
             self._thread.join()
-            raise self._failure
+            raise self.failure
 
     def room(self, queue: str) -> bool:
         return not self.ending and self._engine.room(queue)
@@ -88,10 +94,10 @@ class Node:
 
     def stop(self) -> None:
         """Begins to drain; called again, it hands back at once what still runs. Returns at once."""
-        if self._thread is None or self._failure is not None:
+        if self._thread is None or self.failure is not None:
             return
         if self.ending:
-            self._soon(self._engine.hurry)
+            self._soon(self._hurry)
         else:
             self.ending = True
             self._soon(self._end.set)
@@ -113,9 +119,12 @@ class Node:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._work())
         except BaseException as error:
-            if self._started.is_set():
-                log.critical("the worker failed", exc_info=error)
-            self._failure = error
+            self.failure = error
+            if (
+                self._started.is_set()
+            ):  # nobody is here to run jobs: whoever watches this process shall know
+                log.critical("the worker failed, and ends", exc_info=error)
+                os.kill(os.getpid(), signal.SIGTERM)
         finally:
             self._started.set()
             if self._folder is not None:
@@ -124,16 +133,16 @@ class Node:
     async def _work(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         assert self._folder is not None
-        self._store = make_shared_store(self._config.store)
-        blobs = FileBlobs(self._config.data.resolve() / "blobs")
+        self._store = make_shared_store(self.config.store)
+        blobs = FileBlobs(self.config.data.resolve() / "blobs")
         self._engine = EmbeddedEngine(
-            self._registry,
+            self.registry,
             self._store,
             blobs,
-            self._config.worker,
+            self.config.worker,
             self._folder,
             self._pool,
-            admit=Intake(self._registry, self._store, lambda queue, kind: None).admit,
+            admit=Intake(self.registry, self._store, lambda queue, kind: None).admit,
             progressed=lambda job_id: None,
         )
         await self._store.open(self._engine.heard)
@@ -144,22 +153,31 @@ class Node:
                     "%d jobs were running when this worker ended the last time; they run again", lost
                 )
             await self._engine.start()
-            await self._serve()
+            try:
+                await self._serve()
+            except BaseException:
+                await self._engine.stop(0.0)
+                raise
         finally:
             await self._store.close()
 
     async def _serve(self) -> None:
         beating = asyncio.create_task(self._beat())
         looking = asyncio.create_task(self._look())
+        sweeping = asyncio.create_task(self._sweep_on())
         self._started.set()
         await self._end.wait()
-        log.info("stopping: waiting up to %g s for running jobs", self._config.worker.drain)
-        await self._engine.stop(self._config.worker.drain)
-        for task in (beating, looking):
+        log.info("stopping: waiting up to %g s for running jobs", self._patience)
+        await self._engine.stop(self._patience)
+        for task in (beating, looking, sweeping):
             task.cancel()
-        await asyncio.gather(beating, looking, return_exceptions=True)
+        await asyncio.gather(beating, looking, sweeping, return_exceptions=True)
         with contextlib.suppress(Unwritable):  # it will be missed soon enough
             await self._store.dismiss(self.name)
+
+    def _hurry(self) -> None:
+        self._patience = 0.0  # it may not have begun to wait
+        self._engine.hurry()
 
     async def _beat(self) -> None:
         """Keeps this worker's line in the roster."""
@@ -175,9 +193,9 @@ class Node:
     def _state(self) -> Enlisted:
         return Enlisted(
             self.name,
-            tuple(self._config.worker.queues or ()),
-            tuple(sorted(self._registry.kinds)),
-            self._config.worker.children(1),
+            tuple(self.config.worker.queues or ()),
+            tuple(sorted(self.registry.kinds)),
+            self.config.worker.children(1),
             tuple(self._engine.workers()),
             tuple(self._engine.troubles()),
         )
@@ -187,6 +205,16 @@ class Node:
             await asyncio.sleep(LOOK_AGAIN)
             self.courier.tick()
 
+    async def _sweep_on(self) -> None:
+        """Removes the working folders of jobs that there are not any more."""
+        assert self._folder is not None
+        while True:
+            try:
+                await sweep_work(self._store, self._folder.work, self.config.upkeep.orphan_age)
+            except (Unwritable, OSError) as error:
+                log.warning("working folders are not swept: %s", error)
+            await asyncio.sleep(SWEEP_EVERY)
+
     def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
         assert self._folder is not None
         return Pool(
@@ -194,10 +222,17 @@ class Node:
             self._folder.path,
             sync=sync,
             is_async=is_async,
-            beat=min(self._config.worker.lease / 6, 5.0),
+            beat=min(self.config.worker.lease / 6, 5.0),
             listener=listener,
-            blobs=self._config.data.resolve() / "blobs",
+            blobs=self.config.data.resolve() / "blobs",
         )
+
+
+async def sweep_work(store: SharedStore, work: Path, age: float) -> None:
+    found = await asyncio.to_thread(folders, work, store.now() - age)
+    ids = [name for name in found if is_job_id(name)]
+    for job_id in set(ids) - await store.known(ids):
+        await asyncio.to_thread(shutil.rmtree, work / job_id, ignore_errors=True)
 
 
 def take_folder(data: Path) -> DataFolder:

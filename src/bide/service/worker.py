@@ -53,7 +53,7 @@ class Work(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type
 
     def terminate(self, w: Any) -> None:
         node: Node = getattr(w.app, NODE)
-        while not node.ending:
+        if not node.ending:
             node.stop()
         node.stop()
         self.stop(w)
@@ -106,4 +106,4 @@ def run_worker(
         if not node.ending:
             node.stop()
         node.join()
-    return int(worker.exitcode or 0)
+    return 1 if node.failure is not None else int(worker.exitcode or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -20,6 +21,8 @@ from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, 
 from bide.server.engine.broker import check
 from bide.server.engine.celery import CeleryEngine
 from bide.server.engine.hints import FEWEST
+from bide.server.store.postgres import PostgresStore
+from bide.service.node import sweep_work
 from bide.testing.engine import House, result
 from tests.conftest import started
 from tests.crews import Crew
@@ -109,6 +112,19 @@ async def test_a_broker_that_is_away_keeps_no_job_out(
     redis.start()
     await until(lambda: not any("reached" in trouble for trouble in engine.troubles()))
     await until(lambda: waiting(config) > 0)  # what there was to say is said
+
+
+async def test_a_worker_sweeps_its_own_folder(house: House, tmp_path: Path) -> None:
+    job_id = await house.submit("add", {"a": 1})
+    orphan, young, work = "0" * 26, "1" * 26, tmp_path / "work"
+    for name in (orphan, job_id, young, "stranger"):
+        (work / name).mkdir(parents=True)
+        if name != young:
+            os.utime(work / name, (0, 0))
+    store = house.store
+    assert isinstance(store, PostgresStore)
+    await sweep_work(store, work, 3600.0)
+    assert {path.name for path in work.iterdir()} == {job_id, young, "stranger"}
 
 
 async def test_without_a_worker_it_says_so(house: House) -> None:

@@ -34,9 +34,10 @@ SETTINGS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     "broker_heartbeat": 20,
     "task_default_queue": DEFAULT_QUEUE,
+    "worker_enable_prefetch_count_reduction": False,
     # Redis: a queue that is taken from again is looked at after this many seconds at most.
     "broker_transport_options": {"polling_interval": 0.2},
-    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "worker_cancel_long_running_tasks_on_connection_loss": True,  # there are none: without a warning
 }
 _WHY = {
     "task_ignore_result": "hints have no results: set it to True",
@@ -138,8 +139,8 @@ def judge(app: Celery) -> Iterator[str]:
         (queue.queue_arguments or {}).get("x-max-priority") for queue in conf.task_queues or ()
     ):
         yield (
-            "the queues have priorities (x-max-priority): the store decides which job is next, by the job's own "
-            "priority; remove it"
+            "task_queue_max_priority, or x-max-priority of a queue, is set: the store decides which job is next, "
+            "by the job's own priority; remove it"
         )
     if conf.task_always_eager:
         yield "task_always_eager is set: no hint would ever reach a worker: remove it"

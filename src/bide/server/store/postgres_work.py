@@ -147,8 +147,8 @@ class PostgresWork(Work):
             found.append((job, input_.encode(), files_of(files)))
         return found
 
-    def paused(self) -> frozenset[str]:
-        known = None if self.pauses else self._memory.paused
+    def paused(self, *, sure: bool = False) -> frozenset[str]:
+        known = None if self.pauses or sure else self._memory.paused
         if known is None:
             turn = self._memory.pauses
             rows = self.execute("SELECT name FROM queues WHERE paused").fetchall()

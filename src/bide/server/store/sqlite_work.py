@@ -106,7 +106,7 @@ class SqliteWork(Work):
             rows.sort(key=lambda row: (-row[_PRIORITY], row[-1]))
         return [_due(row) for row in rows[:limit]]
 
-    def paused(self) -> frozenset[str]:
+    def paused(self, *, sure: bool = False) -> frozenset[str]:
         known = None if self.pauses else self._memory.paused
         if known is None:
             known = frozenset(name for (name,) in self._execute(PAUSED))

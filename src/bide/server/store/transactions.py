@@ -167,6 +167,9 @@ def claims(tx: Work, owner: str, wants: Sequence[Want], limit: int, lease: float
     """Up to `limit`, in the order of the wants."""
     found: list[Claim] = []
     paused = tx.paused()
+    if any(want.queue in paused for want in wants):
+        # A hint may be here before word of the end of a pause is.
+        paused = tx.paused(sure=True)
     for want in wants:
         room = min(want.limit, limit - len(found))
         if room > 0 and want.queue not in paused:

@@ -58,8 +58,8 @@ class Work(ABC):
         """The first `limit` of the table that can be claimed: by priority, then in the order of submission."""
 
     @abstractmethod
-    def paused(self) -> frozenset[str]:
-        """The queues that nothing is to be claimed from."""
+    def paused(self, *, sure: bool = False) -> frozenset[str]:
+        """The queues that nothing is to be claimed from; `sure`: from the table, whatever was remembered."""
 
     @abstractmethod
     def pause(self, queue: str, paused: bool) -> None: ...

@@ -1,0 +1,99 @@
+"""What can be wrong between services, broker and workers: each check says how it is, or raises SetupError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bide.core.errors import SetupError
+from bide.server.engine.broker import check, judge
+from bide.server.engine.roster import SILENT, Enlisted, read
+from bide.server.engine.slots import served
+from bide.server.registry import Registry
+from bide.server.worker.locate import parse
+from bide.service.node import Node
+from bide.service.stores import make_server
+from bide.service.worker import NODE
+
+_ALIVE = "SELECT state FROM workers WHERE seen_at > extract(epoch FROM clock_timestamp())::float8 - %s"
+
+
+def celery_app(target: str) -> Any:
+    """The Celery app that MODULE:NAME is; None when it is something else."""
+    import importlib
+    import sys
+
+    from celery import Celery
+
+    location = parse(target)
+    sys.path[:0] = [folder for folder in location.search if folder not in sys.path]
+    try:
+        found = getattr(importlib.import_module(location.module), location.attribute, None)
+    except ImportError:
+        return None  # whoever looks for an app there says why
+    if not isinstance(found, Celery):
+        return None
+    if not isinstance(getattr(found, NODE, None), Node):
+        raise SetupError(
+            f"{target} is a Celery app, but not one of bide's: make it with app.celery(store, broker)"
+        )
+    return found
+
+
+def node_of(app: Any) -> Node:
+    node: Node = getattr(app, NODE)
+    return node
+
+
+def settings(app: Any) -> str:
+    wrong = list(judge(app))
+    if wrong:
+        raise SetupError("; ".join(wrong))
+    return "acknowledged early, no results, one at a time"
+
+
+def broker(url: str, registry: Registry | None) -> str:
+    waiting = check(url, served(registry) if registry is not None else ["default"])
+    return "hints that wait: " + ", ".join(f"{queue} {number}" for queue, number in waiting.items())
+
+
+def workers(store: str, registry: Registry | None) -> str:
+    """Who is alive, and whether they can run what the app has."""
+    alive = read(_states(store))
+    if not alive:
+        raise SetupError(
+            "no worker is alive: start one with `bide worker MODULE:app --store … --broker …`"
+        )
+    wrong = [f"{w.name}: {trouble}" for w in alive for trouble in w.troubles]
+    if registry is not None:
+        wrong += _missing(alive, registry)
+    if wrong:
+        raise SetupError("; ".join(wrong))
+    return "; ".join(f"{w.name}: {', '.join(w.queues)}, {w.concurrency} at once" for w in alive)
+
+
+def _missing(alive: list[Enlisted], registry: Registry) -> list[str]:
+    found = []
+    for queue, kinds in sorted(registry.queues.items()):
+        serving = [worker for worker in alive if queue in worker.queues]
+        if not serving:
+            found.append(f"no worker serves queue {queue}: start one with --queues {queue}")
+        for kind in kinds if serving else ():
+            lacking = [worker.name for worker in serving if kind.name not in worker.kinds]
+            if lacking:
+                found.append(
+                    f"{', '.join(lacking)} know no kind {kind.name}: restart with the app as it is now"
+                )
+    return found
+
+
+def _states(url: str) -> list[str]:
+    server = make_server(url)
+    import psycopg
+
+    from bide.server.store.postgres_server import explain
+
+    try:
+        with server.connect() as connection:
+            return [state for (state,) in connection.execute(_ALIVE, (SILENT,))]
+    except psycopg.Error as error:
+        raise SetupError(f"{server.shown} cannot be used: {explain(error) or error}") from None

@@ -1,0 +1,195 @@
+"""Settings that cannot go together are refused, and `bide doctor` explains the others."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.scale.brokers import RabbitServer, RedisServer
+from bench.scale.postgres import Postgres
+from click.testing import CliRunner, Result
+
+from bide import App
+from bide.cli import root
+from bide.core.errors import SetupError
+from bide.server.config import Config, EngineConfig, StoreConfig, WorkerConfig
+from bide.server.engine import WorkerState
+from bide.server.engine.broker import Broker, check, judge
+from bide.server.engine.roster import Enlisted, read, write
+from bide.server.engine.slots import Slots
+from bide.server.store.postgres import PostgresStore
+from bide.service.engines import check_engine
+from bide.service.node import take_folder
+from bide.service.worker import Work
+from tests.integration.test_store_postgres import url_of
+
+STORE = StoreConfig("postgresql://bide@127.0.0.1:5432/jobs")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (Config(engine=EngineConfig("celery", "redis://127.0.0.1")), "SQLite is one service's own"),
+        (Config(store=STORE, engine=EngineConfig("celery")), "needs a broker"),
+        (Config(store=STORE, engine=EngineConfig("celery", "sqs://")), "no broker 'sqs'"),
+        (Config(store=STORE, engine=EngineConfig("embedded", "redis://h")), "say --engine celery"),
+        (Config(engine=EngineConfig("cron")), "there are embedded and celery"),
+    ],
+)
+def test_what_cannot_go_together_is_refused(config: Config, said: str) -> None:
+    with pytest.raises(SetupError, match=said):
+        check_engine(config)
+
+
+def test_both_brokers_are_taken() -> None:
+    for url in ("redis://127.0.0.1:6379/0", "amqp://bide@127.0.0.1//"):
+        check_engine(Config(store=STORE, engine=EngineConfig("celery", url)))
+    check_engine(Config())
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:secret@host:6379/1", "redis://host:6379/1"),
+        ("rediss://me:secret@host/0?password=secret", "rediss://me@host/0"),
+        ("amqp://me:secret@host:5672//", "amqp://me@host:5672//"),
+    ],
+)
+def test_a_password_is_never_shown(url: str, shown: str) -> None:
+    assert Broker(url).shown == shown
+    assert "secret" not in repr(EngineConfig("celery", url))
+    assert "secret" not in Broker(url).explain(ConnectionError("refused"))
+
+
+def test_what_a_broker_says_is_explained(redis_server: RedisServer, rabbit: RabbitServer) -> None:
+    for url in (redis_server.url, rabbit.url):
+        assert check(url, ["default", "video"]).keys() == {"default", "video"}
+    wrong = rabbit.url.replace("guest:guest", "guest:wrong")
+    with pytest.raises(SetupError, match="refuses this user"):
+        check(wrong, ["default"])
+    with pytest.raises(SetupError, match="cannot be reached"):
+        check("redis://127.0.0.1:9/0", ["default"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("task_acks_late", True, "acknowledged early"),
+        ("worker_prefetch_multiplier", 4, "keep hints from others"),
+        ("worker_pool", "prefork", "bide's own children"),
+        ("result_backend", "redis://127.0.0.1/1", "results are in the store"),
+        ("broker_transport_options", {"visibility_timeout": 3600}, "leases"),
+        ("task_queue_max_priority", 10, "the store decides which job is next"),
+        ("task_ignore_result", False, "no results"),
+        ("task_always_eager", True, "never reach a worker"),
+        ("task_create_missing_queues", False, "would get no hints"),
+    ],
+)
+def test_a_setting_that_does_harm_is_explained(name: str, value: Any, said: str) -> None:
+    app = Broker("redis://127.0.0.1").celery(["default"], **{name: value})
+    (wrong,) = judge(app)
+    assert name in wrong and said in " ".join(wrong.split()).replace("would ever reach", "never reach")
+
+
+def test_bides_own_settings_are_right() -> None:
+    assert list(judge(Broker("redis://127.0.0.1").celery(["default"]))) == []
+    assert list(judge(Broker("redis://127.0.0.1").celery(["default"], worker_pool="threads"))) == []
+
+
+def test_a_pool_that_would_stand_beside_is_refused() -> None:
+    class Prefork:
+        pool_cls = type("TaskPool", (), {"__module__": "celery.concurrency.prefork"})
+        use_eventloop = True
+
+    with pytest.raises(SetupError, match="--pool solo"):
+        Work(Prefork()).create(Prefork())
+
+
+def test_a_worker_takes_the_first_folder_that_nobody_has(tmp_path: Path) -> None:
+    first, second = take_folder(tmp_path), take_folder(tmp_path)
+    name = first.replica
+    assert first.path != second.path and name != second.replica
+    first.unlock()
+    heir = take_folder(tmp_path)
+    assert heir.replica == name
+    heir.unlock()
+    second.unlock()
+
+
+def test_a_worker_of_another_version_is_no_reason_to_know_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    child = WorkerState("1.1", 7, "idle", "sync", [], "2030-01-01T00:00:00Z", 3)
+    mine = Enlisted("one", ("default",), ("add",), 2, (child,))
+    with caplog.at_level(logging.WARNING):
+        assert read([write(mine), '{"name": 5}']) == [mine]
+    assert "cannot be understood" in caplog.text
+
+
+def test_a_worker_has_the_queues_and_children_that_it_was_told() -> None:
+    app = App(queues={"narrow": 1})
+    for name, queue in [("a", "default"), ("b", "video"), ("c", "narrow")]:
+        app.job(name=name, queue=queue)(lambda: None)
+    assert WorkerConfig(workers=2, queues=("video",)).children(9) == 2
+    slots = Slots(app, 2, 100, ("video", "elsewhere"))
+    assert slots.queues == ["elsewhere", "video"]
+    assert slots.room(False, "video") == 2 and slots.room(False, "default") == 0
+    crowded = Slots(
+        app, 2, 100, ("default", "video", "narrow")
+    )  # fewer children than queues: all shared
+    assert [crowded.room(False, q) for q in crowded.queues] == [2, 1, 2]
+
+
+# --- doctor
+
+
+def doctor(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(root, ["doctor", "--data", str(folder / "data"), *words])
+
+
+async def test_doctor_looks_at_broker_and_workers(
+    tmp_path: Path, postgres: Postgres, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = url_of(postgres, tmp_path)
+    store = PostgresStore(url)
+    await store.open(lambda events: None)
+    target = ("bide.testing.engine.handlers:app", "--store", url, "--broker", redis_server.url)
+    try:
+        said = doctor(tmp_path, *target).output
+        assert "hints that wait" in said and "no worker is alive" in said
+        one = Enlisted("one", ("default", "narrow"), ("add",), 2, (), ("children cannot start",))
+        await store.enlist("one", write(one))
+        said = doctor(tmp_path, *target).output
+        assert "one: children cannot start" in said
+        assert "no worker serves queue children" in said
+        assert "one know no kind narrow" in said
+        kinds = __import__("bide.testing.engine.handlers", fromlist=["app"]).app.kinds
+        await store.enlist(
+            "one", write(Enlisted("one", ("default", "narrow", "children"), tuple(kinds), 2))
+        )
+        result = doctor(tmp_path, *target)
+        assert "workers: one: default, narrow, children, 2 at once" in result.output
+    finally:
+        await store.close()
+
+
+def test_doctor_reads_the_settings_of_a_celery_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_acks.py").write_text(
+        "from bide import App\nfrom celery import Celery\napp = App()\n"
+        "@app.job()\ndef f() -> None: ...\n"
+        "celery = app.celery('postgresql://me:pw@127.0.0.1:9/none', 'redis://127.0.0.1:9/0', task_acks_late=True)\n"
+        "stranger = Celery('stranger')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    said = doctor(tmp_path, "late_acks:celery").output
+    assert "celery settings: task_acks_late is True" in said
+    assert "broker: the broker redis://127.0.0.1:9/0 cannot be reached" in said
+    assert "postgresql://me@127.0.0.1:9/none cannot be used" in said and "pw" not in said
+    said = doctor(tmp_path, "late_acks:stranger").output
+    assert "not one of bide's: make it with app.celery(store, broker)" in said
+    said = doctor(tmp_path, "--broker", "redis://127.0.0.1:9/0").output
+    assert "name a database with --store" in said
