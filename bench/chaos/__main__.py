@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.chaos import contest, crashes, http
+from bench.chaos import contest, crashes, http, scale
 from bench.service.table import Line, show
 
 PARTS: dict[str, Callable[[Path], list[Line]]] = {
     "crashes": crashes.measure,
     "peers": contest.measure,
     "http": http.measure,
+    "scale": scale.measure,
 }
 
 
@@ -25,6 +26,7 @@ def main() -> int:
     arguments = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     folder = Path(tempfile.mkdtemp(dir=arguments.folder, prefix="bide-chaos-"))
+    folder.chmod(0o755)  # PostgreSQL runs as another user
     lines: list[Line] = []
     for name in arguments.only:
         (folder / name).mkdir()

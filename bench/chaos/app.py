@@ -23,6 +23,14 @@ def work(ctx: Context, number: int) -> int:
 
 
 @app.job()
+def fenced(ctx: Context, number: int) -> dict[str, int]:
+    """Says which attempt its result is of."""
+    with marks.attempt(ctx.job_id, ctx.fence):
+        marks.pause()
+    return {"number": number, "fence": ctx.fence}
+
+
+@app.job()
 def family(ctx: Context, number: int) -> int:
     with marks.attempt(ctx.job_id, ctx.fence):
         ctx.step("before", mark, ctx, "before")

@@ -77,6 +77,7 @@ def judge_record(
     events = [(job_id, type_, json.loads(text)) for job_id, type_, text in told]
     verdict = Verdict(Counter(rows[w.job_id].status for w in wanted if w.job_id in rows))
     verdict.faults += _ends(rows, wanted)
+    verdict.faults += _stale(rows, marks)
     verdict.faults += _once(rows, events)
     verdict.faults += _families(rows)
     repeated, faults = _steps(events, marks)
@@ -97,8 +98,29 @@ def _ends(rows: dict[str, Row], wanted: Sequence[Wanted]) -> list[Fault]:
             faults.append(Fault("ends", f"{job_id} never ended: {row.status}"))
         elif row.status != "DONE" and not _given_up(row, rows):
             faults.append(Fault("failed", f"{job_id} is {row.status}: {row.error}"))
-        elif row.status == "DONE" and (row.result is None or json.loads(row.result) != result):
+        elif row.status == "DONE" and _number(row) != result:
             faults.append(Fault("result", f"{job_id} has {row.result} instead of {result}"))
+    return faults
+
+
+def _number(row: Row) -> Any:
+    """What it came to; some tell the fence of their attempt beside it."""
+    found = None if row.result is None else json.loads(row.result)
+    return found["number"] if isinstance(found, dict) else found
+
+
+def _stale(rows: dict[str, Row], marks: Sequence[Mark]) -> list[Fault]:
+    """Nobody was at work with a higher fence than the one that ended it, and it is that one's result that is kept."""
+    highest: dict[str, int] = defaultdict(int)
+    for mark in marks:
+        highest[mark.job] = max(highest[mark.job], mark.fence)
+    faults = []
+    for row in rows.values():
+        told = None if row.result is None else json.loads(row.result)
+        fence = told["fence"] if isinstance(told, dict) else row.fence
+        if fence != row.fence or highest[row.id] > row.fence:
+            text = f"{row.id} has the result of fence {fence}, its own is {row.fence}, seen was {highest[row.id]}"
+            faults.append(Fault("stale", text))
     return faults
 
 

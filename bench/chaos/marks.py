@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,10 +75,11 @@ def read(path: Path) -> list[Mark]:
 
 
 class Tail:
-    """Follows the marks while they are written."""
+    """Follows the marks while they are written; any thread may ask it to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
         self._offset = 0
         self.open: dict[int, str] = {}  # pid → the job that it has begun and not left
         self.last: Mark | None = None
@@ -85,6 +87,10 @@ class Tail:
 
     def grow(self) -> list[Mark]:
         """What is new."""
+        with self._lock:
+            return self._grow()
+
+    def _grow(self) -> list[Mark]:
         try:
             if self._path.stat().st_size == self._offset:
                 return []

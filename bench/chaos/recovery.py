@@ -47,6 +47,37 @@ def of_services(marks: Sequence[Mark], kills: Sequence[Kill]) -> list[float]:
     return found
 
 
+def of_frozen(marks: Sequence[Mark], kills: Sequence[Kill]) -> list[float]:
+    """Seconds from the moment in which a process was frozen until another begins the job that it was at."""
+    found = []
+    for kill in kills:
+        last: dict[int, Mark] = {}
+        for mark in marks:
+            if mark.at <= kill.at:
+                last[mark.pid] = mark
+        held = {
+            left.job
+            for pid, left in last.items()
+            if pid in kill.pids and left.step not in (END, UNWOUND)
+        }
+        for mark in marks:
+            if (
+                mark.at > kill.at
+                and mark.job in held
+                and mark.step == BEGIN
+                and mark.pid not in kill.pids
+            ):
+                found.append(mark.at - kill.at)
+                held.discard(mark.job)
+    return found
+
+
+def of_returns(marks: Sequence[Mark], times: Sequence[float]) -> list[float]:
+    """Seconds from the return of a server until the next job begins."""
+    begins = [mark.at for mark in marks if mark.step == BEGIN]
+    return [begins[n] - at for at in times if (n := bisect_right(begins, at)) < len(begins)]
+
+
 def repetitions(marks: Sequence[Mark]) -> int:
     """Begins beyond the first of each job; a handler that was unwound to wait for others is expected to begin again."""
     steps = Counter((mark.job, mark.step) for mark in marks)

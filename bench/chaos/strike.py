@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from bench.chaos import processes
 from bench.chaos.marks import Tail
@@ -46,7 +46,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Kill:
-    what: Literal["child", "service"]
+    what: str
     at: float
     pids: frozenset[int]  # that were killed, or orphaned
 
@@ -77,7 +77,7 @@ class Striker:
                 struck = self._child() if blow == "child" else self._service()
             self.moments[moment] += 1
 
-    def count(self, what: Literal["child", "service"]) -> int:
+    def count(self, what: str) -> int:
         return sum(kill.what == what for kill in self.kills)
 
     def _await(self, happened: Callable[[], object], longest: float, pause: float = 0.0005) -> bool:

@@ -8,9 +8,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from bench.scale import order, rows, status, trial
+from bench.scale import drain, order, rows, spread, status, trial
 from bench.scale.postgres import Absent
 from bench.service import servers
 from bench.service.table import Line, report, show
@@ -20,17 +21,21 @@ PARTS: dict[str, Callable[[Path, int], list[Line]]] = {
     "order": order.measure,
     "rows": rows.measure,
     "trial": trial.measure,
+    "drain": drain.measure,
+    "spread": spread.measure,
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--only", default=",".join(PARTS), help=",".join(PARTS))
+    parser.add_argument("--rows", default=rows.ROWS, type=int, help="finished jobs, for the part rows")
     parser.add_argument("--rounds", default=3, type=int, help="the medians of how many")
     # Not /tmp, which may be in memory: there a commit would cost nothing.
     parser.add_argument("--folder", default="/var/tmp", type=Path, help="where data is written; a disk")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    PARTS["rows"] = partial(rows.measure, rows=arguments.rows)
     lines: list[Line] = []
     try:
         servers.require("wrk")

@@ -130,6 +130,13 @@ class RedisServer(_Broker):
         if not self._said(b"FLUSHALL\r\n").startswith(b"+OK"):
             raise RuntimeError("Redis was not emptied")
 
+    def waiting(self, queue: str) -> int:
+        """Messages in it that nobody has taken."""
+        said = self._said(f"LLEN {queue}\r\n".encode())
+        if not said.startswith(b":"):
+            raise RuntimeError(f"Redis says {said!r}")
+        return int(said[1:])
+
     def disconnect(self) -> None:
         """Closes every connection to it but this one."""
         self._said(b"CLIENT KILL TYPE normal SKIPME yes\r\n")
@@ -203,6 +210,13 @@ class RabbitServer(_Broker):
     def flush(self) -> None:
         """Forgets all messages that nobody holds."""
         self._control("eval", "[rabbit_amqqueue:purge(Q) || Q <- rabbit_amqqueue:list()].")
+
+    def waiting(self, queue: str) -> int:
+        """Messages in it that nobody has taken."""
+        import amqp
+
+        with amqp.Connection(f"{HOST}:{self.port}") as connection:
+            return int(connection.channel().queue_declare(queue, passive=True).message_count)
 
     def disconnect(self) -> None:
         """Closes every connection to it."""

@@ -55,7 +55,7 @@ def _repeat(connection: psycopg.Connection[tuple[object, ...]], pattern: str, co
     # Ids as they are drawn, of the last months: 16 random characters after 10 of the time.
     random = " || ".join([f"substr('{_ALPHABET}', 1 + floor(random() * 32)::int, 1)"] * 16)
     connection.execute(
-        f"INSERT INTO made SELECT left('{pattern}', 5) || lpad(to_hex(n), 5, '0') || {random} "
+        f"INSERT INTO made SELECT left('{pattern}', 4) || lpad(to_hex(n), 6, '0') || {random} "
         f"FROM generate_series(1, {count}) n".encode()
     )
     for table, column in (("jobs", "id"), ("inputs", "job_id"), ("events", "job_id")):
@@ -83,3 +83,11 @@ def some_ids(url: str, count: int) -> list[str]:
             "SELECT id FROM jobs WHERE status = 'DONE' ORDER BY md5(id) LIMIT %s", (count,)
         )
         return [str(found) for (found,) in rows]
+
+
+def size(url: str) -> int:
+    """Bytes of the whole database."""
+    with psycopg.connect(url.partition("?")[0]) as connection:
+        found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        assert found is not None
+        return int(found[0])

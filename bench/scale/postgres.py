@@ -72,6 +72,11 @@ class Postgres:
         return f"postgresql://bide@{HOST}:{self.port}/postgres"
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 

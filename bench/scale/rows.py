@@ -1,9 +1,8 @@
-"""Claim and status with many finished jobs against a database that is nearly empty. BIDE_BENCH_ROWS says how many."""
+"""Claim, settle and status with many finished jobs against a database that is nearly empty. `--rows` says how many."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import defaultdict
 from collections.abc import Awaitable
@@ -17,22 +16,27 @@ from bench.service.table import Line
 from bide.server.store.postgres import PostgresStore
 
 T = TypeVar("T")
-ROWS = int(os.environ.get("BIDE_BENCH_ROWS", "1000000"))
+ROWS = 1_000_000
 FEW = 5000  # in the one that counts as empty: enough to be asked for and claimed
 WAITING = 20_000
 CALLS = 300
 
 
-def measure(folder: Path, rounds: int) -> list[Line]:
+def measure(folder: Path, rounds: int, rows: int = ROWS) -> list[Line]:
     # Without the wait for the disk, which would be most of it and the same for both.
     large = ("shared_buffers=256MB", "max_wal_size=8GB", "fsync=off")
     with postgres(str(folder), settings=large) as empty, postgres(str(folder), settings=large) as full:
         begin = time.monotonic()
         filling.fill(empty.url, FEW, WAITING)
-        filling.fill(full.url, ROWS, WAITING)
-        print(f"{ROWS:,} rows took {time.monotonic() - begin:.0f} s to make", flush=True)
+        filling.fill(full.url, rows, WAITING)
+        size = filling.size(full.url)
+        print(
+            f"{rows:,} rows took {time.monotonic() - begin:.0f} s to make; {size / rows:.0f} bytes each, "
+            "with input, events and indexes",
+            flush=True,
+        )
         taken = asyncio.run(_calls({"empty": empty, "full": full}, CALLS * rounds))
-    return [_times(f"{what} at {ROWS:,} rows", taken, what) for what in ("claim", "settle", "status")]
+    return [_times(f"{what} at {rows:,} rows", taken, what) for what in ("claim", "settle", "status")]
 
 
 async def _calls(servers: dict[str, Postgres], calls: int) -> dict[str, list[float]]:

@@ -17,6 +17,12 @@ def noop(n: int) -> int:
 
 
 @app.job()
+def nap(seconds: float) -> None:
+    """Waits for somebody else, as most jobs do."""
+    time.sleep(seconds)
+
+
+@app.job()
 def stamp(port: int) -> None:
     """Says when it was started, to who waits on that port."""
     now = time.time()

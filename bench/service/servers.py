@@ -218,9 +218,15 @@ def huey_consumer(folder: Path, database: Path) -> Iterator[subprocess.Popen[byt
 
 
 @contextlib.contextmanager
-def driver(module: str, folder: Path, *args: str, env: Mapping[str, str]) -> Iterator[IO[str]]:
+def driver(
+    module: str,
+    folder: Path,
+    *args: str,
+    env: Mapping[str, str],
+    package: str = "bench.service.peers",
+) -> Iterator[IO[str]]:
     """A peer's own program that prints lines."""
-    command = [peer_python(), "-m", f"bench.service.peers.{module}", *args]
+    command = [peer_python(), "-m", f"{package}.{module}", *args]
     log = folder / f"{module}.log"
     with (
         log.open("ab") as errors,

@@ -17,11 +17,12 @@ import msgspec
 import psycopg
 import pytest
 import pytest_asyncio
+from bench.chaos.wire import Wire
 from bench.scale.postgres import Postgres
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
-from bide.core.job import CancelAsked, Failed, Refused, Succeeded
+from bide.core.job import CancelAsked, Failed, Refused, StepKept, StepStarted, Succeeded
 from bide.core.record import Job, Status
 from bide.core.wire import Event
 from bide.server.store import (
@@ -38,7 +39,7 @@ from bide.server.store import (
 )
 from bide.server.store.migrations import scripts
 from bide.server.store.postgres import PostgresStore
-from bide.server.store.postgres_server import Server, prepare, version
+from bide.server.store.postgres_server import NUMBERING, Server, prepare, version
 from bide.server.store.postgres_work import PostgresWork
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
@@ -395,8 +396,68 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
     assert ids(claims) == [job.id, keyed.id], "what nobody has heard of is given back, and claimed again"
     assert [c.job.fence for c in claims] == [2, 2]
     assert [c.job.losses for c in claims] == [0, 0]
+    one: dict[str, Any] = {"job_id": job.id, "fence": 2, "name": "probe"}
+    lose = True
+    await bench.store.apply([StepStarted(**one), StepKept(**one, result=msgspec.Raw(b"1"))])
+    told = [e.job["step"]["status"] for e in await bench.store.events() if e.type == "step"]
+    assert told == [Status.PROCESSING, Status.DONE], "once, although both were carried out again"
     await bench.succeed(claims[0].job)
     await bench.store.close()
+
+
+async def test_a_claim_that_was_not_heard_of_is_given_back_after_the_database_was_away(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    job = await bench.put()
+    commit = PostgresWork._commit
+    arguments = bench.store.server._arguments
+    port = arguments["port"]
+
+    def killed(self: PostgresWork, channel: str, origin: str) -> None:
+        commit(self, channel, origin)
+        monkeypatch.setattr(PostgresWork, "_commit", commit)
+        arguments["port"] = "1"
+        self._connection.close()
+        raise psycopg.OperationalError("the server closed the connection unexpectedly")
+
+    monkeypatch.setattr(PostgresWork, "_commit", killed)
+    with pytest.raises(Unwritable):
+        await bench.claim()
+    with pytest.raises(Unwritable):
+        await bench.claim()
+    arguments["port"] = port
+    (claim,) = await bench.claim()
+    assert (claim.job.id, claim.job.fence, claim.job.losses) == (job.id, 2, 0)
+    await bench.store.close()
+
+
+async def test_a_commit_that_is_still_under_way_when_its_connection_is_cut_claims_nothing_behind_ones_back(
+    postgres: Postgres, url: str
+) -> None:
+    wire = Wire(postgres.port)
+    bench = Process(url.replace(f":{postgres.port}", f":{wire.port}"), ManualClock(), count(1))
+    await bench.open()
+    job = await bench.put()
+    with psycopg.connect(postgres.url, autocommit=True) as other:
+
+        def waiting() -> set[int]:
+            rows = other.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            return {pid for (pid,) in rows}
+
+        log = (NUMBERING, bench.store.server.schema)
+        other.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", log)
+        claiming = asyncio.create_task(bench.claim())
+        await until(lambda: bool(waiting()))
+        first = waiting()
+        wire.reset()  # the server has the whole of it, and notices nothing
+        await until(lambda: claiming.done() or waiting().isdisjoint(first))
+        other.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", log)
+        claims = await claiming
+        assert ids(claims or await bench.claim()) == [job.id], "it is claimed, and by somebody who knows"
+    await bench.store.close()
+    wire.end()
 
 
 async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(

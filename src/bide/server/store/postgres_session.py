@@ -2,14 +2,18 @@
 
 1. A transaction that another process was faster than, or that met a deadlock, is tried again with what is true then.
 2. When the connection breaks, the same operations are carried out again on a new one. Whether the first time was
-   committed is not known then: jobs that are there already are found, and claims that nobody has heard of are given back.
-3. When there is no new connection at once, everything that waits is told so: nobody hangs on a database that is away.
+   committed is not known then: jobs that are there already are found, and claims that nobody has heard of are given back,
+   by the first transaction that succeeds, however long the database was away.
+3. The server may still be at what the broken connection has sent: that one is ended before anything is carried out again,
+   or it would commit behind our back.
+4. When there is no new connection at once, everything that waits is told so: nobody hangs on a database that is away.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +31,9 @@ from bide.server.store.writer import Operation
 log = logging.getLogger("bide.store")
 TRIES = 8
 _AGAIN = {OVERTAKEN, "40P01", "40001"}  # and a deadlock, and a conflict that the server has found
+PATIENCE = 4.0  # seconds for the server to end what a broken connection has left
+_WHO = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE (pid, backend_start) = (%s, %s)"
 _MINE = "SELECT id, fence FROM jobs WHERE lease_until > 0 AND owner = ANY(%s) AND finished_at IS NULL"
 
 
@@ -38,21 +45,26 @@ class PostgresSession:
         self._clock = clock
         self._memory = memory
         self._origin = origin
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = server.connect()
+        self._backend: tuple[Any, ...] | None = None  # who serves us there
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
+        self._doubtful = (
+            False  # whether a commit may have gone unheard; until the next one that is heard of
+        )
 
     def transact(self, operations: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
-        doubtful = broke = False
+        broke = False
         for _ in range(TRIES):
             connection = self._connected()
-            tx = PostgresWork(self._memory, connection, self._clock.now(), doubtful=doubtful)
+            tx = PostgresWork(self._memory, connection, self._clock.now(), doubtful=self._doubtful)
             try:
                 return self._transaction(tx, operations)
             except psycopg.Error as error:
                 self._roll_back(connection)
                 if connection.closed:
+                    self._doubtful = True
                     if broke:  # twice in a row: it is not the network's mood
                         raise self._unwritable(error) from error
-                    doubtful = broke = True
+                    broke = True
                     log.warning("the connection to the database broke: %s", error)
                 elif error.sqlstate in _AGAIN:
                     self._memory.forget(tx.trusted)
@@ -77,6 +89,7 @@ class PostgresSession:
             self._give_back(tx)
         results = [operation.run(tx) for operation in operations]
         tx.finish(self._server.channel, self._origin)
+        self._doubtful = False
         tx.committed()
         return results, tx.events
 
@@ -89,10 +102,29 @@ class PostgresSession:
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._connection is None or self._connection.closed:
             try:
-                self._connection = self._server.connect()
+                self._connection = self._connect()
             except psycopg.Error as error:
                 raise self._unwritable(error) from error
         return self._connection
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        connection = self._server.connect()
+        try:
+            self._end_former(connection)
+            self._backend = connection.execute(_WHO).fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _end_former(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        end = time.monotonic() + PATIENCE
+        while self._backend and connection.execute(_END, self._backend).fetchone() is not None:
+            if time.monotonic() > end:
+                raise psycopg.OperationalError(
+                    "the server is still at what the last connection has sent"
+                )
+            time.sleep(0.002)
 
     def _unwritable(self, error: psycopg.Error) -> Unwritable:
         return Unwritable(f"{self._server.shown}: {explain(error) or error}")

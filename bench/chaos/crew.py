@@ -1,0 +1,165 @@
+"""Workers on machines of their own and the broker between: the blows that befall them, whoever's workers they are."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from bench.chaos.hosts import Host
+from bench.chaos.marks import Tail
+from bench.chaos.wire import Wire
+
+HOUR = 3600
+
+
+class Struck(NamedTuple):
+    """Who was killed or frozen, and when what was struck was there again."""
+
+    pids: frozenset[int] = frozenset()
+    back: float = 0.0
+
+
+class Broker(Protocol):
+    @property
+    def port(self) -> int: ...
+    @property
+    def url(self) -> str: ...
+    def kill(self) -> None: ...
+    def start(self) -> None: ...
+    def flush(self) -> None: ...
+    def end(self) -> None: ...
+
+
+Blow = Callable[[], Struck | None]  # None: there was nobody to strike
+
+
+class Crew:
+    """Blows are one after another; only who is frozen stays so during the next ones."""
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        broker: Broker,
+        wires: Sequence[Wire],
+        tail: Tail,
+        rng: random.Random,
+        frozen: float,
+    ) -> None:
+        self.hosts = hosts
+        self._broker = broker
+        self._wires = wires
+        self._tail = tail
+        self._rng = rng
+        self._frozen = frozen
+        self._timers: list[threading.Timer] = []
+        self._over = threading.Event()
+        self._tending = threading.Thread(target=self._tend, daemon=True)
+
+    @property
+    def blows(self) -> dict[str, Blow]:
+        return {
+            "child": self._child,
+            "worker": self._worker,
+            "frozen": self._freeze,
+            "clock": self._clock,
+            "broker": self._restart,
+            "flushed": self._flush,
+            "reset": self._reset,
+        }
+
+    def _at_work(self) -> list[Host]:
+        """Who runs a job now: of the others a blow is hardly seen."""
+        self._tail.grow()
+        busy = set(self._tail.open)
+        return [host for host in self.hosts if not host.frozen and host.family & busy]
+
+    def _child(self) -> Struck | None:
+        hosts = self._at_work()
+        killed = self._rng.choice(hosts).kill_child(self._rng, set(self._tail.open)) if hosts else None
+        if not killed:
+            return None
+        for pid in killed:
+            self._tail.open.pop(pid, None)
+        return Struck(killed, time.monotonic())
+
+    def _worker(self) -> Struck | None:
+        hosts = self._at_work()
+        if not hosts:
+            return None
+        host = self._rng.choice(hosts)
+        killed = host.kill()
+        time.sleep(self._rng.uniform(0, 0.5))
+        host.start()
+        return Struck(killed, time.monotonic())
+
+    def _freeze(self) -> Struck | None:
+        """For longer than anybody waits for a sign of life, then it goes on as if nothing had been."""
+        hosts = self._at_work()
+        if not hosts or any(host.frozen for host in self.hosts):
+            return None
+        host = self._rng.choice(hosts)
+        family = host.family
+        host.freeze(alone=self._rng.random() < 0.3)
+        timer = threading.Timer(self._frozen, host.thaw)
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
+        return Struck(frozenset(family), time.monotonic())
+
+    def _clock(self) -> Struck | None:
+        for host in self.hosts:
+            if host.has_clock:
+                host.step_clock(self._rng.choice((HOUR, -HOUR, 0)))
+                return Struck()
+        return None
+
+    def _restart(self) -> Struck:
+        self._broker.kill()
+        time.sleep(self._rng.uniform(0, 0.5))
+        self._broker.start()
+        return Struck(back=time.monotonic())
+
+    def _flush(self) -> Struck:
+        self._broker.flush()
+        return Struck(back=time.monotonic())
+
+    def _reset(self) -> Struck | None:
+        return Struck(back=time.monotonic()) if sum(wire.reset() for wire in self._wires) else None
+
+    def start(self) -> None:
+        for host in self.hosts:
+            host.start()
+        self._tending.start()
+
+    def _tend(self) -> None:
+        while not self._over.wait(0.5):
+            for host in self.hosts:
+                host.tend()
+
+    def await_work(self, longest: float = 60.0) -> None:
+        """Until the first job has begun."""
+        end = time.monotonic() + longest
+        while not self._tail.grow() and self._tail.last is None:
+            if time.monotonic() > end:
+                raise RuntimeError(f"nothing was begun: {[host.log[-2000:] for host in self.hosts]}")
+            time.sleep(0.05)
+
+    def thaw(self) -> None:
+        """Waits until whoever is frozen has been let go."""
+        for timer in self._timers:
+            timer.join()
+
+    @property
+    def given_up(self) -> int:
+        return sum(host.given_up for host in self.hosts)
+
+    def stop(self) -> None:
+        self._over.set()
+        self._tending.join()
+        for timer in self._timers:
+            timer.cancel()
+        for host in self.hosts:
+            host.stop()

@@ -1,0 +1,167 @@
+"""bide past one machine: PostgreSQL, a broker, two replicas of the service, two workers, and callers who insist.
+
+Every connection goes over a wire that can be cut. The broker keeps nothing on disk. What is struck here beside a crew:
+
+- database: SIGKILL of PostgreSQL, and its recovery;
+- replica: SIGKILL of a service and its start;
+- pool: all connections that PostgreSQL has left are taken, while many callers ask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import threading
+import time
+import urllib.error
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench.chaos import marks
+from bench.chaos.crew import Blow, Broker, Crew, Struck
+from bench.chaos.hosts import Host
+from bench.chaos.judge import Wanted
+from bench.chaos.victim import Victim
+from bench.chaos.wire import Wire
+from bench.scale.postgres import Postgres
+
+TARGET = "bench.chaos.app:app"
+CONNECTIONS = 3  # for the reads of a replica: few
+CALLERS = 40
+SETTINGS = ("max_connections=40",)
+KINDS = ("fenced", "work", "fenced", "family", "fenced")
+
+
+class Fleet:
+    def __init__(
+        self, folder: Path, server: Postgres, broker: Broker, lease: float, rng: random.Random
+    ) -> None:
+        self.place = folder / "marks"
+        self.tail = marks.Tail(self.place)
+        self._server = server
+        self._rng = rng
+        self._wires = [Wire(server.port), Wire(broker.port)]
+        store, hints = server.url, broker.url
+        store = store.replace(f":{server.port}", f":{self._wires[0].port}")
+        hints = hints.replace(f":{broker.port}", f":{self._wires[1].port}")
+        env = {marks.PLACE: str(self.place)}
+        common = ("--store", store, "--broker", hints, "--lease", str(lease))
+        options = ("--engine", "celery", "--connections", str(CONNECTIONS), *common)
+        self.replicas = []
+        for name in ("one", "two"):
+            (folder / name).mkdir()
+            self.replicas.append(Victim(folder / name, TARGET, env=env, options=options))
+        worker = [sys.executable, "-m", "bide", "worker", TARGET, "--concurrency", "2"]
+        worker += ["--drain", "5", "--log-level", "WARNING", *common]
+        hosts = []
+        for n in (1, 2):
+            home = folder / f"worker-{n}"
+            hosts.append(Host(home, [*worker, "--data", str(home / "data")], env, own_clock=n == 2))
+        self.crew = Crew(hosts, broker, self._wires, self.tail, rng, frozen=1.5 * lease)
+
+    @property
+    def blows(self) -> dict[str, Blow]:
+        return {
+            **self.crew.blows,
+            "database": self._database,
+            "replica": self._replica,
+            "pool": self._pool,
+        }
+
+    def start(self) -> None:
+        for replica in self.replicas:
+            replica.start()
+        self.crew.start()
+
+    def stop(self) -> None:
+        self.crew.stop()
+        for replica in self.replicas:
+            replica.stop()
+        for wire in self._wires:
+            wire.end()
+
+    def insist(self, method: str, path: str, body: Any = None, headers: Any = None) -> Any:
+        """At one replica, then at the other, until one of them answers."""
+        end = time.monotonic() + 120
+        while True:
+            replica = self._rng.choice(self.replicas)
+            try:
+                return replica.ask(method, path, body, headers)
+            except (urllib.error.URLError, OSError, ValueError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+
+    def _database(self) -> Struck:
+        self._server.kill()
+        time.sleep(self._rng.uniform(0.0, 0.5))
+        self._server.start()
+        return Struck(back=time.monotonic())
+
+    def _replica(self) -> Struck:
+        replica = self._rng.choice(self.replicas)
+        replica.kill(alone=False)
+        time.sleep(self._rng.uniform(0.0, 0.5))
+        replica.start()
+        return Struck(back=time.monotonic())
+
+    def _pool(self) -> Struck:
+        taken = []
+        with ThreadPoolExecutor(CALLERS) as callers:
+            with contextlib.suppress(psycopg.OperationalError):
+                while True:
+                    taken.append(psycopg.connect(self._server.url, connect_timeout=2))
+            for _ in callers.map(self._look, range(4 * CALLERS)):
+                pass
+            time.sleep(0.5)
+        for connection in taken:
+            connection.close()
+        return Struck(back=time.monotonic())
+
+    def _look(self, number: int) -> None:
+        """Any answer will do, a refusal too; what matters is what becomes of the others' jobs."""
+        with contextlib.suppress(urllib.error.URLError, OSError, ValueError):
+            self.replicas[number % 2].ask("GET", f"/jobs?status=DONE&kind={KINDS[number % len(KINDS)]}")
+
+
+class Callers(threading.Thread):
+    """Keep the queue filled until so many were acknowledged, and the storm is over."""
+
+    def __init__(self, fleet: Fleet, jobs: int, backlog: int) -> None:
+        super().__init__(daemon=True)  # a trial that fails does not wait for it
+        self._fleet = fleet
+        self._jobs = jobs
+        self._backlog = backlog
+        self.acknowledged: list[Wanted] = []
+        self.error: Exception | None = None
+        self.over = threading.Event()
+
+    def share(self) -> float:
+        return len(self.acknowledged) / self._jobs
+
+    def _done(self) -> int:
+        self._fleet.tail.grow()
+        return sum(wanted.job_id in self._fleet.tail.finished for wanted in self.acknowledged)
+
+    def run(self) -> None:
+        try:
+            while len(self.acknowledged) < self._jobs or not self.over.is_set():
+                while len(self.acknowledged) - self._done() > self._backlog:
+                    time.sleep(0.05)
+                number = len(self.acknowledged)
+                self._submit(range(number, number + 10))
+        except Exception as error:
+            self.error = error
+
+    def _submit(self, numbers: range) -> None:
+        kinds = [KINDS[n % len(KINDS)] for n in numbers]
+        wanted = [{"kind": kind, "input": {"number": n}} for kind, n in zip(kinds, numbers, strict=True)]
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        answer = self._fleet.insist("POST", "/jobs/batch", {"jobs": wanted}, key)
+        for kind, n, job in zip(kinds, numbers, answer["jobs"], strict=True):
+            self.acknowledged.append(Wanted(job["jobId"], 2 * n + 1 if kind == "family" else n))

@@ -1,0 +1,144 @@
+"""Workers as if each were a machine of its own: killed, frozen, its children killed, its clock stepped by an hour.
+
+A machine's clock is what its Python programs are told: they read the step from a file, at any moment. The monotonic clock
+stays right, as it does when somebody sets the time of a real one. (libfaketime makes time.sleep fail when it does that.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.chaos import processes
+from bench.service.servers import ROOT
+
+STEPPED = """
+import os, time
+_time, _time_ns = time.time, time.time_ns
+
+def _step():
+    with open(os.environ["CLOCK_STEP"]) as file:
+        return int(file.read())
+
+time.time = lambda: _time() + _step()
+time.time_ns = lambda: _time_ns() + _step() * 1_000_000_000
+"""
+
+
+class Host:
+    """One worker process with its children."""
+
+    def __init__(
+        self, folder: Path, command: Sequence[str], env: Mapping[str, str], *, own_clock: bool = False
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._command = command
+        self.has_clock = own_clock
+        self._step = folder / "clock"
+        self._env = {**os.environ, **env}
+        if own_clock:
+            (folder / "sitecustomize.py").write_text(STEPPED)
+            path = [str(folder), *filter(None, [self._env.get("PYTHONPATH")])]
+            self._env |= {"PYTHONPATH": os.pathsep.join(path), "CLOCK_STEP": str(self._step)}
+            self.step_clock(0)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()
+        self.frozen: frozenset[int] = frozenset()
+        self.given_up = 0  # how often it has ended although nobody had killed it
+
+    @property
+    def log(self) -> str:
+        path = self.folder / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def family(self) -> set[int]:
+        """The worker and all its children."""
+        if self._process is None:
+            return set()
+        return {self._process.pid, *processes.descendants(self._process.pid)}
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def tend(self) -> None:
+        """Starts it again when it has ended by itself, as systemd would."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                self.given_up += 1
+                self.start()
+
+    def start(self) -> None:
+        with self._lock, (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env=self._env,
+                start_new_session=True,
+            )
+
+    def kill(self) -> frozenset[int]:
+        """The machine is gone: worker and children at once."""
+        with self._lock:
+            family = self.family
+            self.thaw()
+            processes.kill(family)
+            if self._process is not None:
+                self._process.wait()
+            self._process = None
+        return frozenset(family)
+
+    def freeze(self, *, alone: bool) -> frozenset[int]:
+        """SIGSTOP: all of it, or the worker without its children, which go on and are heard by nobody."""
+        self.frozen = frozenset({self.pid} if alone else self.family)
+        self._signal(signal.SIGSTOP)
+        return self.frozen
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+        self.frozen = frozenset()
+
+    def _signal(self, number: int) -> None:
+        for pid in self.frozen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def step_clock(self, seconds: int) -> None:
+        scratch = self._step.with_suffix(".new")
+        scratch.write_text(str(seconds))
+        scratch.replace(self._step)
+
+    def kill_child(self, rng: random.Random, among: set[int]) -> frozenset[int]:
+        """One of those that are at work; nobody when there is none."""
+        children = sorted((self.family - {self.pid}) & among) if self._process is not None else []
+        if not children:
+            return frozenset()
+        pid = rng.choice(children)
+        processes.kill({pid})
+        return frozenset({pid})
+
+    def stop(self, patience: float = 20.0) -> None:
+        """As an operator would; killed when it does not end."""
+        with self._lock:
+            process, family = self._process, self.family
+            self._process = None
+        if process is None:
+            return
+        self.thaw()
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+        processes.kill(family)
+        process.wait()

@@ -1,0 +1,57 @@
+"""Blows of many kinds, in a random order, spread over the work: the next comes when the next share of it is done."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.chaos.crew import Blow
+from bench.chaos.strike import Kill
+
+NOBODY = 20.0  # seconds without anybody to strike, after which a blow is left out
+
+
+@dataclass
+class Storm:
+    blows: Mapping[str, Blow]
+    rng: random.Random
+    share: Callable[[], float]  # of the work that is done, from 0 to 1
+    patience: float = 60.0  # seconds without any progress, after which the next blow comes nevertheless
+    kills: list[Kill] = field(default_factory=list)
+    back: list[tuple[str, float]] = field(default_factory=list)
+    struck: Counter[str] = field(default_factory=Counter)
+
+    def rage(self, wanted: Mapping[str, int] | Sequence[str]) -> None:
+        """So many of each in any order, or in just this one."""
+        if isinstance(wanted, Mapping):
+            order = [what for what, times in wanted.items() for _ in range(times)]
+            self.rng.shuffle(order)
+        else:
+            order = list(wanted)
+        for number, what in enumerate(order):
+            self._await((number + 0.5) / len(order) * 0.95)
+            time.sleep(self.rng.uniform(0.0, 0.2))
+            self._strike(what)
+
+    def _await(self, share: float) -> None:
+        reached, since = self.share(), time.monotonic()
+        while reached < share and time.monotonic() - since < self.patience:
+            time.sleep(0.02)
+            now = self.share()
+            if now > reached:
+                reached, since = now, time.monotonic()
+
+    def _strike(self, what: str) -> None:
+        end = time.monotonic() + NOBODY
+        while time.monotonic() < end:
+            at = time.monotonic()
+            found = self.blows[what]()
+            if found is not None:
+                self.struck[what] += 1
+                self.kills.append(Kill(what, at, found.pids))
+                self.back.append((what, found.back))
+                return
+            time.sleep(0.02)

@@ -1,0 +1,1 @@
+"""Programs of the peers, run by their own Python."""
