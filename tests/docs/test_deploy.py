@@ -27,6 +27,15 @@ def _needed(program: str) -> str:
     return found
 
 
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the service manager sets them."""
+    for line in (DEPLOY / "bide.env").read_text().splitlines():
+        name, is_setting, value = line.partition("=")
+        if is_setting and name.startswith("BIDE_"):
+            monkeypatch.setenv(name, value)
+
+
 def _check(arguments: list[str]) -> None:
     """That bide takes this command line; nothing is run."""
     context = click.Context(root)
