@@ -8,7 +8,8 @@ BideError
 │   ├── CrossSite                 403   ├── RequestTimeout     408   ├── HeadTooLarge        431
 │   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
 │   ├── NoResult                  409   ├── VersionMismatch    412   ├── IdempotencyConflict 422
-│   ├── RangeNotSatisfiable       416   ├── Internal           500   └── Unavailable         503
+│   ├── RangeNotSatisfiable       416   ├── Internal           500   ├── Unavailable         503
+│   └── StorageUnavailable        503
 ├── JobError               what a handler raises to say exactly what went wrong
 ├── JobFailed              what a waiting caller gets when the job itself failed
 ├── WaitTimeout            the caller's own patience ran out; the job goes on
@@ -271,6 +272,20 @@ class Unavailable(Problem):
     code, status, title, retryable = "unavailable", 503, "Unavailable", True
     meaning = "The service is starting, stopping, has too much to do, or cannot write to its store."
     remedy = "Wait as long as Retry-After says, then send the request again."
+
+
+class StorageUnavailable(Problem):
+    code, status, title, retryable = (
+        "storage-unavailable",
+        503,
+        "The storage of files is unavailable",
+        True,
+    )
+    meaning = "Where this service keeps the bytes of files does not answer, or refuses the service."
+    remedy = (
+        "Wait as long as Retry-After says, then send the request again. If it stays so, who runs the service finds "
+        "the cause with `bide doctor`."
+    )
 
 
 def problems() -> list[type[Problem]]:

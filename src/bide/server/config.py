@@ -32,6 +32,13 @@ class StoreConfig:
 
 
 @dataclass(frozen=True)
+class BlobsConfig:
+    """The bytes of files."""
+
+    url: str | None = None  # s3://…; None: the data folder
+
+
+@dataclass(frozen=True)
 class HttpConfig:
     host: str = "127.0.0.1"
     port: int = 8642
@@ -49,12 +56,14 @@ class UpkeepConfig:
     tombstones: float = 30 * 86400.0  # how long a purged job answers 410
     idempotency: float = 86400.0  # how long a key is remembered
     orphan_age: float = 3600.0  # files of no job older than this are removed
+    sweep: float = 600.0  # how often they are looked for; a bucket is listed whole each time
 
 
 @dataclass(frozen=True)
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
+    blobs: BlobsConfig = field(default_factory=BlobsConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)

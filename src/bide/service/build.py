@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from bide.core.errors import SetupError
 from bide.core.record import Job
 from bide.core.wire import Event
-from bide.server.blobs.files import FileBlobs
+from bide.server.blobs.places import make_blobs
 from bide.server.config import Config
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.estimates import Estimates
@@ -43,13 +43,13 @@ class Service:
         self._location = location
         self.folder = DataFolder(config.data)
         self.store = make_store(config.store, self.folder)
-        self.blobs = FileBlobs(self.folder.blobs)
+        self._keeps = config.blobs.url or str(self.folder.blobs)
+        self.blobs = make_blobs(self._keeps)
         self.notify = Notify()
         self.estimates = Estimates()
         self.engine = EmbeddedEngine(
             registry,
             self.store,
-            self.blobs,
             config.worker,
             self.folder,
             self._pool,
@@ -81,7 +81,13 @@ class Service:
     def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
         beat = min(self.config.worker.lease / 6, 5.0)
         return Pool(
-            self._location, self.folder.path, sync=sync, is_async=is_async, beat=beat, listener=listener
+            self._location,
+            self.folder.path,
+            blobs=self._keeps,
+            sync=sync,
+            is_async=is_async,
+            beat=beat,
+            listener=listener,
         )
 
     async def start(self) -> None:
@@ -109,7 +115,7 @@ class Service:
         lost = await self.store.void(f"{self.folder.replica}:")
         if lost:
             log.info("%d jobs were running when the last service ended; they run again", lost)
-        await self.upkeep.tick()
+        await self.upkeep.turn()
         await self.engine.start()
         await self.upkeep.start()
 
@@ -118,6 +124,7 @@ class Service:
         await self.engine.stop(self.config.worker.drain if drain is None else drain)
         self.notify.close()
         await self.upkeep.stop()
+        await self.blobs.close()
         await self.store.close()
         self.folder.unlock()
 
