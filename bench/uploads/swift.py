@@ -109,8 +109,12 @@ class Swift:
             raise
 
     @property
+    def port(self) -> int:
+        return self._ports["proxy"]
+
+    @property
     def endpoint(self) -> str:
-        return f"http://{HOST}:{self._ports['proxy']}"
+        return f"http://{HOST}:{self.port}"
 
     @property
     def log(self) -> str:
