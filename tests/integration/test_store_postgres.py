@@ -52,7 +52,10 @@ def url_of(server: Postgres, place: Path) -> str:
     return f"{server.url}?schema=t{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
 
 
-TABLES = ("jobs", "inputs", "steps", "events", "keys", "queues", "durations", "tombstones")
+TABLES = (
+    *("jobs", "inputs", "steps", "events", "keys", "queues", "durations", "tombstones"),
+    *("uploads", "upload_uses"),
+)
 
 
 class TestPostgresStore(StoreSuite):

@@ -65,6 +65,7 @@ class Upkeep:
         self._next_sweep = 0.0
         self._next_save = 0.0
         self._next_complaint = 0.0
+        self.chores: list[Round] = []  # of other parts, at every round
 
     async def start(self) -> None:
         self._tasks = [
@@ -130,7 +131,7 @@ class Upkeep:
     async def tidy(self) -> None:
         """What is over is removed."""
         now = self._store.now()
-        parts: list[Round] = [self._purge]
+        parts: list[Round] = [self._purge, *self.chores]
         if now >= self._next_sweep:
             self._next_sweep = now + self._config.sweep
             parts.append(partial(self._sweep, now))

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from bide.core.upload import owner_of
 from bide.server.blobs import (
     UPLOADS,
     BlobMissing,
@@ -33,7 +34,6 @@ from bide.server.blobs import (
     Signing,
     job_key,
     upload_key,
-    upload_owner,
 )
 
 JOB, OTHER = "01JAAAAAAAAAAAAAAAAAAAAAAA", "01JBBBBBBBBBBBBBBBBBBBBBBB"
@@ -155,7 +155,7 @@ class BlobsSuite:
             (tmp_path / upload).write_bytes(b"z")
             await kept.adopt(upload_key(upload), tmp_path / upload, "text/plain")
         await kept.remove(JOB)
-        await kept.remove(upload_owner("u1"))
+        await kept.remove(owner_of("u1"))
         await kept.remove("01JNOBODYHASEVERHADTHISONE")
         for blob in [*(file.blob for file in gone), upload_key("u1")]:
             with pytest.raises(BlobMissing):

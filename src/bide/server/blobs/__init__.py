@@ -17,9 +17,10 @@ import msgspec
 
 from bide.core.errors import BideError
 from bide.core.record import FileInfo
+from bide.core.upload import owner_of
 
 # Beside the ids of jobs, which look like neither. Those of tenants other than "-" will be below "tenants/".
-UPLOADS = "uploads"
+UPLOADS = owner_of("").strip("/")
 STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"  # the code of a handler's error
 CHUNK = 256 * 1024  # of a stream
 
@@ -52,7 +53,7 @@ class Blobs(Protocol):
         ...
 
     async def remove(self, owner: str) -> None:
-        """All that an owner has: a job by its id, an upload by `upload_owner`."""
+        """All that an owner has: a job by its id, an upload by `owner_of`."""
         ...
 
     async def owners(self, space: str, older_than: float) -> Sequence[str]:
@@ -124,12 +125,8 @@ def job_key(job_id: str, fence: int, name: str) -> str:
     return f"{job_id}/{fence}/{check_name(name)}"
 
 
-def upload_owner(upload_id: str) -> str:
-    return f"{UPLOADS}/{upload_id}"
-
-
 def upload_key(upload_id: str) -> str:
-    return f"{upload_owner(upload_id)}/content"
+    return f"{owner_of(upload_id)}/content"
 
 
 def check_name(name: str) -> str:

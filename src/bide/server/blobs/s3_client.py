@@ -91,7 +91,9 @@ class S3Client:
 
     async def get(self) -> Any:
         if asyncio.current_task() is None:
-            await asyncio.sleep(0)  # a request that has not waited yet is in no task, and botocore needs to be in one
+            await asyncio.sleep(
+                0
+            )  # a request that has not waited yet is in no task, and botocore needs to be in one
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             async with self._making:
