@@ -15,6 +15,7 @@ from bide.core.errors import Internal, Problem, Unavailable
 from bide.core.wire import Event
 from bide.server.http import (
     Parts,
+    chunks,
     control,
     cors,
     docs,
@@ -48,6 +49,7 @@ class HttpApp:
             *control.OPERATIONS,
             *results.OPERATIONS,
             *uploads.OPERATIONS,
+            *chunks.OPERATIONS,
             *tus.OPERATIONS,
             *queues.OPERATIONS,
             *health.OPERATIONS,

@@ -57,6 +57,7 @@ def document(
                 **schemas.of_types(types),
                 "Problem": schemas.PROBLEM,
                 **schemas.of_submissions(registry, max_batch),
+                **schemas.of_bodies([o.reads for o in operations if o.reads is not None]),
             },
             "headers": {
                 name: {"description": text, "schema": schema}

@@ -51,6 +51,7 @@ class Operation:
     problems: tuple[type[Problem], ...] = ()
     parameters: tuple[Parameter, ...] = ()
     body: str | None = None  # the name of the body's schema among the components
+    reads: Any = None  # the struct that it is, when it is one
     content: tuple[tuple[str, Schema], ...] = ()  # bodies other than JSON: their type and schema
     needs_body: bool = True
     description: str = ""
