@@ -61,12 +61,13 @@ def asked_ranges(request: Request, tag: str, size: int) -> list[tuple[int, int]]
     return read_range(asked, size)
 
 
-async def attachment(request: Request, info: FileInfo, content_type: str, name: str) -> Answer:
+async def attachment(request: Request, info: FileInfo, declared: str, name: str) -> Answer:
     """A file, or the part of it that was asked for. What storage says against it is said before the first byte."""
     tag = f'"{info.sha256}"'
     same = unchanged(request, tag)
     if same is not None:
         return same
+    content_type = media_type(declared)
     ranges = asked_ranges(request, tag, info.size)
     headers = attachment_headers(tag, content_type, name)
     status = 206 if ranges else 200

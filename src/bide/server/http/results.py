@@ -11,7 +11,6 @@ from bide.server.http.attachments import (
     asked_ranges,
     attachment,
     attachment_headers,
-    media_type,
     unchanged,
 )
 from bide.server.http.exchange import Answer, Request
@@ -39,7 +38,7 @@ async def file(request: Request) -> Answer:
         raise NotFound(f"job {job.id} has no file {name[:200]!r}")
     if job.status.terminal:
         _check_succeeded(job)
-    return await attachment(request, info, media_type(info.content_type), info.name)
+    return await attachment(request, info, info.content_type, info.name)
 
 
 def _check_succeeded(job: Job) -> None:
