@@ -22,9 +22,9 @@ HOST = "127.0.0.1"
 KEY, SECRET = "bide:tester", "testing"
 REGION = "us-east-1"
 BACKENDS = ("account", "container", "object")
-PLAIN = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "bulk", "slo", "dlo")
+PLAIN = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "bulk", "copy", "slo", "dlo")
 PIPELINE = (
-    "catch_errors gatekeeper healthcheck cache listing_formats bulk s3api tempauth slo dlo proxy-server"
+    "catch_errors gatekeeper healthcheck cache listing_formats bulk s3api tempauth copy slo dlo proxy-server"
 )
 HASH = """[swift-hash]
 swift_hash_path_suffix = bide

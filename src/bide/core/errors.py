@@ -5,6 +5,7 @@ BideError
 │   ├── MalformedRequest          400   ├── NotFound           404   ├── PayloadTooLarge     413
 │   ├── IdempotencyKeyRequired    400   ├── MethodNotAllowed   405   ├── UnsupportedMedia    415
 │   ├── BadCursor                 400   ├── NotAcceptable      406   ├── InvalidInput        422
+│   ├── BadSignature              403   ├── SignatureExpired   403
 │   ├── CrossSite                 403   ├── RequestTimeout     408   ├── HeadTooLarge        431
 │   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
 │   ├── NoResult                  409   ├── VersionMismatch    412   ├── IdempotencyConflict 422
@@ -289,6 +290,20 @@ class StorageUnavailable(Problem):
         "Wait as long as Retry-After says, then send the request again. If it stays so, who runs the service finds "
         "the cause with `bide doctor`."
     )
+
+
+class BadSignature(Problem):
+    code, status, title = "bad-signature", 403, "The address was not signed for this request"
+    meaning = "The address was changed, or signed for another upload, method, size or content type than this request has."
+    remedy = (
+        "Send exactly what was signed: method, address and headers as POST /uploads/presign gave them."
+    )
+
+
+class SignatureExpired(Problem):
+    code, status, title = "signature-expired", 403, "The signed address has expired"
+    meaning = "A signed address is good until the instant that was told with it."
+    remedy = "Begin the upload anew with POST /uploads/presign, or ask for the part's address again."
 
 
 class WrongOffset(Problem):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bide.core.errors import SetupError
 from bide.core.record import Job
 from bide.core.wire import Event
-from bide.server.blobs.places import make_blobs
+from bide.server.blobs.places import make_blobs, signing_for
 from bide.server.config import Config
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.estimates import Estimates
@@ -26,6 +26,7 @@ from bide.server.registry import Registry
 from bide.server.store import NewJob, Uploads
 from bide.server.upkeep import Upkeep
 from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.presigned import Presigned
 from bide.server.uploads.reception import Reception, UploadStore
 from bide.server.uploads.staging import Staging
 from bide.server.uploads.tending import Tending
@@ -73,7 +74,8 @@ class Service:
             self.engine.nudge,
             work=self.folder.work,
         )
-        self.upkeep.chores.append(Tending(self.reception).tick)
+        self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
+        self.upkeep.chores += [Tending(self.reception).tick, self.presigned.tend]
         self.parts = Parts(
             config,
             registry,
@@ -85,6 +87,7 @@ class Service:
             self.estimates,
             self.reception,
             Chunks(self.reception),
+            self.presigned,
         )
         self.http = HttpApp(self.parts)
 

@@ -94,9 +94,15 @@ class Part(msgspec.Struct, frozen=True):
 class Signing(Protocol):
     """Callers put straight to storage, by requests that were signed for them."""
 
+    largest_put: int  # bytes
+
     async def sign_put(self, key: str, content_type: str, size: int, seconds: int) -> Signed: ...
 
     async def head(self, key: str) -> Found | None: ...
+
+    async def move(self, source: str, key: str, content_type: str) -> None:
+        """What was put becomes the blob of another key, which nobody has a signature for."""
+        ...
 
 
 @runtime_checkable
@@ -121,12 +127,22 @@ class Multipart(Protocol):
     async def abort(self, key: str, multipart: str) -> None: ...
 
 
+@runtime_checkable
+class Storage(Signing, Multipart, Protocol):
+    """Both."""
+
+
 def job_key(job_id: str, fence: int, name: str) -> str:
     return f"{job_id}/{fence}/{check_name(name)}"
 
 
 def upload_key(upload_id: str) -> str:
     return f"{owner_of(upload_id)}/content"
+
+
+def incoming_key(upload_id: str) -> str:
+    """Where its sender may put it: until it was verified it is not the blob."""
+    return f"{owner_of(upload_id)}/incoming"
 
 
 def check_name(name: str) -> str:

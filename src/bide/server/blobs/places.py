@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from bide.core.errors import SetupError
-from bide.server.blobs import Blobs
+from bide.server.blobs import Blobs, Storage
 from bide.server.blobs.files import FileBlobs
 
 
@@ -20,3 +21,13 @@ def make_blobs(place: str) -> Blobs:
     from bide.server.blobs.s3 import S3Blobs
 
     return S3Blobs(place)
+
+
+def signing_for(blobs: Blobs, now: Callable[[], float]) -> Storage:
+    """Who signs requests that put to these blobs: they themselves when they can, else the service does, by this clock."""
+    if isinstance(blobs, Storage):
+        return blobs
+    from bide.server.blobs.local_signing import LocalSigning
+
+    assert isinstance(blobs, FileBlobs)
+    return LocalSigning(blobs, now)

@@ -14,6 +14,7 @@ from bide.server.blobs.s3_client import EmptyRange, S3Client
 class S3Signing:
     """`Signing` and `Multipart` in a bucket."""
 
+    largest_put = 5 * 1024**3
     smallest_part = 5 * 1024 * 1024
     most_parts = 1000  # what the strictest of the compatible takes; S3 itself takes ten times as many
 
@@ -41,6 +42,11 @@ class S3Signing:
             await body.read()
         size = answer.get("ContentRange", "").rpartition("/")[2] or answer["ContentLength"]
         return Found(int(size), answer.get("ContentType"))
+
+    async def move(self, source: str, key: str, content_type: str) -> None:
+        origin = {"Bucket": self._client.place.bucket, "Key": self._prefix + source}
+        await self._client.call("copy_object", Key=self._prefix + key, CopySource=origin)
+        await self._client.call("delete_object", Key=self._prefix + source)
 
     async def begin(self, key: str, content_type: str) -> str:
         answer = await self._client.call(
