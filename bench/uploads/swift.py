@@ -23,9 +23,7 @@ KEY, SECRET = "bide:tester", "testing"
 REGION = "us-east-1"
 BACKENDS = ("account", "container", "object")
 PLAIN = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "bulk", "copy", "slo", "dlo")
-PIPELINE = (
-    "catch_errors gatekeeper healthcheck cache listing_formats bulk s3api tempauth copy slo dlo proxy-server"
-)
+PIPELINE = "catch_errors gatekeeper healthcheck cache listing_formats bulk s3api tempauth copy slo dlo proxy-server"
 HASH = """[swift-hash]
 swift_hash_path_suffix = bide
 swift_hash_path_prefix = bide

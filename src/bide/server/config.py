@@ -55,6 +55,9 @@ class UploadConfig:
     max_size: int = 64 * 1024**3  # of one upload
     quota: int | None = None  # bytes of all uploads together; None: what the disk has
     lifetime: float = 86400.0  # after the last byte; one that a job uses lives as long as the job
+    inputs: float | None = (
+        None  # after the end of the last job that uses it; None: as long as such a job is kept
+    )
     signed: float = 3600.0  # seconds that a signed address is good for
     min_rate: float = 1024.0  # bytes a second; who sends slower for long is cut off
     origins: tuple[

@@ -23,6 +23,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from bide.core.errors import JobError
+from bide.core.record import FileInfo
 from bide.core.upload import owner_of
 from bide.server.blobs import (
     UPLOADS,
@@ -124,6 +126,9 @@ class BlobsSuite:
         for blob in (job_key(JOB, 1, "a"), upload_key("none")):
             with pytest.raises(BlobMissing):
                 await kept.open(blob)
+        file = FileInfo("a", "text/plain", 1, "", job_key(JOB, 1, "a"))
+        with pytest.raises(JobError, match="FILE_GONE"):
+            await asyncio.to_thread(kept.fetch, file, tmp_path / "here")
 
     async def test_a_finished_file_is_adopted(self, kept: Blobs, tmp_path: Path) -> None:
         for upload, data in (("u1", b"small"), ("u2", LARGE), ("u3", b"")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
+from bide.core.errors import JobError
 from bide.core.upload import Upload, UploadStatus
 from bide.server.config import Config, UploadConfig
 from bide.server.registry import Accepts, File
@@ -295,16 +297,17 @@ async def test_an_event_of_storage_is_a_hint(service: Service, envelope: str) ->
             }
         ]
     }
-    body = {
-        "s3": lambda: event,
-        "sns": lambda: {"Type": "Notification", "Message": json.dumps(event)},
-        "sqs": lambda: {"Records": [{"body": json.dumps(event), "eventSource": "aws:sqs"}]},
-        "messages": lambda: {"Messages": [{"Body": json.dumps({"Message": json.dumps(event)})}]},
-        "bridge": lambda: {
+    forms: dict[str, Any] = {
+        "s3": event,
+        "sns": {"Type": "Notification", "Message": json.dumps(event)},
+        "sqs": {"Records": [{"body": json.dumps(event), "eventSource": "aws:sqs"}]},
+        "messages": {"Messages": [{"Body": json.dumps({"Message": json.dumps(event)})}]},
+        "bridge": {
             "detail-type": "Object Created",
             "detail": {"bucket": {"name": "files"}, "object": {"key": key}},
         },
-    }[envelope]()
+    }
+    body = forms[envelope]
     lines = {"Content-Type": "text/plain; charset=UTF-8"}
     send = json.dumps(body).encode()
     lie = await service.call("POST", "/uploads/events", body=send, headers=lines)
@@ -318,14 +321,15 @@ async def test_an_event_of_storage_is_a_hint(service: Service, envelope: str) ->
 
 
 async def test_events_about_nothing(service: Service) -> None:
-    for body in (
+    bodies: list[Any] = [
         {"Service": "Amazon S3", "Event": "s3:TestEvent"},
         {"Type": "SubscriptionConfirmation", "SubscribeURL": "https://sns.example/confirm"},
         {"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "uploads/../x/content"}}}]},
         {"Records": [{"eventName": "ObjectRemoved:Delete", "s3": {"bucket": {"name": "b"}}}]},
         [],
         "text",
-    ):
+    ]
+    for body in bodies:
         reply = await service.call("POST", "/uploads/events", json=body)
         assert (reply.status, reply.json()) == (202, {"uploads": 0}), body
     bad = await service.call("POST", "/uploads/events", body=b"{")
@@ -422,3 +426,23 @@ async def test_ways_do_not_mix(service: Service) -> None:
     ):
         reply = await service.call(method, path)
         assert reply.status in (403, 409), (method, path, reply.body)
+
+
+async def test_bytes_of_no_upload_are_swept(service: Service) -> None:
+    signed = (await presign(service)).json()
+    await put(service, signed)
+    orphan = service.blobs.root / "uploads" / ("0" * 26)
+    orphan.mkdir(parents=True)
+    (orphan / "content").write_bytes(b"x")
+    for folder in (orphan, service.blobs.root / "uploads" / signed["uploadId"]):
+        os.utime(folder, (0, 0))
+    await service.tending._sweep(service.store.now())
+    assert not orphan.exists()
+    assert (await complete(service, signed["uploadId"])).status == 200
+
+
+async def test_an_input_that_is_over_is_told_to_the_handler(service: Service) -> None:
+    file = service.blobs.put("0" * 26, 1, "a.txt", b"x", "text/plain")
+    await service.blobs.remove("0" * 26)
+    with pytest.raises(JobError, match="FILE_GONE"):
+        service.blobs.fetch(file, service.blobs.root)

@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from bide.core.errors import BideError
+from bide.core.errors import BideError, JobError
 from bide.core.record import FileInfo
 from bide.core.upload import owner_of
 
@@ -23,6 +23,15 @@ from bide.core.upload import owner_of
 UPLOADS = owner_of("").strip("/")
 STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"  # the code of a handler's error
 CHUNK = 256 * 1024  # of a stream
+
+
+def file_gone(name: str) -> JobError:
+    """What a handler is told when an input is no longer kept."""
+    return JobError(
+        "FILE_GONE",
+        f"{name} is no longer kept: its time was over, or it was removed. Submit a new job with the file",
+        retryable=False,
+    )
 
 
 class BlobMissing(BideError):

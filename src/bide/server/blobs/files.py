@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from bide.core.errors import JobError, SetupError, StorageUnavailable
 from bide.core.record import FileInfo
-from bide.server.blobs import CHUNK, BlobMissing, job_key
+from bide.server.blobs import CHUNK, BlobMissing, file_gone, job_key
 
 _COPIED = 1024 * 1024
 _FULL = "{name} cannot be stored: the disk with the data folder is full, or a quota is used up; make room on it"
@@ -43,7 +43,10 @@ class FileBlobs:
         return self.root / blob
 
     def fetch(self, file: FileInfo, folder: Path) -> Path:
-        return self.path(file.blob)
+        path = self.path(file.blob)
+        if not path.exists():
+            raise file_gone(file.name)
+        return path
 
     async def open(
         self, blob: str, first: int = 0, last: int | None = None

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from bide.core.errors import BideError, JobError, SetupError, StorageUnavailable
 from bide.core.record import FileInfo
-from bide.server.blobs import CHUNK, STORAGE_UNAVAILABLE, BlobMissing, job_key
+from bide.server.blobs import CHUNK, STORAGE_UNAVAILABLE, BlobMissing, file_gone, job_key
 from bide.server.blobs.files import is_full
 from bide.server.blobs.s3_client import Background, S3Client, read_place, translated
 from bide.server.blobs.s3_signing import S3Signing
@@ -227,7 +227,9 @@ def _for_handlers(name: str) -> Iterator[None]:
     """What a handler is told: an error that the kind's `retries` are for."""
     try:
         yield
-    except (StorageUnavailable, BlobMissing) as error:
+    except BlobMissing:
+        raise file_gone(name) from None
+    except StorageUnavailable as error:
         raise JobError(STORAGE_UNAVAILABLE, f"{name}: {error}") from error
     except OSError as error:
         if is_full(error):

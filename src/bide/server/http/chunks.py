@@ -48,7 +48,7 @@ class NewChunked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     chunk_size: Annotated[int, msgspec.Meta(ge=LEAST_CHUNK, le=MOST_CHUNK)] | None = None
     sha256: str | None = None
     kind: str | None = None
-    input: msgspec.Raw = msgspec.Raw(b"{}")
+    input: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
     parameter: str | None = None
     priority: int | None = None
     queue: str | None = None

@@ -54,7 +54,7 @@ class NewPresigned(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     sha256: str | None = None
     multipart: bool = False
     kind: str | None = None
-    input: msgspec.Raw = msgspec.Raw(b"{}")
+    input: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
     parameter: str | None = None
     priority: int | None = None
     queue: str | None = None
@@ -323,7 +323,7 @@ OPERATIONS = [
         "uploads",
         description="S3's event message, as it is or in an envelope of SNS, SQS or EventBridge. It is a hint: storage is "
         "asked about the uploads that it names.",
-        content=(("application/json", {}), ("text/plain", {})),
+        content=(("application/json", {}),),  # whatever its Content-Type is: that of SNS is text/plain
         replies=(Reply(202, "How many uploads it was about.", Heard),),
         problems=(MalformedRequest, PayloadTooLarge),
         example="$BASE/uploads/events -H 'Content-Type: application/json' -d '{\"Records\": []}'",
