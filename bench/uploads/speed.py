@@ -101,7 +101,9 @@ def memory(folder: Path, rounds: int) -> list[Line]:
                 raise RuntimeError("what arrived is not what was sent")
             detail = f"{idle:.0f} MB idle, {max(most):.0f} at the most"
             lines.append(
-                Line(f"{AT_ONCE} × 1 GB at once, {name}: memory", max(most) - idle, "≤", 100, "MB", detail)
+                Line(
+                    f"{AT_ONCE} × 1 GB at once, {name}: memory", max(most) - idle, "≤", 100, "MB", detail
+                )
             )
             _remove_all(site)
     return lines
