@@ -27,7 +27,6 @@ class Incoming:
         self._digest = Digest()
         self._sink = Sink(reception.staging, reception.staging.path(upload_id), 0, self._digest)
         self._granted = 0
-        self._head = b""
 
     async def write(self, data: Bytes) -> None:
         """A Problem when it becomes too large, or there is no room for it."""
@@ -57,8 +56,7 @@ class Incoming:
         sha256 = self._digest.sha256.hexdigest()
         if promised is not None and promised != sha256:
             raise ChecksumMismatch(f"the file has the SHA-256 {sha256}, and {promised} was promised")
-        head = await self._reception.staging.head(self.upload.id)
-        self.upload = self._reception.whole(self.upload, self._sink.durable, sha256, head)
+        self.upload = self._reception.whole(self.upload, self._sink.durable, sha256, self._digest.head)
         return self.upload
 
     def counted(self) -> None:
@@ -74,10 +72,11 @@ class Incoming:
 
 async def keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None = None) -> Kept:
     """Makes blobs of whole files and stores them, with the job that they are for."""
-    for one in incoming:
-        path = reception.staging.path(one.upload.id)
-        await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
-    kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
+    async with reception.door:
+        for one in incoming:
+            path = reception.staging.path(one.upload.id)
+            await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
+        kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
     for one in incoming:
         one.counted()
         reception.room.promise(one.upload.bytes)
