@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import pytest
 from bench.scale.brokers import RabbitServer, RedisServer
 from bench.scale.postgres import Absent, Postgres
+from bench.uploads.swift import Swift
 from hypothesis import settings
 
 # Whoever starts the tests aside may have them ignore Ctrl-C, and so would every process that they start.
@@ -60,3 +61,9 @@ def redis_server() -> Iterator[RedisServer]:
 def rabbit() -> Iterator[RabbitServer]:
     """One RabbitMQ for all tests of a run, since it takes its time. Each test has queues of its own."""
     yield from started(RabbitServer)
+
+
+@pytest.fixture(scope="session")
+def swift() -> Iterator[Swift]:
+    """One S3 server for all tests of a run. Each has a prefix, or a bucket, of its own."""
+    yield from started(Swift)

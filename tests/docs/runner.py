@@ -24,21 +24,27 @@ OUT_OF_BOUNDS = (
     "make ",
 )  # would change the machine that tests; a page with them is named in NOT_RUN
 BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run gets free ones in their place
-DATABASE_PORT, BROKER_PORT = "5432", "6379"  # the same, for pages with a database or a broker
+# The same, for pages with a database, a broker or a bucket.
+DATABASE_PORT, BROKER_PORT, STORAGE_PORT = "5432", "6379", "9000"
 
 
 class Run:
     """The reader's folder, terminal and interpreter."""
 
     def __init__(
-        self, folder: Path, logs: Path, programs: Path | None, servers: Mapping[str, int]
+        self,
+        folder: Path,
+        logs: Path,
+        programs: Path | None,
+        servers: Mapping[str, int],
+        settings: Mapping[str, str],
     ) -> None:
         self._folder = folder
         self._programs = programs  # a folder whose programs come before all others
         self._logs = logs
         self._ports = {BIDE_PORT: free_port(), OTHER_PORT: free_port()}
         self._ports.update(servers)
-        self._env = self._environment()
+        self._env = {**self._environment(), **settings}
         self._shell: Shell | None = None
         self._python: Python | None = None
         self._services: dict[str, Service] = {}
@@ -170,11 +176,13 @@ def run(
     *,
     curl: bool = shutil.which("curl") is not None,
     servers: Mapping[str, int] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> None:
     """Runs the blocks of one page, except those whose first line is in `not_run`. `servers`: ports as the page writes
-    them, and as they are.
+    them, and as they are. `settings`: variables of the reader's shell.
     """
-    with Run(folder, logs, None if curl else _with_curl(logs), servers or {}) as page:
+    programs = None if curl else _with_curl(logs)
+    with Run(folder, logs, programs, servers or {}, settings or {}) as page:
         for block in blocks:
             if first_line(block) not in not_run:
                 page.block(block)

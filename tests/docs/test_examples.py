@@ -10,11 +10,13 @@ import psycopg
 import pytest
 from bench.scale.brokers import RedisServer
 from bench.scale.postgres import Postgres
+from bench.uploads.swift import Swift
 
 from tests.docs.pages import ROOT, Block, blocks, commands, fits, name, pages
-from tests.docs.runner import BROKER_PORT, DATABASE_PORT, first_line, run
+from tests.docs.runner import BROKER_PORT, DATABASE_PORT, STORAGE_PORT, first_line, run
 
 DATABASE, BROKER = "@127.0.0.1:5432/jobs", "redis://127.0.0.1:6379"
+STORAGE = "endpoint=http://127.0.0.1:9000"
 # Blocks that are not run: page, the block's first line, and why. Nothing else is left out.
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {
@@ -42,12 +44,22 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
         shutil.copytree(page.parent, folder / page.parent.relative_to(ROOT))
     for file in TAKEN.get(name(page), ()):
         shutil.copy(ROOT / file, folder)
-    text, servers = page.read_text(encoding="utf-8"), {}
+    text, servers, settings = page.read_text(encoding="utf-8"), {}, {}
     if DATABASE in text:
         servers[DATABASE_PORT] = _database(request)
     if BROKER in text:
         servers[BROKER_PORT] = _broker(request)
-    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), servers=servers)
+    if STORAGE in text:
+        storage = _storage(request)
+        servers[STORAGE_PORT], settings = storage.port, storage.environment
+    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), servers=servers, settings=settings)
+
+
+def _storage(request: pytest.FixtureRequest) -> Swift:
+    """A server with the bucket that pages speak of."""
+    server: Swift = request.getfixturevalue("swift")
+    server.make_bucket("files")
+    return server
 
 
 def _database(request: pytest.FixtureRequest) -> int:

@@ -54,7 +54,10 @@ def url_of(server: Postgres, place: Path) -> str:
     return f"{server.url}?schema=t{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
 
 
-TABLES = ("jobs", "inputs", "steps", "events", "keys", "queues", "durations", "tombstones", "workers")
+TABLES = (
+    *("jobs", "inputs", "steps", "events", "keys", "queues", "durations", "tombstones"),
+    *("uploads", "upload_uses", "workers"),
+)
 
 
 class TestPostgresStore(StoreSuite):

@@ -41,6 +41,13 @@ BROKER = click.option(
     help="Also look at this broker and at the workers of the store.",
 )
 
+BLOBS = click.option(
+    "--blobs",
+    envvar="BIDE_BLOBS",
+    metavar="URL",
+    help="s3://bucket/prefix?endpoint=…&region=…; by default files are in the data folder.",
+)
+
 
 @click.command()
 @DATA
@@ -92,6 +99,7 @@ class Finding(NamedTuple):
 @DATA
 @STORE
 @BROKER
+@BLOBS
 @click.option("--url", envvar="BIDE_URL", help="Also ask a running service how it is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a check on stdout.")
 def doctor(
@@ -99,6 +107,7 @@ def doctor(
     data: Path,
     store: str | None,
     broker: str | None,
+    blobs: str | None,
     url: str | None,
     as_json: bool,
 ) -> None:
@@ -111,9 +120,12 @@ def doctor(
       bide doctor --store postgresql://bide@db.example.org/jobs
       bide doctor tasks:app --store postgresql://… --broker redis://queue.example.org/0
       bide doctor workers:celery
+      bide doctor --blobs 's3://files/bide?region=eu-central-1'
       bide doctor --url http://127.0.0.1:8642
     """
     findings = list(_findings(target, data, store, broker, url))
+    if blobs is not None:
+        findings.append(_try("files", lambda: _bucket(blobs)))
     for finding in findings:
         if as_json:
             click.echo(json.dumps(finding._asdict()))
@@ -209,6 +221,21 @@ def _server(url: str) -> str:
     from bide.service.stores import describe
 
     return describe(url)
+
+
+def _bucket(url: str) -> str:
+    import asyncio
+
+    from bide.server.blobs.places import make_blobs
+
+    async def look() -> str:
+        blobs = make_blobs(url)
+        try:
+            return await blobs.check()
+        finally:
+            await blobs.close()
+
+    return asyncio.run(look())
 
 
 def _checkup() -> ModuleType:

@@ -82,6 +82,12 @@ def is_loopback(host: str) -> bool:
     help="For Celery: redis://host:6379/0 or amqp://user@host:5672//.",
 )
 @click.option(
+    "--blobs",
+    envvar="BIDE_BLOBS",
+    metavar="URL",
+    help="s3://bucket/prefix?endpoint=…&region=… keeps files there; by default in the data folder.",
+)
+@click.option(
     "--workers",
     envvar="BIDE_WORKERS",
     type=click.IntRange(1),
@@ -102,6 +108,36 @@ def is_loopback(host: str) -> bool:
     show_default=True,
     type=click.FloatRange(0),
     help="Seconds that a shutdown waits for running jobs.",
+)
+@click.option(
+    "--max-upload",
+    envvar="BIDE_MAX_UPLOAD",
+    default=64 * 1024**3,
+    show_default=True,
+    type=click.IntRange(0),
+    help="The most bytes of one upload.",
+)
+@click.option(
+    "--upload-quota",
+    envvar="BIDE_UPLOAD_QUOTA",
+    type=click.IntRange(0),
+    help="The most bytes of all uploads together; by default what the disk has.",
+)
+@click.option(
+    "--upload-lifetime",
+    envvar="BIDE_UPLOAD_LIFETIME",
+    default=86400.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="Seconds after its last byte that an upload is kept for; one that a job uses as long as the job.",
+)
+@click.option(
+    "--origin",
+    "origins",
+    envvar="BIDE_ORIGIN",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Pages from there may use the service in a browser, as in https://example.org. May be repeated.",
 )
 @click.option(
     "--insecure",
@@ -126,9 +162,14 @@ def serve(
     progress: str | None,
     engine: str,
     broker: str | None,
+    blobs: str | None,
     workers: int | None,
     lease: float,
     drain: float,
+    max_upload: int,
+    upload_quota: int | None,
+    upload_lifetime: float,
+    origins: tuple[str, ...],
     insecure: bool,
     log_level: str,
 ) -> None:
@@ -140,6 +181,7 @@ def serve(
       bide serve tasks:app --port 9000 --data /var/lib/bide --workers 4
       bide serve tasks:app --store postgresql://bide@db.example.org/jobs
       bide serve tasks:app --store postgresql://… --engine celery --broker redis://queue.example.org/0
+      bide serve tasks:app --blobs 's3://files/bide?region=eu-central-1'
     """
     if not insecure and not is_loopback(host):
         raise SetupError(
@@ -147,7 +189,15 @@ def serve(
             "put a proxy that authenticates before it, or say --insecure"
         )
     try:
-        from bide.server.config import Config, EngineConfig, HttpConfig, StoreConfig, WorkerConfig
+        from bide.server.config import (
+            BlobsConfig,
+            Config,
+            EngineConfig,
+            HttpConfig,
+            StoreConfig,
+            UploadConfig,
+            WorkerConfig,
+        )
         from bide.server.worker.locate import parse
         from bide.service import engines, stores
         from bide.service.serve import serve as run
@@ -168,8 +218,10 @@ def serve(
         store=StoreConfig(url=store, connections=connections),
         progress=progress,
         engine=EngineConfig(engine, broker),
+        blobs=BlobsConfig(url=blobs),
         http=HttpConfig(host=host, port=port),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
+        uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, origins=origins),
     )
     run(
         location.load(),

@@ -49,6 +49,12 @@ from bide.core.errors import SetupError
     help="The data folder: files, and a folder for each worker.",
 )
 @click.option(
+    "--blobs",
+    envvar="BIDE_BLOBS",
+    metavar="URL",
+    help="As the services': s3://bucket/prefix?endpoint=…&region=…; by default `blobs` in the data folder.",
+)
+@click.option(
     "--connections",
     envvar="BIDE_CONNECTIONS",
     default=3,
@@ -87,6 +93,7 @@ def worker(
     queues: str | None,
     concurrency: int | None,
     data: Path,
+    blobs: str | None,
     connections: int,
     lease: float,
     drain: float,
@@ -101,7 +108,13 @@ def worker(
       BIDE_STORE=postgresql://… BIDE_BROKER=amqp://… bide worker tasks:app
     """
     try:
-        from bide.server.config import Config, EngineConfig, StoreConfig, WorkerConfig
+        from bide.server.config import (
+            BlobsConfig,
+            Config,
+            EngineConfig,
+            StoreConfig,
+            WorkerConfig,
+        )
         from bide.server.worker.locate import parse
         from bide.service import stores
         from bide.service.engines import require_celery
@@ -117,6 +130,7 @@ def worker(
         store=StoreConfig(url=store, connections=connections),
         engine=EngineConfig("celery", broker),
         progress=progress,
+        blobs=BlobsConfig(blobs),
         worker=WorkerConfig(workers=concurrency, lease=lease, drain=drain),
     )
     places = f"store {stores.make_server(store).shown}, broker {Broker(broker).shown}"

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 from bide.core.errors import SetupError
 from bide.core.record import Job
 from bide.core.wire import Event
-from bide.server.blobs.files import FileBlobs
+from bide.server.blobs.places import make_blobs, signing_for
 from bide.server.config import Config
 from bide.server.engine import Engine
 from bide.server.engine.embedded import EmbeddedEngine
@@ -21,8 +22,14 @@ from bide.server.intake import Intake
 from bide.server.notify import Notify
 from bide.server.progress.told import Progresses
 from bide.server.registry import Registry
-from bide.server.store import NewJob
+from bide.server.store import NewJob, Uploads
 from bide.server.upkeep import Upkeep
+from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.presigned import Presigned
+from bide.server.uploads.reception import Reception, UploadStore
+from bide.server.uploads.staging import Staging
+from bide.server.uploads.tending import Tending
+from bide.server.uploads.wishes import Wishes
 from bide.server.worker import locate
 from bide.server.worker.locate import Location
 from bide.server.worker.protocol import Spawn
@@ -45,7 +52,8 @@ class Service:
         self._location = location
         self.folder = DataFolder(config.data)
         self.store = make_store(config.store, self.folder)
-        self.blobs = FileBlobs(self.folder.blobs)
+        self._keeps = config.blobs.url or str(self.folder.blobs)
+        self.blobs = make_blobs(self._keeps)
         self.notify = Notify()
         self.estimates = Estimates()
         self.progress = Progresses(
@@ -60,6 +68,7 @@ class Service:
         # Whoever follows a hint from here must find the job: for them the event comes after its commit.
         early = self.engine.nudge if embedded else lambda queue, kind: None
         self.intake = Intake(registry, self.store, early)
+        self.reception = self._reception(registry)
         self.upkeep = Upkeep(
             self.store,
             self.blobs,
@@ -69,6 +78,8 @@ class Service:
             self.engine.nudge,
             work=self.folder.work,
         )
+        self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
+        self.upkeep.chores += [Tending(self.reception).tick, self.presigned.tend]
         self.parts = Parts(
             config,
             registry,
@@ -79,6 +90,9 @@ class Service:
             self.notify,
             self.estimates,
             self.progress,
+            self.reception,
+            Chunks(self.reception),
+            self.presigned,
         )
         self.http = HttpApp(self.parts)
 
@@ -86,7 +100,6 @@ class Service:
         return EmbeddedEngine(
             registry,
             self.store,
-            self.blobs,
             self.config.worker,
             self.folder,
             self._pool,
@@ -94,10 +107,23 @@ class Service:
             progress=self.progress,
         )
 
+    def _reception(self, registry: Registry) -> Reception:
+        assert isinstance(self.store, Uploads)
+        store = cast(UploadStore, self.store)
+        staging = Staging(self.folder.uploads)
+        wishes = Wishes(registry, self.intake)
+        return Reception(store, self.blobs, wishes, staging, self.config.uploads)
+
     def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
         beat = min(self.config.worker.lease / 6, 5.0)
         return Pool(
-            self._location, self.folder.path, sync=sync, is_async=is_async, beat=beat, listener=listener
+            self._location,
+            self.folder.path,
+            blobs=self._keeps,
+            sync=sync,
+            is_async=is_async,
+            beat=beat,
+            listener=listener,
         )
 
     async def start(self) -> None:
@@ -121,12 +147,13 @@ class Service:
             raise
 
     async def _begin(self) -> None:
+        self.reception.open(self.folder.replica)
         self.estimates.load(await self.store.durations())
         # Nobody else runs on this folder, so whoever has claimed from here is gone.
         lost = await self.store.void(f"{self.folder.replica}:")
         if lost:
             log.info("%d jobs were running when the last service ended; they run again", lost)
-        await self.upkeep.tick()
+        await self.upkeep.turn()
         await self.progress.open()
         await self.engine.start()
         await self.upkeep.start()
@@ -137,6 +164,8 @@ class Service:
         self.notify.close()
         await self.upkeep.stop()
         await self.progress.close()
+        await asyncio.to_thread(self.reception.staging.close)
+        await self.blobs.close()
         await self.store.close()
         self.folder.unlock()
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from bide.core.errors import SetupError
 from bide.core.wire import is_job_id
-from bide.server.blobs.files import FileBlobs
 from bide.server.config import Config
 from bide.server.engine.courier import Courier
 from bide.server.engine.embedded import EmbeddedEngine
@@ -29,7 +28,7 @@ from bide.server.intake import Intake
 from bide.server.progress.told import Progresses
 from bide.server.registry import Registry
 from bide.server.store import SharedStore, Unwritable
-from bide.server.upkeep import SWEEP_EVERY, folders
+from bide.server.upkeep import folders
 from bide.server.worker import locate as place
 from bide.server.worker.locate import Location
 from bide.server.worker.supervisor import Listener, Pool
@@ -138,11 +137,9 @@ class Node:
         self._store = make_shared_store(self.config.store)
         shelf = make_shelf(self.config.progress, self.config.store, self.config.engine.broker)
         progress = Progresses(shelf, changed=lambda job_id: None, watched=lambda job_id: False)
-        blobs = FileBlobs(self.config.data.resolve() / "blobs")
         self._engine = EmbeddedEngine(
             self.registry,
             self._store,
-            blobs,
             self.config.worker,
             self._folder,
             self._pool,
@@ -219,18 +216,18 @@ class Node:
                 await sweep_work(self._store, self._folder.work, self.config.upkeep.orphan_age)
             except (Unwritable, OSError) as error:
                 log.warning("working folders are not swept: %s", error)
-            await asyncio.sleep(SWEEP_EVERY)
+            await asyncio.sleep(self.config.upkeep.sweep)
 
     def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
         assert self._folder is not None
         return Pool(
             self._location,
             self._folder.path,
+            blobs=self.config.blobs.url or str(self.config.data.resolve() / "blobs"),
             sync=sync,
             is_async=is_async,
             beat=min(self.config.worker.lease / 6, 5.0),
             listener=listener,
-            blobs=self.config.data.resolve() / "blobs",
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -18,6 +18,7 @@ from bide.core.job import Change, Failed, Succeeded
 from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.blobs.files import FileBlobs
+from bide.server.blobs.local_signing import LocalSigning
 from bide.server.config import Config, HttpConfig
 from bide.server.engine import WorkerState
 from bide.server.estimates import Estimates
@@ -29,7 +30,13 @@ from bide.server.notify import Notify
 from bide.server.progress.memory import MemoryShelf
 from bide.server.progress.told import Progresses
 from bide.server.registry import File, Registry
-from bide.server.store import Want
+from bide.server.store import Claim, Want
+from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.presigned import Presigned
+from bide.server.uploads.reception import Reception, UploadStore
+from bide.server.uploads.staging import Staging
+from bide.server.uploads.tending import Tending
+from bide.server.uploads.wishes import Wishes
 from bide.testing.clock import ManualClock
 from tests.stores import make_store
 
@@ -101,7 +108,9 @@ class Reply:
 class Service:
     """All parts of a service, and ways to call it and to move its jobs."""
 
-    def __init__(self, folder: Path, registry: Registry | None = None) -> None:
+    def __init__(
+        self, folder: Path, registry: Registry | None = None, config: Config | None = None
+    ) -> None:
         self.clock = ManualClock()
         self.store = make_store(folder, self.clock)
         self.engine = IdleEngine()
@@ -110,16 +119,31 @@ class Service:
         self.progress = Progresses(MemoryShelf(), self.notify.changed, self.notify.watched)
         self.blobs = FileBlobs(folder / "files")
         self.registry = registry or kinds()
+        self.config = config or Config(data=folder, http=HttpConfig(max_body=MAX_BODY))
+        self.intake = Intake(self.registry, self.store, self.engine.nudge)
+        self.staging = Staging(folder / "staging")
+        self.reception = Reception(
+            cast(UploadStore, self.store),
+            self.blobs,
+            Wishes(self.registry, self.intake),
+            self.staging,
+            self.config.uploads,
+        )
+        self.tending = Tending(self.reception)
+        self.presigned = Presigned(self.reception, LocalSigning(self.blobs, self.store.now))
         self.parts = Parts(
-            config=Config(data=folder, http=HttpConfig(max_body=MAX_BODY)),
+            config=self.config,
             registry=self.registry,
             store=self.store,
             blobs=self.blobs,
             engine=self.engine,
-            intake=Intake(self.registry, self.store, self.engine.nudge),
+            intake=self.intake,
             notify=self.notify,
             estimates=self.estimates,
             progress=self.progress,
+            reception=self.reception,
+            chunks=Chunks(self.reception),
+            presigned=self.presigned,
         )
         self.app = HttpApp(self.parts)
 
@@ -131,9 +155,11 @@ class Service:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Service]:
         await self.store.open(self._heard)
+        self.reception.open("here")
         try:
             yield self
         finally:
+            self.staging.close()
             await self.store.close()
 
     # --- calling it
@@ -188,6 +214,9 @@ class Service:
     async def claim(self, kind: str = "echo", queue: str = "default") -> Job:
         (claim,) = await self.store.claim("worker-1", [Want(queue, (kind,), 1)], 1, 30.0)
         return claim.job
+
+    async def claims(self, kind: str, queue: str = "default") -> list[Claim]:
+        return await self.store.claim("worker-1", [Want(queue, (kind,), 10)], 10, 30.0)
 
     async def apply(self, change: Change) -> Job:
         (job,) = await self.store.apply([change])

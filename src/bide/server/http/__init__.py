@@ -13,6 +13,9 @@ from bide.server.notify import Notify
 from bide.server.progress.told import Progresses
 from bide.server.registry import Registry
 from bide.server.store import Store
+from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.presigned import Presigned
+from bide.server.uploads.reception import Reception
 
 
 @dataclass(frozen=True)
@@ -28,3 +31,6 @@ class Parts:
     notify: Notify
     estimates: Estimates
     progress: Progresses
+    reception: Reception
+    chunks: Chunks
+    presigned: Presigned

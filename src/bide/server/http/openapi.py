@@ -19,6 +19,13 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "ETag": ("What the resource is at now.", {"type": "string"}),
     "Preference-Applied": ("Which preference was obeyed.", {"type": "string"}),
     "Content-Range": ("Which bytes these are.", {"type": "string"}),
+    "Job-Location": ("Where the job is that the upload has become.", {"type": "string"}),
+    "Tus-Extension": ("The extensions, separated by commas.", {"type": "string"}),
+    "Tus-Max-Size": ("The most bytes that an upload may have.", {"type": "string"}),
+    "Tus-Resumable": ("The version of tus.", {"type": "string"}),
+    "Tus-Version": ("The versions of tus that are spoken.", {"type": "string"}),
+    "Upload-Expires": ("When the upload is removed if nothing more comes.", {"type": "string"}),
+    "Upload-Offset": ("How many bytes are on disk.", {"type": "string"}),
     "Content-Disposition": ("The name to save it under.", {"type": "string"}),
 }
 _ABOUT = (
@@ -50,6 +57,7 @@ def document(
                 **schemas.of_types(types),
                 "Problem": schemas.PROBLEM,
                 **schemas.of_submissions(registry, max_batch),
+                **schemas.of_bodies([o.reads for o in operations if o.reads is not None]),
             },
             "headers": {
                 name: {"description": text, "schema": schema}
@@ -69,9 +77,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
         described["description"] = operation.description
     if operation.parameters:
         described["parameters"] = [_parameter(p) for p in operation.parameters]
+    content = {name: {"schema": schema} for name, schema in operation.content}
     if operation.body is not None:
-        content = {"application/json": {"schema": schemas.ref(operation.body)}}
-        described["requestBody"] = {"required": True, "content": content}
+        content["application/json"] = {"schema": schemas.ref(operation.body)}
+    if content:
+        described["requestBody"] = {"required": operation.needs_body, "content": content}
     described["responses"] = _responses(operation)
     return described
 

@@ -13,13 +13,14 @@ Rules that every store keeps, and that `bide.testing.store` checks:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from bide.core.errors import SetupError
 from bide.core.job import Change, Refused
 from bide.core.record import FileInfo, Job, Status
+from bide.core.upload import Upload, upload_of
 from bide.core.wire import Event
 
 Heard = Callable[[Sequence[Event]], None]
@@ -37,8 +38,13 @@ class Unwritable(SetupError):
 class InputFile(msgspec.Struct, frozen=True):
     """A file that an input refers to, as it was found when the job was accepted."""
 
-    job: str
+    job: str  # or who else owns it: see core.upload
     file: FileInfo
+
+    @property
+    def upload(self) -> str | None:
+        """The id of the upload that it came with."""
+        return upload_of(self.job)
 
 
 class NewJob(msgspec.Struct, frozen=True):
@@ -120,6 +126,39 @@ class Overdue(msgspec.Struct, frozen=True):
 
     leases: tuple[Job, ...] = ()
     deadlines: tuple[Job, ...] = ()
+
+
+class Received(msgspec.Struct, frozen=True):
+    """What is on disk of an upload now; None: as before."""
+
+    upload_id: str
+    received: int | None = None
+    size: int | None = None
+    chunk: int | None = None
+    expires_at: float | None = None
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Uploads that are whole, and the job that they lead to: a new one, or, with `files`, the one that waits for them in
+    UPLOADING.
+    """
+
+    uploads: tuple[Upload, ...]
+    new: NewJob | None = None
+    files: tuple[InputFile, ...] = ()
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Finished uploads as they are stored, and what became of their job."""
+
+    uploads: tuple[Upload, ...]
+    job: Inserted | KeyConflict | None = None
+
+
+class Used(msgspec.Struct, frozen=True):
+    """The upload is this job's, among others."""
+
+    job_id: str
 
 
 class Jobs(Protocol):
@@ -211,6 +250,50 @@ class Roster(Protocol):
 
     async def waiting(self) -> set[tuple[str, str]]:
         """The (queue, kind) pairs of jobs that could start now. What it costs does not grow with their number."""
+        ...
+
+
+@runtime_checkable
+class Uploads(Protocol):
+    """Files on their way. A store may do without: then there are no uploads.
+
+    1. What is known of an upload changes only as long as it is UPLOADING; `received` never goes back.
+    2. Finished uploads and the job that they lead to are one transaction.
+    3. An upload that a job uses does not expire before that job is removed.
+    """
+
+    def add_upload(self, upload: Upload) -> Awaitable[Upload]: ...
+
+    def receive(self, received: Received) -> Awaitable[Upload | Missing]: ...
+
+    def finish(self, finished: Finished) -> Awaitable[Kept | Missing]:
+        """Also of uploads that were not stored before. What was finished before stays as it was."""
+        ...
+
+    def remove_upload(self, upload_id: str) -> Awaitable[Upload | Used | Missing]:
+        """Not as long as a job uses it. A job that waits for it in UPLOADING has failed."""
+        ...
+
+    def expire_uploads(
+        self, limit: int = 500, inputs: float | None = None
+    ) -> Awaitable[tuple[list[Upload], bool]]:
+        """Removes those whose time is over: what was removed, and whether there is more. `inputs` are the seconds after
+        its end that a job keeps what it uses; None: as long as it is there itself.
+        """
+        ...
+
+    async def upload(self, upload_id: str) -> Upload | Missing: ...
+
+    async def unfinished(self, replica: str, before: float, limit: int = 500) -> list[Upload]:
+        """Those of a replica that nothing was heard of since `before`, the oldest first."""
+        ...
+
+    async def upload_bytes(self) -> int:
+        """What all uploads take, or will take."""
+        ...
+
+    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that are uploads; the others' bytes are orphans."""
         ...
 
 

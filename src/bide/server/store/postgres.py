@@ -46,6 +46,7 @@ from bide.server.store.postgres_roster import ROSTER, WAITING, dismiss, enlist
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession
 from bide.server.store.postgres_upkeep import learn, purge, void, wake
+from bide.server.store.postgres_uploads import PostgresUploads
 from bide.server.store.postgres_work import PostgresWork, tag
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.store.writer import Writer
@@ -57,7 +58,7 @@ CONNECTIONS = 8  # for reads; one more writes, and one listens
 _RESTARTED = 15.0
 
 
-class PostgresStore:
+class PostgresStore(PostgresUploads):
     """`Store` on one schema of a PostgreSQL database."""
 
     def __init__(

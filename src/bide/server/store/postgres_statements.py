@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bide.server.store import upload_rows
 from bide.server.store.postgres_server import NUMBERING
 from bide.server.store.rows import COLUMNS, FIELDS
 
@@ -86,4 +87,15 @@ OF_KINDS = (
 THIS_ONE = _WITH_INPUT.format(
     "SELECT * FROM jobs WHERE id = %s AND ready AND queue = %s AND kind = ANY(%s) AND id <> ALL(%s) "
     "FOR NO KEY UPDATE SKIP LOCKED"
+)
+# Of one that is there already only what can change: the rest is its sender's, and written once.
+UPLOADS = (
+    f"INSERT INTO uploads ({upload_rows.COLUMNS}) SELECT {upload_rows.COLUMNS} "
+    "FROM json_to_recordset(%s::json) AS n(id text, tenant text, status text, replica text, bytes bigint, "
+    "updated_at float8, expires_at float8, record text, submission text) ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in upload_rows.CHANGED)
+)
+USES = (
+    "INSERT INTO upload_uses (upload_id, job_id, tenant) SELECT upload_id, job_id, tenant "
+    "FROM unnest(%s::text[], %s::text[], %s::text[]) AS n(upload_id, job_id, tenant) ON CONFLICT DO NOTHING"
 )

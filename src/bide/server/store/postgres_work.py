@@ -18,7 +18,8 @@ import psycopg
 from msgspec.structs import replace
 
 from bide.core.record import Job
-from bide.server.store import NewJob, Want
+from bide.core.upload import Upload
+from bide.server.store import InputFile, NewJob, Want, upload_rows
 from bide.server.store.postgres_memory import Memory
 from bide.server.store.postgres_server import held_channel
 from bide.server.store.postgres_statements import (
@@ -33,6 +34,8 @@ from bide.server.store.postgres_statements import (
     STEPS,
     THIS_ONE,
     UPDATE,
+    UPLOADS,
+    USES,
     VERIFY,
 )
 from bide.server.store.rows import FIELDS, job_of, values_of
@@ -224,7 +227,7 @@ class PostgresWork(Work):
         self._keys = [k for k in self._keys if k["job_id"] not in ids]
         self._used = {k: (None if u is not None and u[1] in ids else u) for k, u in self._used.items()}
         self.later("DELETE FROM jobs WHERE id = ANY(%s)", ids)
-        for table in ("inputs", "steps", "events", "keys"):
+        for table in ("inputs", "steps", "events", "keys", "upload_uses"):
             self.later(f"DELETE FROM {table} WHERE job_id = ANY(%s)", ids)
         self.later(
             "INSERT INTO tombstones (id, tenant, at) SELECT id, tenant, %s "
@@ -288,11 +291,52 @@ class PostgresWork(Work):
             put(INSERT_INPUT, encode(inputs).decode())
             self._new.clear()
 
+    # --- uploads
+
+    def keep_files(self, job_id: str, files: Sequence[InputFile]) -> None:
+        self.flush_new()
+        self.execute("UPDATE inputs SET files = %s WHERE job_id = %s", (text_of(files), job_id))
+
+    def read_upload(self, upload_id: str) -> Upload | None:
+        sql = f"SELECT {upload_rows.READ} FROM uploads WHERE id = %s FOR NO KEY UPDATE"
+        row = self.execute(sql, (upload_id,)).fetchone()
+        return None if row is None else upload_rows.upload_of(row)
+
+    def user_of(self, upload_id: str) -> str | None:
+        sql = "SELECT job_id FROM upload_uses WHERE upload_id = %s LIMIT 1"
+        row = self.execute(sql, (upload_id,)).fetchone()
+        return None if row is None else row[0]
+
+    def flush_uploads(self) -> None:
+        self._put_uploads(self._now)
+
+    def _put_uploads(self, put: Callable[..., None]) -> None:
+        if not self._touched and not self._uses:
+            return
+        changed, removed = self.take_touched()
+        if changed:
+            rows = [
+                dict(zip(upload_rows.FIELDS, upload_rows.values_of(u), strict=True)) for u in changed
+            ]
+            put(UPLOADS, encode(rows).decode())
+        if removed:
+            put("DELETE FROM uploads WHERE id = ANY(%s)", removed)
+            put(
+                "INSERT INTO tombstones (id, tenant, at) SELECT id, '-', %s FROM unnest(%s::text[]) AS n(id) "
+                "ON CONFLICT (id) DO UPDATE SET at = excluded.at",
+                self.now,
+                removed,
+            )
+        uses = self.take_uses()
+        if uses:
+            put(USES, *(list(column) for column in zip(*uses, strict=True)))
+
     # --- the end
 
     def finish(self, channel: str, origin: str) -> None:
         """Everything that was put off, and the commit, in one message."""
         self._put_new(self.later)
+        self._put_uploads(self.later)
         if self._keys:
             self.later(KEYS, encode(self._keys).decode(), len(self._keys))
         self._put_changes(self.later)

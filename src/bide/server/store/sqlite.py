@@ -44,6 +44,7 @@ from bide.server.store import (
 )
 from bide.server.store.database import connect, explain, prepare
 from bide.server.store.rows import COLUMNS, job_of
+from bide.server.store.sqlite_uploads import SqliteUploads
 from bide.server.store.sqlite_work import BY_ID, PAUSED, Memory, SqliteSession, SqliteWork
 from bide.server.store.writer import Writer
 
@@ -54,7 +55,7 @@ MOST_BEHIND = (
 )
 
 
-class SqliteStore:
+class SqliteStore(SqliteUploads):
     """`Store` on one SQLite file."""
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:

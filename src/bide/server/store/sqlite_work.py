@@ -10,8 +10,9 @@ import msgspec
 
 from bide.core.clock import Clock
 from bide.core.record import Job, Status
+from bide.core.upload import Upload
 from bide.core.wire import Event
-from bide.server.store import NewJob, Unwritable, Want
+from bide.server.store import InputFile, NewJob, Unwritable, Want, upload_rows
 from bide.server.store.recent import Recent
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.work import Due, Work, encode, files_of, ready, text_of
@@ -32,6 +33,12 @@ _LIVE = ", ".join(f"'{status.value}'" for status in Status if not status.termina
 # The first condition is there for the index: the planner does not see that the second one implies it.
 _HELD = f"SELECT {COLUMNS} FROM jobs WHERE status <> 'DONE' AND status IN ({_LIVE}) AND lease_until IS NOT NULL"
 _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
+UPLOAD = f"SELECT {upload_rows.READ} FROM uploads WHERE id = ?"
+_PUT_UPLOAD = (
+    f"INSERT INTO uploads ({upload_rows.COLUMNS}) VALUES ({', '.join('?' * len(upload_rows.FIELDS))}) "
+    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in upload_rows.CHANGED)}"
+)
+_BURIED = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
 
 
 class Memory:
@@ -161,12 +168,9 @@ class SqliteWork(Work):
 
     def bury(self, job_id: str, tenant: str) -> None:
         self._execute("DELETE FROM jobs WHERE id = ?", (job_id,))
-        for table in ("inputs", "steps", "events", "keys"):
+        for table in ("inputs", "steps", "events", "keys", "upload_uses"):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
-        self._execute(
-            "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)",
-            (job_id, tenant, self.now),
-        )
+        self._execute(_BURIED, (job_id, tenant, self.now))
 
     def learn(self, durations: dict[str, dict[str, Any]]) -> None:
         self._executemany(
@@ -189,6 +193,30 @@ class SqliteWork(Work):
             assert after is not None
             self._save(before, after)
         self._stored.clear()
+
+    def keep_files(self, job_id: str, files: Sequence[InputFile]) -> None:
+        self.flush_new()
+        self._execute("UPDATE inputs SET files = ? WHERE job_id = ?", (text_of(files), job_id))
+
+    def read_upload(self, upload_id: str) -> Upload | None:
+        row = self._execute(UPLOAD, (upload_id,)).fetchone()
+        return None if row is None else upload_rows.upload_of(row)
+
+    def user_of(self, upload_id: str) -> str | None:
+        row = self._execute(
+            "SELECT job_id FROM upload_uses WHERE upload_id = ? LIMIT 1", (upload_id,)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def flush_uploads(self) -> None:
+        if not self._touched and not self._uses:
+            return
+        put, removed = self.take_touched()
+        self._executemany(_PUT_UPLOAD, [upload_rows.values_of(upload) for upload in put])
+        for upload_id in removed:
+            self._execute("DELETE FROM uploads WHERE id = ?", (upload_id,))
+            self._execute(_BURIED, (upload_id, "-", self.now))
+        self._executemany("INSERT OR IGNORE INTO upload_uses VALUES (?, ?, ?)", self.take_uses())
 
     def _save(self, before: Job, after: Job) -> None:
         """Conditional on the version and fence that were read."""

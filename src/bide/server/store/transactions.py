@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from bide.core.errors import InvalidInput
 from bide.core.job import (
     Change,
     ChildEnded,
@@ -29,6 +30,7 @@ from bide.core.job import (
     target,
 )
 from bide.core.record import Job, Status
+from bide.core.upload import UploadStatus
 from bide.server.store import Claim, Inserted, KeyConflict, Missing, NewJob, Want
 from bide.server.store.work import Due, Work
 
@@ -50,9 +52,21 @@ def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:
                     else KeyConflict(first)
                 )
         tx.keep_key(new)
+    for file in new.files:
+        if file.upload is not None:
+            _use(tx, file.upload, job)
     tx.create(new)
     tx.tell(job, "status")
     return Inserted(job, created=True)
+
+
+def _use(tx: Work, upload_id: str, job: Job) -> None:
+    """Raises when it has gone since the input was checked."""
+    upload = tx.upload(upload_id)
+    if upload is None or upload.status is not UploadStatus.DONE:
+        detail = f"there is no finished upload {upload_id}"
+        raise InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
+    tx.use_upload(upload_id, job)
 
 
 def apply(tx: Work, change: Change) -> Job | Refused | Missing:

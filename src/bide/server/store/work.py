@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from bide.core.record import Job
+from bide.core.upload import Upload
 from bide.core.wire import Event, facts
 from bide.server.store import InputFile, NewJob, Want
 
@@ -36,7 +37,7 @@ def ready(job: Job, now: float) -> bool:
 class Work(ABC):
     """One transaction and its time."""
 
-    __slots__ = ("_jobs", "_new", "_stored", "events", "now")
+    __slots__ = ("_jobs", "_new", "_stored", "_touched", "_uploads", "_uses", "events", "now")
 
     FEW: ClassVar[int] = 8  # new jobs that a claim looks through in memory
 
@@ -46,6 +47,9 @@ class Work(ABC):
         self._jobs: dict[str, Job | None] = {}  # as they are now; None: removed
         self._stored: dict[str, Job] = {}  # as they are in the table, of those that differ
         self._new: dict[str, NewJob] = {}  # not in the table yet
+        self._uploads: dict[str, Upload | None] = {}  # as they are now; None: there is none
+        self._touched: set[str] = set()  # of the uploads, those that differ from the table
+        self._uses: list[tuple[str, str, str]] = []  # upload, job, tenant; not in the table yet
 
     # --- what a store provides
 
@@ -93,6 +97,22 @@ class Work(ABC):
     def flush_new(self) -> None:
         """Puts new jobs into the table."""
 
+    @abstractmethod
+    def keep_files(self, job_id: str, files: Sequence[InputFile]) -> None:
+        """The files of an input that came later than the job."""
+
+    @abstractmethod
+    def read_upload(self, upload_id: str) -> Upload | None:
+        """As it is in the table. Nobody else changes it until this transaction has ended."""
+
+    @abstractmethod
+    def user_of(self, upload_id: str) -> str | None:
+        """A job that needs the upload. All uses are in the table."""
+
+    @abstractmethod
+    def flush_uploads(self) -> None:
+        """Puts uploads that differ, and new uses, into the tables."""
+
     def already(self, job_id: str) -> Job | None:
         """A new job that may have been stored before: in a transaction whose end was not heard of."""
         return None
@@ -123,6 +143,39 @@ class Work(ABC):
         """Everything into the tables: before a question about all of them, and at the end."""
         self.flush_new()
         self.flush_changes()
+        self.flush_uploads()
+
+    # --- uploads
+
+    def upload(self, upload_id: str) -> Upload | None:
+        if upload_id not in self._uploads:
+            self._uploads[upload_id] = self.read_upload(upload_id)
+        return self._uploads[upload_id]
+
+    def put_upload(self, upload: Upload) -> None:
+        self._uploads[upload.id] = upload
+        self._touched.add(upload.id)
+
+    def drop_upload(self, upload: Upload) -> None:
+        """It is remembered that there was one."""
+        self._uploads[upload.id] = None
+        self._touched.add(upload.id)
+
+    def use_upload(self, upload_id: str, job: Job) -> None:
+        self._uses.append((upload_id, job.id, job.tenant))
+
+    def take_uses(self) -> list[tuple[str, str, str]]:
+        """New ones, of jobs that there still are."""
+        uses, self._uses = self._uses, []
+        return [use for use in uses if self.job(use[1]) is not None]
+
+    def take_touched(self) -> tuple[list[Upload], list[str]]:
+        """Uploads to be written, and those to be removed."""
+        touched, self._touched = sorted(self._touched), set()
+        found = [(upload_id, self._uploads[upload_id]) for upload_id in touched]
+        return [u for _, u in found if u is not None], [i for i, u in found if u is None]
+
+    # --- new jobs
 
     def fresh(self, want: Want) -> list[Due]:
         """What is wanted of the new jobs. Where they are few they stay out of the table until the end, so that one that is

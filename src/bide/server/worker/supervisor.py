@@ -72,7 +72,7 @@ class Child:
             pool.location,
             theirs.fileno(),
             their_control.fileno(),
-            str(pool.blobs),
+            pool.blobs,
             str(pool.work),
             pool.beat,
             self.is_async,
@@ -243,16 +243,15 @@ class Pool:
         location: Location,
         data: Path,
         *,
+        blobs: str,
         sync: int,
         is_async: int,
         beat: float,
         listener: Listener,
-        blobs: Path | None = None,
     ) -> None:
-        """`blobs`: where files are, when it is not in the data folder."""
         self.location = location
         self.data = data
-        self.blobs = blobs if blobs is not None else data / "blobs"
+        self.blobs = blobs
         self.work = data / "work"
         self.beat = beat
         self.listener = listener

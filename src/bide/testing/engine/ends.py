@@ -78,7 +78,10 @@ class Ends:
         job = await house.run("logs")
         (line,) = [e.job["log"] for e in await house.events(job.id) if e.type == "log"]
         assert line == {"message": "hello", "page": 3}
-        assert house.service.blobs.path(job.files[0].blob).read_bytes() == b"hello"
+        assert (
+            b"".join([piece async for piece in await house.service.blobs.open(job.files[0].blob)])
+            == b"hello"
+        )
 
 
 async def begun(log: Path) -> None:

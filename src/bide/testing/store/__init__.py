@@ -19,7 +19,18 @@ import pytest
 import pytest_asyncio
 
 # Before the parts are imported: a failing assert in them shows its values, as in any test module.
-_PARTS = ("bench", "changes", "claims", "events", "inserts", "lists", "relatives", "removal", "time")
+_PARTS = (
+    "bench",
+    "changes",
+    "claims",
+    "events",
+    "inserts",
+    "lists",
+    "relatives",
+    "removal",
+    "time",
+    "uploads",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from bide.core.clock import Clock  # noqa: E402
@@ -34,12 +45,13 @@ from bide.testing.store.lists import Lists  # noqa: E402
 from bide.testing.store.relatives import Relatives  # noqa: E402
 from bide.testing.store.removal import Removal  # noqa: E402
 from bide.testing.store.time import Time  # noqa: E402
+from bide.testing.store.uploads import Uploads  # noqa: E402
 
 __all__ = ["Bench", "StoreSuite"]
 
 
 @pytest.mark.asyncio
-class StoreSuite(Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Events):
+class StoreSuite(Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Events, Uploads):
     """Every rule of the port `bide.server.store`, as tests of what can be seen through it."""
 
     def store(self, place: Path, clock: Clock) -> Store:

@@ -1,0 +1,79 @@
+"""The uploads of the PostgreSQL store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from bide.core.upload import Upload
+from bide.server.store import Finished, Kept, Missing, Received, Used, upload_rows, upload_transactions
+from bide.server.store.postgres_reads import Reads
+from bide.server.store.postgres_work import PostgresWork
+
+_EXPIRED = (
+    f"SELECT {upload_rows.READ} FROM uploads WHERE expires_at <= %s AND NOT EXISTS "
+    "(SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
+    "AND (%s::float8 IS NULL OR j.finished_at IS NULL OR j.finished_at > %s)) ORDER BY id LIMIT %s "
+    "FOR NO KEY UPDATE SKIP LOCKED"
+)
+
+
+class PostgresUploads:
+    """`Uploads`, as a part of the store."""
+
+    _reads: Reads
+    _write: Callable[..., asyncio.Future[Any]]
+
+    def add_upload(self, upload: Upload) -> Awaitable[Upload]:
+        return self._write(lambda tx: upload_transactions.add(tx, upload))
+
+    def receive(self, received: Received) -> Awaitable[Upload | Missing]:
+        return self._write(lambda tx: upload_transactions.receive(tx, received))
+
+    def finish(self, finished: Finished) -> Awaitable[Kept | Missing]:
+        new = finished.new
+        keys = [] if new is None or new.key is None else [(new.job.tenant, new.job.kind, new.key)]
+        jobs = [u.job_id for u in finished.uploads if u.job_id is not None and finished.files]
+        return self._write(lambda tx: upload_transactions.finish(tx, finished), jobs=jobs, keys=keys)
+
+    def remove_upload(self, upload_id: str) -> Awaitable[Upload | Used | Missing]:
+        return self._write(lambda tx: upload_transactions.remove(tx, upload_id))
+
+    def expire_uploads(
+        self, limit: int = 500, inputs: float | None = None
+    ) -> Awaitable[tuple[list[Upload], bool]]:
+        def operation(tx: PostgresWork) -> tuple[list[Upload], bool]:
+            tx.flush()
+            ended = None if inputs is None else tx.now - inputs
+            rows = tx.execute(_EXPIRED, (tx.now, ended, ended, limit))
+            found = [upload_rows.upload_of(row) for row in rows]
+            upload_transactions.expire(tx, found)
+            return found, len(found) == limit
+
+        return self._write(operation)
+
+    async def upload(self, upload_id: str) -> Upload | Missing:
+        rows = await self._reads.rows(
+            f"SELECT {upload_rows.READ} FROM uploads WHERE id = %s", (upload_id,)
+        )
+        if rows:
+            return upload_rows.upload_of(rows[0])
+        gone = await self._reads.rows("SELECT 1 FROM tombstones WHERE id = %s", (upload_id,))
+        return Missing(gone=bool(gone))
+
+    async def unfinished(self, replica: str, before: float, limit: int = 500) -> list[Upload]:
+        rows = await self._reads.listed(
+            f"SELECT {upload_rows.READ} FROM uploads WHERE status = 'UPLOADING' AND replica = %s "
+            "AND updated_at <= %s ORDER BY updated_at LIMIT %s",
+            (replica, before, limit),
+        )
+        return [upload_rows.upload_of(row) for row in rows]
+
+    async def upload_bytes(self) -> int:
+        ((total,),) = await self._reads.listed("SELECT coalesce(sum(bytes), 0)::bigint FROM uploads")
+        return int(total)
+
+    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
+        rows = await self._reads.listed("SELECT id FROM uploads WHERE id = ANY(%s)", (list(ids),))
+        return {upload_id for (upload_id,) in rows}

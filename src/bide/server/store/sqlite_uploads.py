@@ -1,0 +1,71 @@
+"""The uploads of the SQLite store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from bide.core.upload import Upload
+from bide.server.store import Finished, Kept, Missing, Received, Used, upload_rows, upload_transactions
+from bide.server.store.sqlite_work import UPLOAD, SqliteWork
+
+T = TypeVar("T")
+_EXPIRED = (
+    f"SELECT {upload_rows.READ} FROM uploads WHERE expires_at <= ? AND NOT EXISTS "
+    "(SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
+    "AND (? IS NULL OR j.finished_at IS NULL OR j.finished_at > ?)) LIMIT ?"
+)
+
+
+class SqliteUploads:
+    """`Uploads`, as a part of the store."""
+
+    _read: Callable[..., Any]
+    _write: Callable[..., asyncio.Future[Any]]
+    _missing: Callable[[str], Missing]
+
+    def add_upload(self, upload: Upload) -> Awaitable[Upload]:
+        return self._write(lambda tx: upload_transactions.add(tx, upload))
+
+    def receive(self, received: Received) -> Awaitable[Upload | Missing]:
+        return self._write(lambda tx: upload_transactions.receive(tx, received))
+
+    def finish(self, finished: Finished) -> Awaitable[Kept | Missing]:
+        return self._write(lambda tx: upload_transactions.finish(tx, finished))
+
+    def remove_upload(self, upload_id: str) -> Awaitable[Upload | Used | Missing]:
+        return self._write(lambda tx: upload_transactions.remove(tx, upload_id))
+
+    def expire_uploads(
+        self, limit: int = 500, inputs: float | None = None
+    ) -> Awaitable[tuple[list[Upload], bool]]:
+        def operation(tx: SqliteWork) -> tuple[list[Upload], bool]:
+            tx.flush()
+            ended = None if inputs is None else tx.now - inputs
+            rows = tx.execute(_EXPIRED, (tx.now, ended, ended, limit))
+            found = [upload_rows.upload_of(row) for row in rows]
+            upload_transactions.expire(tx, found)
+            return found, len(found) == limit
+
+        return self._write(operation)
+
+    async def upload(self, upload_id: str) -> Upload | Missing:
+        row = self._read(UPLOAD, (upload_id,)).fetchone()
+        return self._missing(upload_id) if row is None else upload_rows.upload_of(row)
+
+    async def unfinished(self, replica: str, before: float, limit: int = 500) -> list[Upload]:
+        rows = self._read(
+            f"SELECT {upload_rows.READ} FROM uploads WHERE status = 'UPLOADING' AND replica = ? "
+            "AND updated_at <= ? ORDER BY updated_at LIMIT ?",
+            (replica, before, limit),
+        )
+        return [upload_rows.upload_of(row) for row in rows]
+
+    async def upload_bytes(self) -> int:
+        total: int = self._read("SELECT coalesce(sum(bytes), 0) FROM uploads").fetchone()[0]
+        return total
+
+    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
+        sql = "SELECT 1 FROM uploads WHERE id = ?"
+        return {upload_id for upload_id in ids if self._read(sql, (upload_id,)).fetchone()}

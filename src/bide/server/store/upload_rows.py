@@ -1,0 +1,43 @@
+"""How an upload is laid out in a row: its record as JSON, and beside it what is looked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core.upload import Upload
+
+FIELDS = (
+    "id",
+    "tenant",
+    "status",
+    "replica",
+    "bytes",
+    "updated_at",
+    "expires_at",
+    "record",
+    "submission",
+)
+COLUMNS = ", ".join(FIELDS)
+CHANGED = tuple(name for name in FIELDS if name not in ("id", "tenant", "submission"))
+READ = "record, submission"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Upload).decode
+
+
+def values_of(upload: Upload) -> tuple[Any, ...]:
+    record = _encode(replace(upload, submission=None)).decode()
+    submission = None if upload.submission is None else bytes(upload.submission).decode()
+    return (
+        *(upload.id, upload.tenant, upload.status.value, upload.replica, upload.bytes),
+        *(upload.updated_at, upload.expires_at, record, submission),
+    )
+
+
+def upload_of(row: tuple[Any, ...]) -> Upload:
+    """`row` is READ."""
+    record, submission = row
+    upload = _decode(record)
+    return upload if submission is None else replace(upload, submission=msgspec.Raw(submission.encode()))
