@@ -11,7 +11,13 @@ from pathlib import Path
 from bide.core.errors import SetupError
 
 MARK = 0x62696465  # "bide", as SQLite's application id
-FORM = 1
+FORM = 2
+_PARCELS = """
+CREATE TABLE parcels (
+  base TEXT NOT NULL, what TEXT NOT NULL, key TEXT, since REAL NOT NULL, items BLOB NOT NULL, job_id TEXT,
+  PRIMARY KEY (base, what)
+) WITHOUT ROWID;
+"""
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE jobs (
@@ -31,6 +37,7 @@ CREATE TABLE durations (
 ) WITHOUT ROWID;
 CREATE TABLE budgets (fingerprint TEXT PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE secret (salt BLOB NOT NULL);
+{_PARCELS}
 PRAGMA application_id = {MARK};
 PRAGMA user_version = {FORM};
 """
@@ -103,6 +110,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         connection.executescript(_SCHEMA)
         connection.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(32),))
         connection.execute("COMMIT")
+    elif form < FORM:  # the first form knew no files
+        connection.executescript(f"BEGIN IMMEDIATE; {_PARCELS} PRAGMA user_version = {FORM}; COMMIT;")
 
 
 def unusable(path: Path, reason: str) -> SetupError:
