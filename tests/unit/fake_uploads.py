@@ -1,0 +1,118 @@
+"""A service that takes files as the contract says, by form and by tus, and can be told to have a bad day.
+
+`cuts` says after how many bytes each of the next PATCHes is cut off; `before(method, path, …)` what the next requests
+are answered with instead.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import BodyPartReader, web
+
+from tests.unit.fake_service import FakeService, Reply, job, job_id, problem
+
+
+@dataclass
+class Kept:
+    """One upload."""
+
+    size: int
+    metadata: dict[str, str]
+    data: bytearray = field(default_factory=bytearray)
+    digest: str | None = None  # that the last piece came with
+
+
+class FakeUploads(FakeService):
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads: dict[str, Kept] = {}
+        self.cuts: list[int] = []
+        self.forms: list[dict[str, Any]] = []
+        self.requests: list[tuple[str, str]] = []
+        self.received = 0  # bytes of files, however often
+        self.makes_job = True
+        self._before: list[tuple[str, str, Reply]] = []
+
+    def before(self, method: str, path: str, *replies: Reply) -> None:
+        self._before += [(method, path, reply) for reply in replies]
+
+    @property
+    def only(self) -> Kept:
+        (upload,) = self.uploads.values()
+        return upload
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        self.requests.append((request.method, request.path))
+        for number, (method, path, reply) in enumerate(self._before):
+            if method == request.method and request.path.startswith(path):
+                del self._before[number]
+                return await reply(request)
+        if request.path == "/files":
+            return await self._begin(request)
+        if request.path.startswith("/files/"):
+            return await self._tus(request)
+        if request.path == "/jobs" and request.content_type == "multipart/form-data":
+            return await self._form(request)
+        if request.path.startswith("/jobs/") and request.method == "GET":
+            return web.json_response(job(1, "PENDING"))
+        return await super()._answer(request)
+
+    async def _begin(self, request: web.Request) -> web.StreamResponse:
+        pairs = [pair.split(" ") for pair in request.headers["Upload-Metadata"].split(",")]
+        metadata = {name: base64.b64decode(value).decode() for name, value in pairs}
+        name = f"u{len(self.uploads) + 1}"
+        self.uploads[name] = Kept(int(request.headers["Upload-Length"]), metadata)
+        return web.Response(status=201, headers={"Location": f"/files/{name}", "Upload-Offset": "0"})
+
+    async def _tus(self, request: web.Request) -> web.StreamResponse:
+        upload = self.uploads.get(request.path.rpartition("/")[2])
+        if upload is None:
+            return await problem(404, "not-found")(request)
+        if request.method == "DELETE":
+            del self.uploads[request.path.rpartition("/")[2]]
+            return web.Response(status=204)
+        if request.method == "PATCH":
+            if request.headers["Upload-Offset"] != str(len(upload.data)):
+                return await problem(409, "wrong-offset")(request)
+            upload.digest = request.headers.get("Repr-Digest")
+            if not await self._take(request, upload):
+                return web.Response()
+        headers = {"Upload-Offset": str(len(upload.data)), "Upload-Length": str(upload.size)}
+        if len(upload.data) == upload.size and self.makes_job and "kind" in upload.metadata:
+            headers["Job-Location"] = f"/jobs/{job_id(1)}"
+        return web.Response(status=204 if request.method == "PATCH" else 200, headers=headers)
+
+    async def _take(self, request: web.Request, upload: Kept) -> bool:
+        """False when the connection was cut."""
+        left = self.cuts.pop(0) if self.cuts else None
+        async for data in request.content.iter_any():
+            part = data if left is None else data[:left]
+            upload.data += part
+            self.received += len(part)
+            if left is not None:
+                left -= len(part)
+                if left == 0:
+                    assert request.transport is not None
+                    request.transport.abort()
+                    return False
+        return True
+
+    async def _form(self, request: web.Request) -> web.StreamResponse:
+        found: dict[str, Any] = {"key": request.headers.get("Idempotency-Key")}
+        reader = await request.multipart()
+        while isinstance(part := await reader.next(), BodyPartReader):
+            assert part.name is not None
+            body = bytes(await part.read())
+            if part.name == "job":
+                found["job"] = json.loads(body)
+            else:
+                self.received += len(body)
+                found[part.name] = (part.filename, part.headers["Content-Type"], body)
+                found["digest"] = part.headers["Content-Digest"]
+        self.forms.append(found)
+        return web.json_response(job(1, "PENDING"), status=202)
