@@ -70,7 +70,8 @@ def test_the_signature_is_the_schema() -> None:
     assert properties["height"] == {"type": "integer", "default": 720, "title": "Height"}
     assert properties["codec"]["enum"] == ["h264", "av1"]
     assert properties["rate"]["exclusiveMinimum"] == 0
-    assert properties["source"]["required"] == ["job", "name"]
+    forms = [form["required"] for form in properties["source"]["oneOf"]]
+    assert forms == [["job", "name"], ["upload"]]
     assert json.loads(json.dumps(schema)) == schema
 
 

@@ -8,7 +8,10 @@ BideError
 │   ├── CrossSite                 403   ├── RequestTimeout     408   ├── HeadTooLarge        431
 │   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
 │   ├── NoResult                  409   ├── VersionMismatch    412   ├── IdempotencyConflict 422
-│   ├── RangeNotSatisfiable       416   ├── Internal           500   └── Unavailable         503
+│   ├── RangeNotSatisfiable       416   ├── Internal           500   ├── Unavailable         503
+│   ├── WrongOffset               409   ├── MisdirectedUpload  421   ├── WrongContent        422
+│   ├── TakenOver                 409   ├── WrongLength        422   ├── ChecksumMismatch    460
+│   ├── UploadConflict            409   ├── TusVersion         412   └── StorageFull         507
 ├── JobError               what a handler raises to say exactly what went wrong
 ├── JobFailed              what a waiting caller gets when the job itself failed
 ├── WaitTimeout            the caller's own patience ran out; the job goes on
@@ -285,6 +288,68 @@ class Unavailable(Problem):
     code, status, title, retryable = "unavailable", 503, "Unavailable", True
     meaning = "The service is starting, stopping, has too much to do, or cannot write to its store."
     remedy = "Wait as long as Retry-After says, then send the request again."
+
+
+class WrongOffset(Problem):
+    code, status, title = "wrong-offset", 409, "Not where the upload is at"
+    meaning = "Upload-Offset is not the number of bytes that the service has of this upload."
+    remedy = "Ask with HEAD where the upload is at, and go on from there."
+
+
+class TakenOver(Problem):
+    code, status, title = "taken-over", 409, "Another request goes on with this upload"
+    meaning = (
+        "While this request was sending, a newer one for the same upload came: the newer one counts."
+    )
+    remedy = "Send one upload from one place. What came before is kept: HEAD tells how much."
+
+
+class UploadConflict(Problem):
+    code, status, title = "upload-conflict", 409, "The upload's state does not allow this"
+    meaning = "The upload is not whole yet, is whole already, came in another way, or a job uses it."
+    remedy = "Read `detail`, and GET the upload: its status and what is missing are there."
+
+
+class TusVersion(Problem):
+    code, status, title = "tus-version", 412, "Tus-Resumable is missing or another version"
+    meaning = "Requests to /files need the header `Tus-Resumable: 1.0.0`."
+    remedy = "Use a client of tus 1.0, or POST /uploads for a plain upload."
+
+
+class MisdirectedUpload(Problem):
+    code, status, title, retryable = "misdirected-upload", 421, "The upload is at another replica", True
+    meaning = "Until an upload is whole its bytes are on the disk of the replica where it was begun."
+    remedy = (
+        "Let the load balancer send all requests for one upload to one replica; see the page on uploads."
+    )
+
+
+class WrongLength(Problem):
+    code, status, title = "wrong-length", 422, "More or fewer bytes than announced"
+    meaning = (
+        "The bytes that came are not as many as the upload, the chunk or the request was announced with."
+    )
+    remedy = "Send exactly what was announced; what was acknowledged before is kept."
+
+
+class WrongContent(Problem):
+    code, status, title = "wrong-content", 422, "Not a file of the type that is accepted"
+    meaning = "The first bytes of the file show another type than this kind of job accepts."
+    remedy = "Send a file of one of the types in `detail`; renaming one does not change what it is."
+
+
+class ChecksumMismatch(Problem):
+    code, status, title, retryable = "checksum-mismatch", 460, "Checksum mismatch", True
+    meaning = (
+        "The bytes that came do not have the checksum that came with them: they were damaged on the way."
+    )
+    remedy = "Send the same part again; the damaged bytes were thrown away."
+
+
+class StorageFull(Problem):
+    code, status, title, retryable = "storage-full", 507, "No room for the upload", True
+    meaning = "The disk for uploads is full, or all uploads together have reached their quota."
+    remedy = "Remove uploads that nobody needs, or have who runs the service make room; then go on where it stopped."
 
 
 def problems() -> list[type[Problem]]:

@@ -11,9 +11,11 @@ import enum
 
 import msgspec
 
+from bide.core.clock import render_instant
 from bide.core.record import FileInfo
 
 ANY_TYPE = "application/octet-stream"
+UPLOADS = "uploads/"  # what the owner of a file begins with when it is an upload and not a job
 MOST_CHUNKS = 10_000
 
 
@@ -97,3 +99,44 @@ class Upload(msgspec.Struct, frozen=True):
 
 def with_chunk(chunks: str, number: int) -> str:
     return f"{int(chunks, 16) | 1 << number:x}"
+
+
+def owner_of(upload_id: str) -> str:
+    return UPLOADS + upload_id
+
+
+def upload_of(owner: str) -> str | None:
+    """The id of the upload that owns a file; None when a job does."""
+    return owner.removeprefix(UPLOADS) if owner.startswith(UPLOADS) else None
+
+
+class WireUpload(msgspec.Struct, rename="camel"):
+    """An upload as it is told. `received` are bytes from the first one; a sha256 is there when it is DONE."""
+
+    upload_id: str
+    status: UploadStatus
+    way: Way
+    name: str
+    content_type: str
+    size: int | None
+    received: int
+    sha256: str | None
+    job_id: str | None
+    created_at: str
+    expires_at: str | None
+
+
+def wire_upload(upload: Upload) -> WireUpload:
+    return WireUpload(
+        upload_id=upload.id,
+        status=upload.status,
+        way=upload.way,
+        name=upload.name,
+        content_type=upload.content_type,
+        size=upload.size,
+        received=upload.received,
+        sha256=upload.sha256 or None,
+        job_id=upload.job_id,
+        created_at=render_instant(upload.created_at),
+        expires_at=None if upload.expires_at is None else render_instant(upload.expires_at),
+    )

@@ -44,6 +44,17 @@ class HttpConfig:
 
 
 @dataclass(frozen=True)
+class UploadConfig:
+    max_size: int = 64 * 1024**3  # of one upload
+    quota: int | None = None  # bytes of all uploads together; None: what the disk has
+    lifetime: float = 86400.0  # after the last byte; one that a job uses lives as long as the job
+    min_rate: float = 1024.0  # bytes a second; who sends slower for long is cut off
+    origins: tuple[
+        str, ...
+    ] = ()  # of pages in browsers that may use this service, as in https://example.org
+
+
+@dataclass(frozen=True)
 class UpkeepConfig:
     interval: float = 1.0
     tombstones: float = 30 * 86400.0  # how long a purged job answers 410
@@ -57,4 +68,5 @@ class Config:
     store: StoreConfig = field(default_factory=StoreConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
+    uploads: UploadConfig = field(default_factory=UploadConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)

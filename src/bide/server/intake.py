@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -21,12 +21,16 @@ from bide.core.errors import (
     InvalidInput,
     MalformedRequest,
     Problem,
+    WrongContent,
 )
+from bide.core.media import is_one_of
 from bide.core.record import FileInfo, Job
+from bide.core.upload import Upload, UploadStatus
 from bide.core.wire import job_id
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
-from bide.server.store import InputFile, Inserted, Jobs, KeyConflict, Missing, NewJob
+from bide.server.store import InputFile, Inserted, Jobs, KeyConflict, Missing, NewJob, Uploads
 
+BY_CONTENT = "≡"  # begins the key of what is the same by its content; a caller's key cannot
 Label = Annotated[str, msgspec.Meta(max_length=255)]
 
 
@@ -40,6 +44,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     run_at: str | None = None
     deadline: str | None = None
     labels: Annotated[dict[Label, Label], msgspec.Meta(max_length=50)] = {}
+    dedupe: Literal["content"] | None = None  # the same files and input are the same job
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -118,7 +123,11 @@ class Intake:
     async def submit(self, submission: Submission, *, key: str | None = None, trace_id: str) -> Inserted:
         new = await self.prepare(submission, key=key, trace_id=trace_id)
         (outcome,) = await self._insert([new])
-        return _accepted(outcome, new)
+        return accepted(outcome, new)
+
+    def id(self) -> str:
+        """A new one, for a job or an upload."""
+        return job_id(self._store.now(), self._random.take(16))
 
     async def submit_many(
         self, bodies: Sequence[msgspec.Raw], *, key: str | None, trace_id: str
@@ -143,6 +152,10 @@ class Intake:
             self._nudge(queue, kind)
         return storing
 
+    def nudge(self, new: NewJob) -> None:
+        """Of a job that somebody else has stored."""
+        self._nudge(new.job.queue, new.job.kind)
+
     async def prepare(
         self,
         submission: Submission,
@@ -150,10 +163,13 @@ class Intake:
         key: str | None = None,
         trace_id: str | None = None,
         parent: Job | None = None,
+        uploads: Mapping[str, Upload] | None = None,
     ) -> NewJob:
-        """The job that a submission asks for; a Problem when it cannot be. Stores nothing."""
+        """The job that a submission asks for; a Problem when it cannot be. Stores nothing. `uploads` are about to be
+        stored with it.
+        """
         kind = self._registry.kind(submission.kind)
-        if kind.require_key and key is None and parent is None:
+        if kind.require_key and key is None and parent is None and submission.dedupe is None:
             raise IdempotencyKeyRequired(f"kind {kind.name} needs an Idempotency-Key header")
         now = self._store.now()
         run_at, deadline = self._times(submission, now)
@@ -173,8 +189,15 @@ class Intake:
             trace_id=trace_id,
             parent=parent.id if parent else None,
         )
-        files = await self._files(kind, submission, parent)
-        fingerprint = _fingerprint(submission) if key is not None else b""
+        files = await self._files(kind, submission, parent, uploads or {})
+        if key is None and submission.dedupe is None:
+            return NewJob(job, bytes(submission.input), files)
+        if key is None:  # whatever else is asked for: the same files and input are the same work
+            same = Submission(submission.kind, submission.input)
+            fingerprint = _fingerprint(same, files)
+            key = f"{BY_CONTENT}{fingerprint.hex()}"
+        else:
+            fingerprint = _fingerprint(submission, files)
         return NewJob(job, bytes(submission.input), files, key, fingerprint)
 
     @staticmethod
@@ -187,17 +210,30 @@ class Intake:
         return run_at, deadline
 
     async def _files(
-        self, kind: Kind, submission: Submission, parent: Job | None
+        self, kind: Kind, submission: Submission, parent: Job | None, uploads: Mapping[str, Upload]
     ) -> tuple[InputFile, ...]:
-        """Checks the input, and that every file that it names is there."""
-        refs: list[FileRef] = []
+        """Checks the input, and that every file that it names is there and of a type that is taken."""
+        named = _Named()
+        kind.check_input(bytes(submission.input), named)
+        files = []
+        for ref in named.refs:
+            if ref.upload is None:
+                files.append(InputFile(ref.job, await self._file(ref, parent)))
+            else:
+                upload = uploads.get(ref.upload) or await self._upload(ref.upload)
+                if upload.status is not UploadStatus.DONE:
+                    continue  # it is only asked whether it could be
+                check_type(upload, named.accepted.get(ref.job, ()))
+                files.append(InputFile(ref.job, upload.file))
+        return tuple(files)
 
-        def note(ref: FileRef) -> File:
-            refs.append(ref)
-            return File(ref)
-
-        kind.check_input(bytes(submission.input), note)
-        return tuple([InputFile(ref.job, await self._file(ref, parent)) for ref in refs])
+    async def _upload(self, upload_id: str) -> Upload:
+        found = await self._store.upload(upload_id) if isinstance(self._store, Uploads) else None
+        if not isinstance(found, Upload) or found.partial:
+            raise _no_file(f"there is no upload {upload_id[:100]!r}")
+        if found.status is not UploadStatus.DONE:
+            raise _no_file(f"upload {upload_id} is not whole yet")
+        return found
 
     async def _file(self, ref: FileRef, parent: Job | None) -> FileInfo:
         if parent is not None and ref.job == parent.id:
@@ -210,9 +246,36 @@ class Intake:
             else next((f for f in owner.files if f.name == ref.name), None)
         )
         if found is None:
-            detail = f"job {ref.job} has no file {ref.name!r}"
-            raise InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
+            raise _no_file(f"job {ref.job} has no file {ref.name!r}")
         return found
+
+
+class _Named:
+    """The files that an input names, and what types they may have."""
+
+    def __init__(self) -> None:
+        self.refs: list[FileRef] = []
+        self.accepted: dict[str, tuple[str, ...]] = {}
+
+    def __call__(self, ref: FileRef) -> File:
+        self.refs.append(ref)
+        return File(ref)
+
+    def accepts(self, ref: FileRef, types: tuple[str, ...]) -> None:
+        self.accepted[ref.job] = types
+
+
+def check_type(upload: Upload, types: tuple[str, ...]) -> None:
+    if types and not is_one_of(upload.content_type, upload.detected, types):
+        shown = upload.detected or "nothing that is known"
+        raise WrongContent(
+            f"{upload.name}: {' or '.join(types)} is accepted, and its first bytes show {shown}",
+            errors=[{"pointer": "/input", "detail": f"upload {upload.id} is not {' or '.join(types)}"}],
+        )
+
+
+def _no_file(detail: str) -> InvalidInput:
+    return InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
 
 
 def _instant(field: str, text: str | None) -> float | None:
@@ -235,16 +298,31 @@ def _queue(submission: Submission, kind: Kind) -> str:
     return queue
 
 
-def _fingerprint(submission: Submission) -> bytes:
-    """The same for the same submission, however its JSON was written."""
+def _fingerprint(submission: Submission, files: Sequence[InputFile]) -> bytes:
+    """The same for the same submission, however its JSON was written, and for uploads of the same bytes."""
     canonical = msgspec.json.encode(
         [msgspec.to_builtins(submission, builtin_types=(msgspec.Raw,)), None], order="sorted"
     )
     meaning = json.loads(canonical)  # which takes 1e999 too, as the schemas do
+    content = {file.upload: file.file.sha256 for file in files if file.upload is not None}
+    if content:
+        meaning[0]["input"] = _by_content(meaning[0]["input"], content)
+    if meaning[0]["dedupe"] is None:
+        del meaning[0]["dedupe"]  # keys of before there was such a field hold
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).digest()
 
 
-def _accepted(outcome: Inserted | KeyConflict, new: NewJob) -> Inserted:
+def _by_content(value: Any, content: Mapping[str, str]) -> Any:
+    """The input with uploads named by what they hold."""
+    if isinstance(value, dict):
+        upload = value.get("upload")
+        if len(value) == 1 and isinstance(upload, str) and upload in content:
+            return {"sha256": content[upload]}
+        return {name: _by_content(part, content) for name, part in value.items()}
+    return [_by_content(part, content) for part in value] if isinstance(value, list) else value
+
+
+def accepted(outcome: Inserted | KeyConflict, new: NewJob) -> Inserted:
     if isinstance(outcome, KeyConflict):
         raise IdempotencyConflict(
             f"this Idempotency-Key was used for another {new.job.kind}: job {outcome.job_id}"
@@ -254,6 +332,6 @@ def _accepted(outcome: Inserted | KeyConflict, new: NewJob) -> Inserted:
 
 def _or_problem(outcome: Inserted | KeyConflict, new: NewJob) -> Inserted | Problem:
     try:
-        return _accepted(outcome, new)
+        return accepted(outcome, new)
     except Problem as problem:
         return problem

@@ -17,6 +17,7 @@ import msgspec
 
 from bide.core.errors import InvalidInput, SetupError, UnknownKind
 from bide.core.retry import Policy
+from bide.core.upload import owner_of, upload_of
 
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel
@@ -24,18 +25,29 @@ if typing.TYPE_CHECKING:
 
 DEFAULT_QUEUE = "default"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+TYPE_PATTERN = re.compile(r"[\w.+-]{1,100}/(\*|[\w.+-]{1,100})", re.ASCII)
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class FileRef(msgspec.Struct, frozen=True):
-    """How a file is named in a job's input: an output of another job."""
+    """How a file is named in a job's input: an output of another job, or an upload, whose name is not told there."""
 
-    job: str
-    name: str
+    job: str  # or who else owns it: see core.upload
+    name: str = ""
+
+    @property
+    def upload(self) -> str | None:
+        return upload_of(self.job)
+
+    def written(self) -> dict[str, str]:
+        """As in JSON."""
+        return {"job": self.job, "name": self.name} if self.upload is None else {"upload": self.upload}
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file that a handler is given or has made. In JSON: `{"job": ID, "name": NAME}`, an output of that job."""
+    """A file that a handler is given or has made. In JSON: `{"job": ID, "name": NAME}`, an output of that job, or
+    `{"upload": ID}`.
+    """
 
     ref: FileRef
     path: Path = Path()
@@ -52,28 +64,67 @@ class File(msgspec.Struct, frozen=True):
         from pydantic_core import core_schema
 
         text = core_schema.str_schema(min_length=1, max_length=255)
-        reference = core_schema.typed_dict_schema(
-            {
-                "job": core_schema.typed_dict_field(text),
-                "name": core_schema.typed_dict_field(text),
-            },
-            extra_behavior="forbid",
-        )
+        field = core_schema.typed_dict_field(text)
+        forms: dict[Any, Any] = {
+            form: core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+            for form, fields in (
+                ("an output", {"job": field, "name": field}),
+                ("an upload", {"upload": field}),
+            )
+        }
 
         def resolve(value: dict[str, str], info: Any) -> File:
-            ref = FileRef(value["job"], value["name"])
+            owner = owner_of(value["upload"]) if "upload" in value else value["job"]
+            ref = FileRef(owner, value.get("name", ""))
             return typing.cast(Resolve, info.context)(ref) if info.context else File(ref)
 
         return core_schema.with_info_after_validator_function(
             resolve,
-            reference,
+            core_schema.tagged_union_schema(forms, discriminator=_form),
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda file: {"job": file.ref.job, "name": file.ref.name}
+                lambda file: file.ref.written()
             ),
         )
 
 
+def _form(value: Any) -> str:
+    return "an upload" if isinstance(value, dict) and "upload" in value else "an output"
+
+
+class Accepts:
+    """What a `File` parameter takes, as content types: `Annotated[File, Accepts("video/*", "image/gif")]`.
+
+    The type is the one that the first bytes show, whatever the sender calls it.
+    """
+
+    def __init__(self, *types: str) -> None:
+        for name in types:
+            if not TYPE_PATTERN.fullmatch(name):
+                raise SetupError(f"Accepts({name!r}): write a content type, as in video/mp4 or video/*")
+        self.types = types
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def tell(file: File | None, info: Any) -> File | None:
+            if file is not None and isinstance(info.context, Listening):
+                info.context.accepts(file.ref, self.types)
+            return file
+
+        return core_schema.with_info_after_validator_function(tell, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {**handler(schema), "description": f"A file of type {' or '.join(self.types)}."}
+
+
 Resolve = Callable[[FileRef], File]
+
+
+@typing.runtime_checkable
+class Listening(typing.Protocol):
+    """A `Resolve` that wants to know what types a file may have."""
+
+    def accepts(self, ref: FileRef, types: tuple[str, ...]) -> None: ...
 
 
 class Options(TypedDict, total=False):
@@ -173,6 +224,15 @@ class Kind:
             raise SetupError(f"kind {self.name}: no schema for its parameters: {error}") from error
 
     @cached_property
+    def file_parameters(self) -> dict[str, bool]:
+        """The names of parameters that are files, and whether they take several."""
+        found = {
+            field.alias or name: _takes_file(field.annotation)
+            for name, field in self.model.model_fields.items()
+        }
+        return {name: several for name, several in found.items() if several is not None}
+
+    @cached_property
     def schema(self) -> dict[str, Any]:
         """The input's JSON Schema (2020-12), self-contained."""
         schema = self.model.model_json_schema(by_alias=True)
@@ -201,6 +261,16 @@ class Kind:
                     for e in error.errors(include_url=False, include_input=False)
                 ],
             ) from None
+
+
+def _takes_file(annotation: Any) -> bool | None:
+    """Whether it is a list of files; None when it is no file at all."""
+    if annotation is File:
+        return False
+    inner = [_takes_file(part) for part in typing.get_args(annotation)]
+    if not any(found is not None for found in inner):
+        return None
+    return typing.get_origin(annotation) in (list, tuple, set) or any(inner)
 
 
 def _name(annotation: Any) -> str:

@@ -62,6 +62,7 @@ class Upkeep:
         self._next_sweep = 0.0
         self._next_save = 0.0
         self._next_complaint = 0.0
+        self.chores: list[Callable[[], Awaitable[None]]] = []  # of other parts, at every round
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -107,6 +108,7 @@ class Upkeep:
         """Every part has its turn, whatever became of the others; then the first error is raised."""
         now = self._store.now()
         parts: list[Callable[[], Awaitable[None]]] = [self._wake, self._rescue, self._purge]
+        parts += self.chores
         if now >= self._next_save:
             self._next_save = now + SAVE_EVERY
             parts.append(self._save)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 from msgspec.structs import replace
@@ -22,8 +23,12 @@ from bide.server.http.edge import HttpApp
 from bide.server.intake import Intake, Submission
 from bide.server.notify import Notify
 from bide.server.registry import Registry
-from bide.server.store import NewJob
+from bide.server.store import NewJob, Uploads
 from bide.server.upkeep import Upkeep
+from bide.server.uploads.reception import Reception, UploadStore
+from bide.server.uploads.staging import Staging
+from bide.server.uploads.tending import Tending
+from bide.server.uploads.wishes import Wishes
 from bide.server.worker import locate
 from bide.server.worker.locate import Location
 from bide.server.worker.protocol import Spawn
@@ -57,6 +62,7 @@ class Service:
             progressed=self.notify.changed,
         )
         self.intake = Intake(registry, self.store, self.engine.nudge)
+        self.reception = self._reception(registry)
         self.upkeep = Upkeep(
             self.store,
             self.blobs,
@@ -66,6 +72,7 @@ class Service:
             self.engine.nudge,
             work=self.folder.work,
         )
+        self.upkeep.chores.append(Tending(self.reception).tick)
         self.parts = Parts(
             config,
             registry,
@@ -75,8 +82,16 @@ class Service:
             self.intake,
             self.notify,
             self.estimates,
+            self.reception,
         )
         self.http = HttpApp(self.parts)
+
+    def _reception(self, registry: Registry) -> Reception:
+        assert isinstance(self.store, Uploads)
+        store = cast(UploadStore, self.store)
+        staging = Staging(self.folder.uploads)
+        wishes = Wishes(registry, self.intake)
+        return Reception(store, self.blobs, wishes, staging, self.config.uploads)
 
     def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
         beat = min(self.config.worker.lease / 6, 5.0)
@@ -104,6 +119,7 @@ class Service:
             raise
 
     async def _begin(self) -> None:
+        self.reception.open(self.folder.replica)
         self.estimates.load(await self.store.durations())
         # Nobody else runs on this folder, so whoever has claimed from here is gone.
         lost = await self.store.void(f"{self.folder.replica}:")
@@ -118,6 +134,7 @@ class Service:
         await self.engine.stop(self.config.worker.drain if drain is None else drain)
         self.notify.close()
         await self.upkeep.stop()
+        await asyncio.to_thread(self.reception.staging.close)
         await self.store.close()
         self.folder.unlock()
 

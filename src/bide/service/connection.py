@@ -4,6 +4,7 @@ uvicorn reads HTTP, but waits for ever for the rest of a request, keeps heads of
 requests ahead. Here every connection
 
 1. has a deadline whenever the caller has something to finish: its first request, a head, a body, or taking the answer;
+   a body that is put away as it arrives has one that moves on with it, at the least rate that is allowed;
 2. may hold a bounded head, and all of them together bounded bytes of requests that are not answered;
 3. ends as soon as something arrives that is not a request: with a problem document, after the requests before it.
 """
@@ -14,6 +15,7 @@ import asyncio
 import logging
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
@@ -23,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from bide.core.errors import HeadTooLarge, MalformedRequest, Problem, RequestTimeout, Unavailable
 from bide.core.wire import PROBLEM_TYPE, render_problem
 from bide.server.config import HttpConfig
+from bide.server.http.bodies import STREAM
 from bide.server.http.exchange import REPLY
 from bide.service.cycle import Cycle, Outbox, begin
 
@@ -75,6 +78,9 @@ class Connection(HttpToolsProtocol):
         self._ended = False  # nothing more is read from it
         self._next: Cycle | None = None  # to be run when it is whole, or all that arrived was read
         self._short = False  # its body is worth waiting for
+        self._rate = (
+            0.0  # bytes a second that a body which is put away as it arrives must have; 0: it is not
+        )
         self._until: float | None = None  # when the caller must have finished what it is at
         self._fed = 0  # bytes since the last whole request
         self._held = 0  # our part of limits.held
@@ -100,7 +106,7 @@ class Connection(HttpToolsProtocol):
             return None
         limits = self.limits
         size = len(data)
-        if limits.held > limits.bytes and (self._held or size > SMALL):
+        if limits.held > limits.bytes and not self._rate and (self._held or size > SMALL):
             return self._refuse(Unavailable("too much is being sent to the service at once"))
         self._fed += size
         try:
@@ -144,6 +150,7 @@ class Connection(HttpToolsProtocol):
             raise MalformedRequest("too many requests at once")
         self._in_head = True
         self._until = None
+        self._rate = 0.0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -192,7 +199,16 @@ class Connection(HttpToolsProtocol):
         cycle.hang_up = self._hang_up
         self._short = not self.expect_100_continue and _announced(self.headers) <= SMALL
         scope[REPLY] = cycle.reply  # type: ignore[literal-required]
+        scope[STREAM] = partial(self._streams, cycle)  # type: ignore[literal-required]
         return cycle
+
+    def _streams(self, cycle: Cycle, rate: float) -> None:
+        """Its body is put away as it arrives: it is not held here, and may take as long as it comes fast enough."""
+        cycle.streamed = True
+        if cycle is self.cycle and self._in_body:
+            self._rate = rate
+            self._release()
+            self._until = self.loop.time() + self.limits.timeout
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -245,6 +261,11 @@ class Connection(HttpToolsProtocol):
 
     def _unfinished(self, size: int) -> None:
         """More is to come, or was sent than one small request."""
+        if self._rate and self._in_body:
+            now = self.loop.time()
+            until = max(self._until or now, now) + size / self._rate
+            self._until = min(until, now + self.limits.timeout)
+            return
         answered = self.cycle is None or self.cycle.response_complete
         if self._until is None and (self._in_head or self._in_body or answered):
             self._until = self.loop.time() + self.limits.timeout
@@ -295,6 +316,8 @@ class Connection(HttpToolsProtocol):
 
     def _hang_up(self) -> None:
         """After the last answer."""
+        if self._in_body:  # which was answered before its end
+            self._ended = True
         if not self._ended:
             return self.transport.close()
         # Closing at once would reset the connection under what is still being sent, and take the answer with it.

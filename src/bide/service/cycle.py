@@ -43,6 +43,7 @@ class Cycle(RequestResponseCycle):
 
     outbox: Outbox
     hang_up: Callable[[], None]
+    streamed = False  # its body is put away as it arrives
 
     async def send(self, message: Any) -> None:
         self.outbox.flush()  # what was answered before comes before
@@ -52,7 +53,9 @@ class Cycle(RequestResponseCycle):
         """Headers are taken as they are: lower case, with the right content-length, and nothing of the connection."""
         if self.flow.write_paused or self.disconnected or self.response_started:
             return False
-        lines = [STATUS_LINE[status]]
+        if self.streamed and self.more_body:
+            self.keep_alive = False  # nobody wants the rest, however large it is
+        lines = [STATUS_LINE.get(status) or b"HTTP/1.1 %d \r\n" % status]
         for name, value in headers:
             if b"\n" in value or b"\r" in value:
                 raise ValueError(f"header {name!r} has a line break")

@@ -30,6 +30,7 @@ class DataFolder:
         self.database = self.path / "bide.db"
         self.blobs = self.path / "blobs"
         self.work = self.path / "work"
+        self.uploads = self.path / "uploads"
         self._lock: int | None = None
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -28,6 +28,10 @@ from bide.server.intake import Intake
 from bide.server.notify import Notify
 from bide.server.registry import File, Registry
 from bide.server.store import Want
+from bide.server.uploads.reception import Reception, UploadStore
+from bide.server.uploads.staging import Staging
+from bide.server.uploads.tending import Tending
+from bide.server.uploads.wishes import Wishes
 from bide.testing.clock import ManualClock
 from tests.stores import make_store
 
@@ -103,7 +107,9 @@ class Reply:
 class Service:
     """All parts of a service, and ways to call it and to move its jobs."""
 
-    def __init__(self, folder: Path, registry: Registry | None = None) -> None:
+    def __init__(
+        self, folder: Path, registry: Registry | None = None, config: Config | None = None
+    ) -> None:
         self.clock = ManualClock()
         self.store = make_store(folder, self.clock)
         self.engine = IdleEngine()
@@ -111,15 +117,27 @@ class Service:
         self.estimates = Estimates()
         self.blobs = FileBlobs(folder / "files")
         self.registry = registry or kinds()
+        self.config = config or Config(data=folder, http=HttpConfig(max_body=MAX_BODY))
+        self.intake = Intake(self.registry, self.store, self.engine.nudge)
+        self.staging = Staging(folder / "staging")
+        self.reception = Reception(
+            cast(UploadStore, self.store),
+            self.blobs,
+            Wishes(self.registry, self.intake),
+            self.staging,
+            self.config.uploads,
+        )
+        self.tending = Tending(self.reception)
         self.parts = Parts(
-            config=Config(data=folder, http=HttpConfig(max_body=MAX_BODY)),
+            config=self.config,
             registry=self.registry,
             store=self.store,
             blobs=self.blobs,
             engine=self.engine,
-            intake=Intake(self.registry, self.store, self.engine.nudge),
+            intake=self.intake,
             notify=self.notify,
             estimates=self.estimates,
+            reception=self.reception,
         )
         self.app = HttpApp(self.parts)
 
@@ -131,9 +149,11 @@ class Service:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Service]:
         await self.store.open(self._heard)
+        self.reception.open("here")
         try:
             yield self
         finally:
+            self.staging.close()
             await self.store.close()
 
     # --- calling it

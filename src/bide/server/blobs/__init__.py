@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from bide.core.record import FileInfo
+from bide.core.upload import owner_of
 
 
 class Blobs(Protocol):
@@ -24,13 +25,27 @@ class Blobs(Protocol):
         """Where the bytes can be read on this machine."""
         ...
 
+    async def open(
+        self, blob: str, first: int = 0, last: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes from `first` to `last`, both included, in pieces."""
+        ...
+
+    async def adopt(self, key: str, source: Path, content_type: str) -> None:
+        """Makes a finished file of this machine the blob of that key. `source` is gone then, and only then."""
+        ...
+
     def remove(self, job_id: str) -> None:
-        """All files of a job."""
+        """All files of an owner: a job, or an upload."""
         ...
 
     def jobs(self, older_than: float) -> Iterator[str]:
         """The ids of jobs that have files which were last touched before this instant."""
         ...
+
+
+def upload_key(upload_id: str) -> str:
+    return f"{owner_of(upload_id)}/content"
 
 
 def check_name(name: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,6 +40,15 @@ class FileBlobs:
 
     def path(self, blob: str) -> Path:
         return self.root / blob
+
+    async def open(
+        self, blob: str, first: int = 0, last: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        file = await asyncio.to_thread(self.path(blob).open, "rb")
+        return _read(file, first, None if last is None else last - first + 1)
+
+    async def adopt(self, key: str, source: Path, content_type: str) -> None:
+        await asyncio.to_thread(_move, source, self.path(key))
 
     def remove(self, job_id: str) -> None:
         shutil.rmtree(self.root / job_id, ignore_errors=True)
@@ -89,3 +99,25 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+async def _read(file: BinaryIO, first: int, left: int | None) -> AsyncGenerator[bytes, None]:
+    try:
+        await asyncio.to_thread(file.seek, first)
+        while left is None or left > 0:
+            chunk = await asyncio.to_thread(file.read, _CHUNK if left is None else min(_CHUNK, left))
+            if not chunk:
+                return
+            if left is not None:
+                left -= len(chunk)
+            yield chunk
+    finally:
+        file.close()
+
+
+def _move(source: Path, goal: Path) -> None:
+    """What it holds is on disk before its name is."""
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    source.replace(goal)
+    _sync_folder(goal.parent)
+    _sync_folder(goal.parent.parent)

@@ -12,6 +12,7 @@ from bide.server.intake import Intake
 from bide.server.notify import Notify
 from bide.server.registry import Registry
 from bide.server.store import Store
+from bide.server.uploads.reception import Reception
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,4 @@ class Parts:
     intake: Intake
     notify: Notify
     estimates: Estimates
+    reception: Reception

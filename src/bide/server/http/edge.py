@@ -24,6 +24,7 @@ from bide.server.http import (
     queues,
     results,
     submit,
+    uploads,
 )
 from bide.server.http.exchange import REPLY, Answer, Disconnected, Receive, Request, Scope, Send
 from bide.server.http.operations import Dispatch, Operation
@@ -44,6 +45,7 @@ class HttpApp:
             *jobs.OPERATIONS,
             *control.OPERATIONS,
             *results.OPERATIONS,
+            *uploads.OPERATIONS,
             *queues.OPERATIONS,
             *health.OPERATIONS,
             *self._metrics.operations,

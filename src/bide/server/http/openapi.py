@@ -69,9 +69,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
         described["description"] = operation.description
     if operation.parameters:
         described["parameters"] = [_parameter(p) for p in operation.parameters]
+    content = {name: {"schema": schema} for name, schema in operation.content}
     if operation.body is not None:
-        content = {"application/json": {"schema": schemas.ref(operation.body)}}
-        described["requestBody"] = {"required": True, "content": content}
+        content["application/json"] = {"schema": schemas.ref(operation.body)}
+    if content:
+        described["requestBody"] = {"required": operation.needs_body, "content": content}
     described["responses"] = _responses(operation)
     return described
 

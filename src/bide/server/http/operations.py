@@ -50,6 +50,8 @@ class Operation:
     problems: tuple[type[Problem], ...] = ()
     parameters: tuple[Parameter, ...] = ()
     body: str | None = None  # the name of the body's schema among the components
+    content: tuple[tuple[str, Schema], ...] = ()  # bodies other than JSON: their type and schema
+    needs_body: bool = True
     description: str = ""
     example: str = ""  # what follows `curl`, with $BASE for where the service is
 

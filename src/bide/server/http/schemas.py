@@ -142,6 +142,10 @@ def _submission(kind: Kind) -> Schema:
                 "additionalProperties": label,
                 "maxProperties": 50,
             },
+            "dedupe": {
+                "enum": ["content", None],
+                "description": "`content`: the same files and input give the first job again.",
+            },
         },
         "required": ["kind", "input"] if kind.schema.get("required") else ["kind"],
         "additionalProperties": False,

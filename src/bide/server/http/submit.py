@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.errors import (
+    ChecksumMismatch,
     IdempotencyConflict,
     IdempotencyKeyRequired,
     InvalidInput,
     MalformedRequest,
     PayloadTooLarge,
     Problem,
+    StorageFull,
     UnknownKind,
     UnsupportedMedia,
+    WrongContent,
 )
+from bide.core.upload import Upload
 from bide.core.wire import (
     Preferences,
     WireJob,
     read_idempotency_key,
     read_prefer,
 )
-from bide.server.http.exchange import Answer, Request, object_answer
+from bide.server.http.exchange import Answer, Request, object_answer, wrong_parameter
+from bide.server.http.forms import TYPE, is_form, read_form
 from bide.server.http.operations import Operation, Parameter, Reply
 from bide.server.http.status import PREFER, Shown, hold
-from bide.server.intake import read_batch, read_submission
+from bide.server.http.uploads import BINARY
+from bide.server.intake import Submission, read_batch, read_submission
+from bide.server.store import Inserted
+from bide.server.uploads.incoming import keep
 
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
@@ -34,6 +43,20 @@ IDEMPOTENCY_KEY = Parameter(
         "pattern": r'^(?:[!#-~](?:[ -~]{0,253}[!-~])?|"(?:[ !#-\[\]-~]|\\["\\]){1,255}")$',
     },
 )
+
+
+DEDUPE = Parameter(
+    "dedupe",
+    "query",
+    "`content`: the same files and input of the same kind give the first job again.",
+    {"type": "string", "enum": ["content"]},
+)
+_FORM = {
+    "type": "object",
+    "properties": {"job": {"type": "string", "contentMediaType": "application/json"}},
+    "required": ["job"],
+    "additionalProperties": BINARY,
+}
 
 
 class Batch(msgspec.Struct):
@@ -48,11 +71,14 @@ def _key(request: Request) -> str | None:
 
 
 async def submit(request: Request) -> Answer:
-    body = await request.json()
     key = _key(request)
     preferred = request.header(b"prefer")
     preferences = read_prefer((preferred,)) if preferred is not None else Preferences()
-    stored = await request.parts.intake.submit(read_submission(body), key=key, trace_id=request.trace_id)
+    if is_form(request):
+        stored = await _submit_form(request, key)
+    else:
+        submission = _with_query(request, read_submission(await request.json()))
+        stored = await request.parts.intake.submit(submission, key=key, trace_id=request.trace_id)
     shown = Shown(request, stored.job)
     applied: list[tuple[bytes, bytes]] = []
     if preferences.respond_async:
@@ -62,6 +88,41 @@ async def submit(request: Request) -> Answer:
         shown = await _until_done(request, shown, preferences.wait)
     done = shown.job.status.terminal and not preferences.respond_async
     return shown.answer(200 if done else 202, shown.location(), *applied)
+
+
+def _with_query(request: Request, submission: Submission) -> Submission:
+    dedupe = request.one("dedupe")
+    if dedupe is None:
+        return submission
+    if dedupe != "content":
+        raise wrong_parameter("dedupe", "only `content` is known")
+    return replace(submission, dedupe="content")
+
+
+async def _submit_form(request: Request, key: str | None) -> Inserted:
+    """The part `job` is the submission; each other part is the file for the parameter of its name."""
+    reception = request.parts.reception
+    form = await read_form(request, lambda part: part.name == "job")
+    try:
+        if "job" not in form.fields:
+            raise InvalidInput(
+                "the form has no part `job` with the submission as JSON",
+                errors=[{"pointer": "/job", "detail": "missing"}],
+            )
+        submission = _with_query(request, read_submission(form.fields["job"]))
+        files: dict[str, list[Upload]] = {}
+        for name, incoming in form.files:
+            files.setdefault(name, []).append(await incoming.whole())
+        new = await reception.wishes.of(submission, files, key=key, trace_id=request.trace_id)
+        kept = await keep(reception, [incoming for _, incoming in form.files], new)
+    except BaseException:
+        await form.discard()
+        raise
+    assert isinstance(kept.job, Inserted)  # its alternative is a Problem
+    if not kept.job.created:  # the first job has these files already
+        for upload in kept.uploads:
+            await reception.discard(upload)
+    return kept.job
 
 
 async def _until_done(request: Request, shown: Shown, seconds: float) -> Shown:
@@ -98,9 +159,11 @@ OPERATIONS = [
         "Submit a job",
         "jobs",
         description="Answered at once, after the job is on disk. With `Prefer: wait=N` the answer is held until "
-        "the job has ended, so that a synchronous API can move over without breaking its callers.",
-        parameters=(PREFER, IDEMPOTENCY_KEY),
+        "the job has ended, so that a synchronous API can move over without breaking its callers. As a form, "
+        "the part `job` is the submission, and each other part the file for the `File` parameter of its name.",
+        parameters=(PREFER, IDEMPOTENCY_KEY, DEDUPE),
         body="Submission",
+        content=((TYPE, _FORM),),
         replies=(
             Reply(
                 202,
@@ -110,7 +173,10 @@ OPERATIONS = [
             ),
             Reply(200, "The job has ended.", WireJob, headers=("Location", "Preference-Applied")),
         ),
-        problems=(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired),
+        problems=(
+            *(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired),
+            *(WrongContent, ChecksumMismatch, StorageFull),
+        ),
         example="-X POST $BASE/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: a-key' "
         '-d \'{"kind": "KIND", "input": {}}\'',
     ),

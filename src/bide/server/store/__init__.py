@@ -20,7 +20,7 @@ import msgspec
 from bide.core.errors import SetupError
 from bide.core.job import Change, Refused
 from bide.core.record import FileInfo, Job, Status
-from bide.core.upload import Upload
+from bide.core.upload import Upload, upload_of
 from bide.core.wire import Event
 
 Heard = Callable[[Sequence[Event]], None]
@@ -38,9 +38,13 @@ class Unwritable(SetupError):
 class InputFile(msgspec.Struct, frozen=True):
     """A file that an input refers to, as it was found when the job was accepted."""
 
-    job: str  # whose it is: a job's id, or an upload's
+    job: str  # or who else owns it: see core.upload
     file: FileInfo
-    upload: bool = False
+
+    @property
+    def upload(self) -> str | None:
+        """The id of the upload that it came with."""
+        return upload_of(self.job)
 
 
 class NewJob(msgspec.Struct, frozen=True):

@@ -53,8 +53,8 @@ def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:
                 )
         tx.keep_key(new)
     for file in new.files:
-        if file.upload:
-            _use(tx, file.job, job)
+        if file.upload is not None:
+            _use(tx, file.upload, job)
     tx.create(new)
     tx.tell(job, "status")
     return Inserted(job, created=True)

@@ -86,8 +86,8 @@ def _arrived(tx: Work, finished: Finished) -> Inserted | KeyConflict | None:
         return None
     tx.keep_files(job_id, finished.files)
     for file in finished.files:
-        if file.upload:
-            tx.use_upload(file.job, after)
+        if file.upload is not None:
+            tx.use_upload(file.upload, after)
     return Inserted(after, created=False)
 
 

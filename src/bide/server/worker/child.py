@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import InvalidInput, JobError
+from bide.core.upload import upload_of
 from bide.core.wire import INLINE_RESULT
 from bide.server.blobs.files import FileBlobs
 from bide.server.registry import File, FileRef, Kind, Registry
@@ -67,7 +68,8 @@ class Attempt:
         self._began = monotonic()
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        given = {(g.job, g.file.name): g for g in self.run.files}
+        # An input does not tell what an upload is called.
+        given = {(g.job, "" if upload_of(g.job) else g.file.name): g for g in self.run.files}
 
         def resolve(ref: FileRef) -> File:
             return given_file(given[ref.job, ref.name])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
 from bide.core.record import FileInfo, Status
-from bide.core.upload import Upload, UploadStatus, Way
+from bide.core.upload import Upload, UploadStatus, Way, owner_of
 from bide.core.wire import job_id
 from bide.server.store import (
     Finished,
@@ -56,7 +56,7 @@ def _whole(upload: Upload, **fields: Any) -> Upload:
 
 
 def _input_of(upload: Upload) -> InputFile:
-    return InputFile(upload.id, FileInfo("a.mp4", "video/mp4", 10, "ab", "b"), upload=True)
+    return InputFile(owner_of(upload.id), FileInfo("a.mp4", "video/mp4", 10, "ab", "b"))
 
 
 class Uploads:

@@ -1,0 +1,4 @@
+"""Files on their way in, whichever way they come: all end in a blob and, when asked for, in a job.
+
+`reception` is what the HTTP edge speaks to; `staging` has the bytes until they are whole.
+"""

@@ -1,0 +1,145 @@
+"""Adds bytes to the end of an upload: what a cut connection has brought is kept, what was not verified is not."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from msgspec.structs import replace
+
+from bide.core.errors import ChecksumMismatch, WrongLength, WrongOffset
+from bide.core.upload import Upload, Way
+from bide.server.store import Kept
+from bide.server.uploads.reception import Reception
+from bide.server.uploads.room import told
+from bide.server.uploads.staging import Digest, Hash, Sink
+
+log = logging.getLogger("bide.uploads")
+Body = AsyncIterator[bytes]
+
+
+class Appending:
+    """The way of tus."""
+
+    def __init__(self, reception: Reception) -> None:
+        self._reception = reception
+        self._staging = reception.staging
+        self._room = reception.room
+
+    async def append(
+        self,
+        upload_id: str,
+        offset: int,
+        body: Body,
+        *,
+        announced: int | None = None,
+        size: int | None = None,
+        checksum: tuple[Hash, str] | None = None,
+    ) -> tuple[Upload, Kept | None]:
+        """Adds bytes at the end. `announced`: how many are to come; `size`: how many there will be in all, when that was
+        not known; `checksum`: a hash of these bytes, and what it must come to.
+        """
+        async with self._reception.turns.take(upload_id):
+            upload = await self._reception.unfinished(upload_id, Way.TUS)
+            if offset != upload.received:
+                raise WrongOffset(f"the upload is at {upload.received}, and the request at {offset}")
+            upload = self._sized(upload, size)
+            room = self._limit(upload) - offset
+            if announced is not None and announced > room:
+                raise WrongLength(f"{announced} bytes are announced, and {room} are missing")
+            upload = await self._append(upload, body, checksum)
+            whole = upload.received == upload.size and not upload.partial
+            return upload, await self.finish(upload) if whole else None
+
+    async def finish(self, upload: Upload) -> Kept:
+        """What cannot be finished now, because storage is away, is left to the upkeep."""
+        try:
+            return await self._reception.finish(upload)
+        except Exception:
+            with contextlib.suppress(Exception):
+                await self._reception.note(upload, received=upload.received)
+            raise
+
+    def _sized(self, upload: Upload, size: int | None) -> Upload:
+        if size is None or size == upload.size:
+            return upload
+        if upload.size is not None:
+            raise WrongLength(f"the upload was begun with {upload.size} bytes; that cannot change")
+        if size < upload.received:
+            raise WrongLength(f"{upload.received} bytes have come already")
+        self._room.check_size(size)
+        self._room.check(size - upload.received)
+        self._room.promise(size - upload.received)
+        return replace(upload, size=size)
+
+    def _limit(self, upload: Upload) -> int:
+        return self._reception.config.max_size if upload.size is None else upload.size
+
+    async def _append(self, upload: Upload, body: Body, checksum: tuple[Hash, str] | None) -> Upload:
+        digest = self._staging.take_digest(upload.id)
+        before = digest.copy() if checksum is not None else digest
+        sink = Sink(
+            self._staging,
+            self._staging.path(upload.id),
+            upload.received,
+            digest,
+            None if checksum is None else checksum[0],
+        )
+        try:
+            await self._fill(upload, sink, body, durably=checksum is None)
+            await sink.settle()
+        except BaseException as error:
+            await self._save(upload, sink, digest, before, keep=checksum is None)
+            problem = told(error) if isinstance(error, OSError) else None
+            if problem is not None:
+                raise problem from error
+            raise
+        if checksum is not None and checksum[0].hexdigest() != checksum[1]:
+            self._staging.keep_digest(upload.id, before)
+            raise ChecksumMismatch(f"the bytes have {checksum[0].hexdigest()}, and not {checksum[1]}")
+        self._staging.keep_digest(upload.id, digest)
+        return await self._noted(upload, sink.durable)
+
+    async def _fill(self, upload: Upload, sink: Sink, body: Body, *, durably: bool) -> None:
+        limit, noted = self._limit(upload), sink.durable
+        async for data in body:
+            if sink.taken + len(data) > limit:
+                raise WrongLength(f"more bytes came than the {limit} that are the most")
+            if upload.size is None:
+                self._room.check(len(data))
+                self._room.promise(len(data))
+            await sink.write(data)
+            if durably and sink.durable > noted:
+                noted = sink.durable
+                await self._reception.note(upload, received=noted)
+
+    async def _save(
+        self, upload: Upload, sink: Sink, digest: Digest, before: Digest, *, keep: bool
+    ) -> None:
+        """What came until something went wrong; with a checksum none of it can be trusted."""
+        if not keep:
+            await sink.give_up()
+            self._staging.keep_digest(upload.id, before)
+            return
+        try:
+            await sink.settle()
+        except OSError:
+            await self._settled_anyway(sink)
+        self._staging.keep_digest(upload.id, digest)
+        if sink.durable > upload.received or upload.size is not None:
+            await self._reception.note(upload, received=sink.durable)
+
+    async def _settled_anyway(self, sink: Sink) -> None:
+        """After a failed write: what was written before it."""
+        await sink.give_up()
+        try:
+            await sink.settle()
+        except OSError as error:
+            log.warning("what was written of an upload cannot be made durable: %s", error)
+
+    async def _noted(self, upload: Upload, received: int) -> Upload:
+        """The record of the last byte comes with that of the whole."""
+        if received == upload.size and not upload.partial:
+            return replace(upload, received=received)
+        return await self._reception.note(upload, received=received)

@@ -1,0 +1,84 @@
+"""A file that comes in one piece: nothing is in the store before it is whole, and nothing is left of one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bide.core.errors import ChecksumMismatch
+from bide.core.upload import Upload, Way
+from bide.server.blobs import upload_key
+from bide.server.store import Finished, Kept, NewJob
+from bide.server.uploads.reception import Reception
+from bide.server.uploads.room import told
+from bide.server.uploads.staging import Bytes, Digest, Sink
+
+_STRIDE = 8 * 1024 * 1024  # bytes between two looks at the room
+
+
+class Incoming:
+    """One file under way."""
+
+    def __init__(self, reception: Reception, upload_id: str, name: str, content_type: str) -> None:
+        now = reception.store.now()
+        self.upload = Upload(
+            upload_id, Way.DIRECT, name, now, now, content_type, replica=reception.replica
+        )
+        self._reception = reception
+        self._digest = Digest()
+        self._sink = Sink(reception.staging, reception.staging.path(upload_id), 0, self._digest)
+        self._granted = 0
+        self._head = b""
+
+    async def write(self, data: Bytes) -> None:
+        """A Problem when it becomes too large, or there is no room for it."""
+        room = self._reception.room
+        if self._sink.taken + len(data) > self._granted:
+            room.check_size(self._sink.taken + len(data))
+            room.check(len(data))
+            room.incoming += _STRIDE
+            self._granted += _STRIDE
+        try:
+            await self._sink.write(data)
+        except OSError as error:
+            problem = told(error)
+            if problem is None:
+                raise
+            raise problem from error
+
+    async def whole(self, promised: str | None = None) -> Upload:
+        """It is on disk, but neither a blob nor in the store yet."""
+        try:
+            await self._sink.settle()
+        except OSError as error:
+            problem = told(error)
+            if problem is None:
+                raise
+            raise problem from error
+        sha256 = self._digest.sha256.hexdigest()
+        if promised is not None and promised != sha256:
+            raise ChecksumMismatch(f"the file has the SHA-256 {sha256}, and {promised} was promised")
+        head = await self._reception.staging.head(self.upload.id)
+        self.upload = self._reception.whole(self.upload, self._sink.durable, sha256, head)
+        return self.upload
+
+    def counted(self) -> None:
+        """What was granted is not incoming any more: it is in the store, or gone."""
+        self._reception.room.incoming -= self._granted
+        self._granted = 0
+
+    async def discard(self) -> None:
+        await self._sink.give_up()
+        self.counted()
+        await self._reception.remove_bytes(self.upload)
+
+
+async def keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None = None) -> Kept:
+    """Makes blobs of whole files and stores them, with the job that they are for."""
+    for one in incoming:
+        path = reception.staging.path(one.upload.id)
+        await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
+    kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
+    for one in incoming:
+        one.counted()
+        reception.room.promise(one.upload.bytes)
+    return kept

@@ -1,0 +1,225 @@
+"""Takes uploads in: begins them, keeps what arrives, and makes blobs and jobs of those that are whole.
+
+1. What a sender is told to be received is on disk, and in the record.
+2. A whole upload, its record and its job are one transaction of the store. The bytes are a blob before it.
+3. An upload that is whole and was not finished, because the service or its storage failed in between, is finished by
+   `tend`, without its sender.
+4. One writer at a time: see `turns`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from bide.core.errors import (
+    ChecksumMismatch,
+    Gone,
+    MisdirectedUpload,
+    NotFound,
+    Problem,
+    UploadConflict,
+    WrongContent,
+)
+from bide.core.media import HEAD, detect
+from bide.core.record import Job
+from bide.core.upload import Upload, UploadStatus, Way
+from bide.server.blobs import Blobs, upload_key
+from bide.server.config import UploadConfig
+from bide.server.intake import accepted
+from bide.server.store import Finished, Jobs, Kept, Missing, NewJob, Received, Uploads
+from bide.server.uploads.room import Room
+from bide.server.uploads.staging import Digest, Staging, finished
+from bide.server.uploads.turns import Turns
+from bide.server.uploads.wishes import Wishes
+
+T = TypeVar("T")
+
+
+class UploadStore(Jobs, Uploads, Protocol):
+    """A store that keeps uploads, too."""
+
+
+class Reception:
+    """One service's."""
+
+    def __init__(
+        self,
+        store: UploadStore,
+        blobs: Blobs,
+        wishes: Wishes,
+        staging: Staging,
+        config: UploadConfig,
+    ) -> None:
+        self.store = store
+        self.blobs = blobs
+        self.wishes = wishes
+        self.staging = staging
+        self.config = config
+        self.room = Room(config, staging.root)
+        self.turns = Turns()
+        self.replica = ""
+
+    def open(self, replica: str) -> None:
+        """The name is known, and the folder ours, only when the service starts."""
+        self.replica = replica
+        self.staging.prepare()
+
+    # --- looking
+
+    async def find(self, upload_id: str) -> Upload:
+        found = await self.store.upload(upload_id)
+        if isinstance(found, Missing):
+            if found.gone:
+                raise Gone(f"upload {upload_id} was removed, or has expired")
+            raise NotFound(f"there is no upload {upload_id[:100]!r}")
+        return found
+
+    async def unfinished(self, upload_id: str, way: Way) -> Upload:
+        """One that bytes can be added to, here."""
+        upload = await self.find(upload_id)
+        if upload.way is not way:
+            raise UploadConflict(f"upload {upload_id} comes by way of {upload.way}, not of {way}")
+        if upload.status is UploadStatus.DONE:
+            raise UploadConflict(f"upload {upload_id} is whole already")
+        self.check_here(upload)
+        return upload
+
+    def check_here(self, upload: Upload) -> None:
+        if upload.replica != self.replica:
+            raise MisdirectedUpload(
+                f"upload {upload.id} was begun at replica {upload.replica}, and this is {self.replica}"
+            )
+
+    def expiry(self) -> float:
+        return self.store.now() + self.config.lifetime
+
+    # --- beginning
+
+    async def begin(self, way: Way, name: str, upload_id: str, **fields: Any) -> Upload:
+        """Stores a new one, when there is room for it and a job could come of it."""
+        now = self.store.now()
+        upload = Upload(
+            upload_id, way, name, now, now, replica=self.replica, expires_at=self.expiry(), **fields
+        )
+        if upload.size is not None:
+            self.room.check_size(upload.size)
+        self.room.check(upload.bytes)
+        await self.wishes.check(upload)
+        self.room.promise(upload.bytes)
+        return await self.store.add_upload(upload)
+
+    async def note(self, upload: Upload, **told: Any) -> Upload:
+        """What is on disk now; a caller that leaves meanwhile changes nothing of it."""
+        received = Received(upload.id, size=upload.size, expires_at=self.expiry(), **told)
+        after = await surely(self.store.receive(received))
+        if isinstance(after, Missing):
+            raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
+        return after
+
+    # --- the end
+
+    async def finish(self, upload: Upload) -> Kept:
+        """Makes a blob of a whole upload, and the job that was asked for, if one was."""
+        assert upload.size is not None
+        path, digest = self.staging.path(upload.id), self.staging.take_digest(upload.id)
+        sha256, head = await finished(self.staging.run(_complete, path, upload.size, digest))
+        done = self.whole(upload, upload.size, sha256, head)
+        if upload.promised is not None and upload.promised != sha256:
+            await self.discard(done)
+            raise ChecksumMismatch(
+                f"the file has the SHA-256 {sha256}, and {upload.promised} was promised"
+            )
+        new, problem = await self._wished(done)
+        await self.blobs.adopt(upload_key(upload.id), path, upload.content_type)
+        kept = await self.store_finished(Finished((done,), new))
+        if problem is not None:
+            raise problem
+        return kept
+
+    def whole(self, upload: Upload, size: int, sha256: str, head: bytes) -> Upload:
+        return replace(
+            upload,
+            status=UploadStatus.DONE,
+            size=size,
+            received=size,
+            sha256=sha256,
+            detected=detect(head),
+            blob=upload_key(upload.id),
+            updated_at=self.store.now(),
+            expires_at=self.expiry(),
+        )
+
+    async def _wished(self, done: Upload) -> tuple[NewJob | None, Problem | None]:
+        """A file of the wrong type is thrown away; any other reason that no job comes of it leaves the upload."""
+        if done.submission is None:
+            return None, None
+        try:
+            return await self.wishes.make([done]), None
+        except WrongContent:
+            await self.discard(done)
+            raise
+        except Problem as problem:
+            return None, problem
+
+    async def store_finished(self, what: Finished) -> Kept:
+        storing = self.store.finish(what)
+        if what.new is not None:
+            self.wishes.stored(what.new)
+        kept = await surely(storing)
+        if isinstance(kept, Missing):
+            for upload in what.uploads:
+                await self.remove_bytes(upload)
+            raise Gone("the upload was removed meanwhile, or has expired")
+        if kept.job is not None and what.new is not None:
+            accepted(kept.job, what.new)  # a Problem when its key was used for something else
+        return kept
+
+    # --- removal
+
+    async def remove(self, upload_id: str) -> None:
+        """Cuts off whoever writes it."""
+        async with self.turns.take(upload_id):
+            upload = await self.find(upload_id)
+            removed = await self.store.remove_upload(upload_id)
+            if isinstance(removed, Missing):
+                raise Gone(f"upload {upload_id} was removed before")
+            if not isinstance(removed, Upload):
+                raise UploadConflict(f"job {removed.job_id} uses the upload: delete that one first")
+            self.room.give_back(upload.bytes)
+            await self.remove_bytes(upload)
+
+    async def discard(self, upload: Upload) -> None:
+        """One that can never become anything."""
+        await self.store.remove_upload(upload.id)
+        self.room.give_back(upload.bytes)
+        await self.remove_bytes(upload)
+
+    async def remove_bytes(self, upload: Upload) -> None:
+        await self.staging.remove(upload.id)
+        await self.staging.run(self.blobs.remove, upload_key(upload.id).rpartition("/")[0])
+
+
+def job_of(kept: Kept) -> Job | None:
+    return getattr(kept.job, "job", None)
+
+
+def _complete(path: Path, size: int, digest: Digest) -> tuple[str, bytes]:
+    """In a thread: the checksum and the first bytes of a file that is cut to its size."""
+    with path.open("a+b", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > size:
+            file.truncate(size)
+            os.fdatasync(file.fileno())
+        digest.catch_up(path, size)
+        file.seek(0)
+        return digest.sha256.hexdigest(), file.read(HEAD)
+
+
+async def surely(awaited: Awaitable[T]) -> T:
+    """To its end, even when who waits for it is cut off."""
+    return await finished(asyncio.ensure_future(awaited))

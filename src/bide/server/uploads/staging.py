@@ -1,0 +1,246 @@
+"""The bytes of uploads until they are whole: one file each, written and hashed in threads while more arrives.
+
+1. What `Sink.settle` has returned for is on disk: file, size and name.
+2. The loop never waits for a disk, and an upload never has more than two batches in memory.
+3. Bytes beyond what the record has as received are nothing: they are overwritten, or cut off at the end.
+4. No file is open between two batches, so uploads under way cost no descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from bide.core.media import HEAD
+
+T = TypeVar("T")
+Bytes = bytes | memoryview
+BATCH = 512 * 1024
+CHECKPOINT = 64 * 1024 * 1024  # bytes after which a long request is made durable in between
+MOST_HASHES = 20_000
+_VECTOR = 512  # buffers in one system call; the system takes up to 1,024
+
+
+class Hash(Protocol):
+    def update(self, data: Bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+class Digest:
+    """A SHA-256 on its way through a file."""
+
+    __slots__ = ("at", "sha256")
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.sha256: Any = hashlib.sha256()
+
+    def copy(self) -> Digest:
+        other = Digest()
+        other.at, other.sha256 = self.at, self.sha256.copy()
+        return other
+
+    def catch_up(self, path: Path, goal: int) -> None:
+        """From the file, for what did not come by: after a restart, or out of order."""
+        if self.at >= goal:
+            return
+        with path.open("rb", buffering=0) as file:
+            file.seek(self.at)
+            while self.at < goal:
+                data = file.read(min(BATCH, goal - self.at))
+                if not data:
+                    raise OSError(f"{path} ends at {self.at}, before {goal}")
+                self.sha256.update(data)
+                self.at += len(data)
+
+
+class Staging:
+    """The folder, the threads, and the digests of uploads that are under way."""
+
+    def __init__(self, root: Path, threads: int | None = None) -> None:
+        self.root = root
+        # Not in the loop's own pool: uploads must not stand in the way of lists and downloads.
+        self._pool = ThreadPoolExecutor(threads or min(8, (os.cpu_count() or 1) + 2), "bide-upload")
+        self._digests: OrderedDict[str, Digest] = OrderedDict()
+
+    def prepare(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def path(self, upload_id: str) -> Path:
+        return self.root / upload_id
+
+    def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+
+    def take_digest(self, upload_id: str) -> Digest:
+        return self._digests.pop(upload_id, None) or Digest()
+
+    def keep_digest(self, upload_id: str, digest: Digest) -> None:
+        self._digests[upload_id] = digest
+        while len(self._digests) > MOST_HASHES:
+            self._digests.popitem(last=False)
+
+    async def head(self, upload_id: str) -> bytes:
+        return await self.run(_head, self.path(upload_id))
+
+    async def remove(self, upload_id: str) -> None:
+        self._digests.pop(upload_id, None)
+        await self.run(_unlink, self.path(upload_id))
+
+    def old(self, before: float) -> list[str]:
+        """Names of files that were last written before this instant."""
+        if not self.root.is_dir():
+            return []
+        with os.scandir(self.root) as entries:
+            return [entry.name for entry in entries if _age(entry) < before]
+
+
+def _age(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        return file.read(HEAD)
+
+
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+class Sink:
+    """Takes one stretch of an upload's bytes, in order from `offset`. `digest` goes along when it is given; `checksum`
+    is of this stretch alone.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        path: Path,
+        offset: int,
+        digest: Digest | None,
+        checksum: Hash | None = None,
+    ) -> None:
+        self._staging = staging
+        self._path = path
+        self._digest = digest
+        self._checksum = checksum
+        self._batch: list[Bytes] = []
+        self._gathered = 0
+        self._writing: asyncio.Future[None] | None = None
+        self._unsynced = 0
+        self.begin = offset
+        self.taken = offset  # where the next byte goes
+        self.written = offset  # where the file is good to
+        self.durable = offset  # where it is on disk to
+
+    async def write(self, data: Bytes) -> None:
+        """OSError when an earlier batch could not be written."""
+        self._batch.append(data)
+        self._gathered += len(data)
+        self.taken += len(data)
+        if self._gathered >= BATCH:
+            await self._hand_over()
+
+    async def _hand_over(self, sync: bool = False) -> None:
+        await self._written()
+        batch, self._batch, self._gathered = self._batch, [], 0
+        if batch or sync:
+            self._writing = self._staging.run(self._put, batch, sync or self._due())
+
+    def _due(self) -> bool:
+        return self.written - self.durable >= CHECKPOINT
+
+    async def _written(self) -> None:
+        """Not to be cut short: a thread that writes goes on anyway."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await finished(writing)
+
+    async def settle(self) -> None:
+        """All that was taken is on disk after this. On an OSError as much as `durable` tells, at least."""
+        await self._hand_over(sync=True)
+        await self._written()
+
+    async def give_up(self) -> None:
+        """Waits until nothing is written any more; what was not made durable is forgotten."""
+        self._batch, self._gathered = [], 0
+        if self._writing is not None:
+            try:
+                await self._written()
+            except OSError:
+                return
+
+    def _put(self, batch: Sequence[Bytes], sync: bool) -> None:
+        """In a thread."""
+        new = self.written == 0
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            self._write(fd, batch)
+            if sync:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        if sync:
+            if new or self.begin == 0:
+                _sync_folder(self._path.parent)
+            self.durable = self.written
+
+    def _write(self, fd: int, batch: Sequence[Bytes]) -> None:
+        if self._digest is not None:
+            self._digest.catch_up(self._path, self.written)
+        for first in range(0, len(batch), _VECTOR):
+            buffers = list(batch[first : first + _VECTOR])
+            size = sum(map(len, buffers))
+            done = os.pwritev(fd, buffers, self.written)
+            if done < size:  # as when the disk becomes full in the middle
+                rest = b"".join(buffers)[done:]
+                while rest:
+                    count = os.pwrite(fd, rest, self.written + done)
+                    done, rest = done + count, rest[count:]
+            for data in buffers:
+                if self._digest is not None:
+                    self._digest.sha256.update(data)
+                    self._digest.at += len(data)
+                if self._checksum is not None:
+                    self._checksum.update(data)
+            self.written += size
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+async def finished(future: asyncio.Future[T]) -> T:
+    """Its result, even when who waits is cancelled meanwhile; that is told afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError as error:
+            if future.done():
+                break
+            cancelled = error
+        except BaseException:  # told by result(), below
+            break
+    if cancelled is not None:
+        future.exception()
+        raise cancelled
+    return future.result()

@@ -1,0 +1,248 @@
+"""Uploads in one request: raw, as a form, and straight into a job."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide.server.config import Config, HttpConfig, UploadConfig
+from bide.server.store import Want
+from tests.integration.http.service import MAX_BODY, Reply, Service, scope
+
+CONTENT = os.urandom(100_000)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+BOUNDARY = "----bide"
+
+
+def form(*parts: tuple[str, str | None, bytes]) -> bytes:
+    lines = []
+    for name, filename, data in parts:
+        file = "" if filename is None else f'; filename="{filename}"\r\nContent-Type: video/mp4'
+        lines.append(
+            f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode()
+            + data
+            + b"\r\n"
+        )
+    return b"".join(lines) + f"--{BOUNDARY}--\r\n".encode()
+
+
+async def post_form(
+    service: Service, target: str, *parts: tuple[str, str | None, bytes], **headers: str
+) -> Reply:
+    body = form(*parts)
+    lines = {"content-type": f"multipart/form-data; boundary={BOUNDARY}", **headers}
+    pieces = [body[i : i + 1000] for i in range(0, len(body), 1000)]
+    return await service.send(scope("POST", target, lines), pieces)
+
+
+def left_over(service: Service) -> list[Path]:
+    folders = (service.staging.root, service.blobs.root)
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_a_raw_body_becomes_an_upload(service: Service) -> None:
+    reply = await service.call(
+        "POST", "/uploads?name=a.mp4", body=CONTENT, headers={"content-type": "video/mp4"}
+    )
+    assert reply.status == 201
+    told = reply.json()
+    assert reply.headers["location"] == f"/uploads/{told['uploadId']}"
+    expected = {"name": "a.mp4", "contentType": "video/mp4", "size": 100_000, "sha256": SHA256}
+    assert {name: told[name] for name in expected} == expected
+    assert told["expiresAt"] is not None
+    again = await service.call("GET", reply.headers["location"])
+    assert again.json() == told
+    (path,) = left_over(service)
+    assert path.read_bytes() == CONTENT
+
+
+async def test_a_form_becomes_an_upload(service: Service) -> None:
+    reply = await post_form(service, "/uploads", ("note", None, b"x"), ("file", "a.mp4", CONTENT))
+    assert reply.status == 201
+    assert (reply.json()["name"], reply.json()["sha256"]) == ("a.mp4", SHA256)
+    (path,) = left_over(service)
+    assert path.read_bytes() == CONTENT
+
+
+async def test_an_empty_file_is_a_file(service: Service) -> None:
+    reply = await service.call("POST", "/uploads", body=b"")
+    assert (reply.status, reply.json()["size"]) == (201, 0)
+    assert reply.json()["sha256"] == hashlib.sha256().hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("../../etc/passwd", "passwd"),
+        ("C:\\evil\\a.exe", "a.exe"),
+        ("a\0b.mp4", "ab.mp4"),
+        ("x" * 4096 + ".mp4", "x" * 196 + ".mp4"),
+        ("gpj.\u202eexe", "gpj.exe"),
+        ("..", "file"),
+        ("", "file"),
+        ("line\r\nbreak", "linebreak"),
+    ],
+)
+async def test_a_name_is_made_harmless(service: Service, given: str, kept: str) -> None:
+    from urllib.parse import quote
+
+    reply = await service.call("POST", f"/uploads?name={quote(given)}", body=b"x")
+    assert (reply.status, reply.json()["name"]) == (201, kept)
+    reply = await post_form(service, "/uploads", ("file", given.replace("\r\n", "%0D%0A"), b"x"))
+    if "\\" not in given:
+        assert reply.json()["name"] == kept
+
+
+async def test_a_file_goes_straight_into_a_job(service: Service) -> None:
+    job = b'{"kind": "thumbnail", "labels": {"of": "ann"}}'
+    reply = await post_form(service, "/jobs", ("job", None, job), ("video", "a.mp4", CONTENT))
+    assert reply.status == 202, reply.body
+    assert reply.json()["labels"] == {"of": "ann"}
+    (claim,) = await service.store.claim("w", [Want("default", ("thumbnail",), 1)], 1, 30.0)
+    assert claim.job.id == reply.json()["jobId"]
+    (file,) = claim.files
+    assert (file.file.name, file.file.content_type) == ("a.mp4", "video/mp4")
+    assert (file.file.size, file.file.sha256) == (100_000, SHA256)
+    assert service.blobs.path(file.file.blob).read_bytes() == CONTENT
+    upload = (await service.call("GET", f"/uploads/{file.upload}")).json()
+    assert upload["jobId"] == claim.job.id
+
+
+async def test_an_upload_is_named_in_the_input(service: Service) -> None:
+    upload = (await service.call("POST", "/uploads?name=a.mp4", body=CONTENT)).json()["uploadId"]
+    body = {"kind": "thumbnail", "input": {"video": {"upload": upload}}}
+    reply = await service.call("POST", "/jobs", json=body)
+    assert reply.status == 202, reply.body
+    refused = await service.call("DELETE", f"/uploads/{upload}")
+    assert (refused.status, refused.json()["code"]) == (409, "upload-conflict")
+    service.clock.advance(10 * 86400)
+    await service.tending.tick()
+    assert (await service.call("GET", f"/uploads/{upload}")).status == 200
+    await service.call("POST", f"/jobs/{reply.json()['jobId']}/cancel")
+    await service.call("DELETE", f"/jobs/{reply.json()['jobId']}")
+    assert (await service.call("DELETE", f"/uploads/{upload}")).status == 204
+    assert left_over(service) == []
+    assert (await service.call("GET", f"/uploads/{upload}")).status == 410
+
+
+async def test_an_unused_upload_expires(service: Service) -> None:
+    upload = (await service.call("POST", "/uploads", body=CONTENT)).json()["uploadId"]
+    await service.tending.tick()
+    assert len(left_over(service)) == 1
+    service.clock.advance(86401)
+    await service.tending.tick()
+    assert left_over(service) == []
+    assert (await service.call("GET", f"/uploads/{upload}")).status == 410
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "place"),
+    [
+        ([("video", "a", b"x")], 422, "/job"),
+        ([("job", None, b"{"), ("video", "a", b"x")], 400, None),
+        ([("job", None, b'{"kind": "nothing"}'), ("video", "a", b"x")], 422, "/kind"),
+        ([("job", None, b'{"kind": "thumbnail"}')], 422, "/input/video"),
+        ([("job", None, b'{"kind": "thumbnail"}'), ("film", "a", b"x")], 422, "/input/film"),
+        ([("job", None, b'{"kind": "echo"}'), ("value", "a", b"x")], 422, "/input/value"),
+        (
+            [("job", None, b'{"kind": "thumbnail"}'), ("video", "a", b"x"), ("video", "b", b"x")],
+            422,
+            "/input/video",
+        ),
+        (
+            [("job", None, b'{"kind": "thumbnail", "input": {"video": 1}}'), ("video", "a", b"x")],
+            422,
+            "/input/video",
+        ),
+        ([("job", None, b" " * (MAX_BODY + 1))], 413, None),
+    ],
+)
+async def test_a_form_that_is_no_job_leaves_nothing_behind(
+    service: Service, parts: list[Any], status: int, place: str | None
+) -> None:
+    reply = await post_form(service, "/jobs", *parts)
+    assert reply.status == status, reply.body
+    if place is not None:
+        assert reply.json()["errors"][0]["pointer"] == place
+    assert left_over(service) == []
+    assert await service.store.upload_bytes() == 0  # type: ignore[attr-defined]
+
+
+async def test_a_form_that_breaks_off_leaves_nothing_behind(service: Service) -> None:
+    body = form(("job", None, b'{"kind": "thumbnail"}'), ("video", "a.mp4", CONTENT))[:-50]
+    lines = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+    reply = await service.send(scope("POST", "/jobs", lines), [body[:50_000], body[50_000:]])
+    assert (reply.status, reply.json()["code"]) == (400, "malformed-request")
+    assert left_over(service) == []
+
+
+async def test_a_promised_checksum_must_hold(service: Service) -> None:
+    good = await service.call("POST", f"/uploads?sha256={SHA256}", body=CONTENT)
+    assert good.status == 201
+    bad = await service.call("POST", f"/uploads?sha256={SHA256}", body=CONTENT + b"x")
+    assert (bad.status, bad.json()["code"]) == (460, "checksum-mismatch")
+    assert len(left_over(service)) == 1
+    wrong = await service.call("POST", "/uploads?sha256=abc", body=b"x")
+    assert wrong.status == 422
+
+
+async def test_the_same_file_is_the_same_job(service: Service) -> None:
+    job = b'{"kind": "thumbnail", "dedupe": "content"}'
+    first = await post_form(service, "/jobs", ("job", None, job), ("video", "a.mp4", CONTENT))
+    again = await post_form(service, "/jobs", ("job", None, job), ("video", "b.mp4", CONTENT))
+    assert first.json()["jobId"] == again.json()["jobId"]
+    assert len(left_over(service)) == 1, "the second file is not kept"
+    plain = b'{"kind": "thumbnail", "priority": 3}'
+    by_query = await post_form(
+        service, "/jobs?dedupe=content", ("job", None, plain), ("video", "c.mp4", CONTENT)
+    )
+    assert by_query.json()["jobId"] == first.json()["jobId"]
+    other = await post_form(service, "/jobs", ("job", None, job), ("video", "a.mp4", CONTENT[1:]))
+    assert other.json()["jobId"] != first.json()["jobId"]
+    upload = (await service.call("POST", "/uploads", body=CONTENT)).json()["uploadId"]
+    named = {"kind": "thumbnail", "input": {"video": {"upload": upload}}, "dedupe": "content"}
+    assert (await service.call("POST", "/jobs", json=named)).json()["jobId"] == first.json()["jobId"]
+
+
+async def test_a_key_and_the_same_bytes_are_the_same_submission(service: Service) -> None:
+    job = b'{"kind": "thumbnail"}'
+    first, again, other = [
+        await post_form(
+            service, "/jobs", ("job", None, job), ("video", "a", data), **{"idempotency-key": "k"}
+        )
+        for data in (CONTENT, CONTENT, b"other")
+    ]
+    assert first.json()["jobId"] == again.json()["jobId"]
+    assert (other.status, other.json()["code"]) == (422, "idempotency-conflict")
+    assert len(left_over(service)) == 1
+
+
+async def test_there_is_a_limit_and_a_quota(tmp_path: Path) -> None:
+    uploads = UploadConfig(max_size=1000, quota=1500)
+    config = Config(data=tmp_path, http=HttpConfig(max_body=MAX_BODY), uploads=uploads)
+    async with Service(tmp_path, config=config).opened() as service:
+        big = await service.call("POST", "/uploads", body=b"x" * 1001)
+        assert (big.status, big.json()["code"]) == (413, "payload-too-large")
+        told = {"content-length": "5000"}
+        assert (await service.call("POST", "/uploads", body=b"x", headers=told)).status == 413
+        first = await service.call("POST", "/uploads", body=b"x" * 1000)
+        assert first.status == 201
+        full = await service.call("POST", "/uploads", body=b"x" * 600)
+        assert (full.status, full.json()["code"]) == (507, "storage-full")
+        await service.call("DELETE", first.headers["location"])
+        assert (await service.call("POST", "/uploads", body=b"x" * 600)).status == 201
+
+
+async def test_what_is_encoded_is_refused(service: Service) -> None:
+    reply = await service.call("POST", "/uploads", body=b"x", headers={"content-encoding": "gzip"})
+    assert reply.status == 415
+
+
+async def test_a_job_with_an_upload_that_there_is_not_is_refused(service: Service) -> None:
+    body = {"kind": "thumbnail", "input": {"video": {"upload": "0" * 26}}}
+    reply = await service.call("POST", "/jobs", json=body)
+    assert (reply.status, reply.json()["errors"][0]["pointer"]) == (422, "/input")
