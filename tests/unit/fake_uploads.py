@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import BodyPartReader, web
 
-from tests.unit.fake_service import FakeService, Reply, job, job_id, problem
+from tests.unit.fake_service import FakeService, Reply, job, job_id, problem, reset
 
 
 @dataclass
@@ -51,6 +51,8 @@ class FakeUploads(FakeService):
         for number, (method, path, reply) in enumerate(self._before):
             if method == request.method and request.path.startswith(path):
                 del self._before[number]
+                if reply is reset:
+                    await request.read()
                 return await reply(request)
         if request.path == "/files":
             return await self._begin(request)

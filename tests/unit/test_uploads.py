@@ -190,7 +190,7 @@ async def test_what_does_not_get_ahead_is_given_up(service: FakeUploads, large: 
     slept = Slept()
     service.before("PATCH", "/files", *[reset] * 1000)
     async with AsyncClient(service.url, pace=slept.pace) as client:
-        with pytest.raises(UploadFailed, match="film.mp4 did not get ahead for 1. minutes") as raised:
+        with pytest.raises(UploadFailed, match=r"film\.mp4 did not get ahead for 1. minutes") as raised:
             await client.submit("transcode", file=large)
     assert raised.value.resumable
     assert slept.at < 2 * patience.GIVE_UP
@@ -235,7 +235,7 @@ async def test_a_file_that_changes_while_it_is_sent_makes_no_job(
 
     async with AsyncClient(service.url) as client:
         with pytest.raises(
-            UploadFailed, match="film.mp4 has changed while it was sent: it was written to"
+            UploadFailed, match=r"film\.mp4 has changed while it was sent: it was written to"
         ):
             await client.submit("transcode", file=large, progress=Meddler([]))
     assert service.requests[-1] == ("DELETE", "/files/u1"), "what was sent of it is of no use"
@@ -287,7 +287,7 @@ async def test_wrong_names_with_several_files_are_told_before_a_byte_is_sent(
 
 async def test_another_api_takes_no_files(tmp_path: Path) -> None:
     async with AsyncClient(api="sync.so", key="k") as client:
-        with pytest.raises(SetupError, match="sync.so takes no file from this client"):
+        with pytest.raises(SetupError, match=r"sync\.so takes no file from this client"):
             await client.submit("lipsync", file=tmp_path / "any")
 
 

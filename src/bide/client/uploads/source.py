@@ -9,7 +9,6 @@ Everything here blocks: it belongs into a thread.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import mimetypes
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO, Self
 
 from bide.client.ledger.outbox import Item
 from bide.client.submission import Given
+from bide.core.digest import render_digest
 from bide.core.errors import UploadFailed
 
 ANY_TYPE = "application/octet-stream"
@@ -83,7 +83,7 @@ class Source:
 
     def digest(self) -> str:
         """The same in the words of RFC 9530."""
-        return f"sha-256=:{base64.b64encode(bytes.fromhex(self.sha256())).decode()}:"
+        return render_digest(self.sha256())
 
     def check(self) -> None:
         """UploadFailed when it is no longer what it was."""
