@@ -1,0 +1,35 @@
+"""Kinds that take files: what a handler sees of them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from bide import App, Context, File
+
+app = App()
+
+
+def seen(file: File) -> dict[str, Any]:
+    return {
+        "name": file.name,
+        "type": file.content_type,
+        "size": file.size,
+        "sha256": file.sha256,
+        "read": hashlib.sha256(file.path.read_bytes()).hexdigest(),
+    }
+
+
+@app.job()
+def look(ctx: Context, source: File, note: str = "") -> dict[str, Any]:
+    return {**seen(source), "note": note}
+
+
+@app.job()
+def merge(ctx: Context, first: File, second: File) -> list[dict[str, Any]]:
+    return [seen(first), seen(second)]
+
+
+@app.job()
+def plain(ctx: Context, number: int) -> int:
+    return number
