@@ -56,11 +56,11 @@ _batch = msgspec.json.Decoder(_Batch)
 
 
 def read_submission(body: bytes | msgspec.Raw) -> Submission:
-    return _decode(_submission, body)
+    return decode(_submission, body)
 
 
 def read_batch(body: bytes, most: int) -> list[msgspec.Raw]:
-    jobs = _decode(_batch, body).jobs
+    jobs = decode(_batch, body).jobs
     if len(jobs) > most:
         raise InvalidInput(
             f"{len(jobs)} submissions in one batch; at most {most} are taken",
@@ -72,7 +72,7 @@ def read_batch(body: bytes, most: int) -> list[msgspec.Raw]:
 T = TypeVar("T")
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
+def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

@@ -25,6 +25,7 @@ from bide.server.notify import Notify
 from bide.server.registry import Registry
 from bide.server.store import NewJob, Uploads
 from bide.server.upkeep import Upkeep
+from bide.server.uploads.chunks import Chunks
 from bide.server.uploads.reception import Reception, UploadStore
 from bide.server.uploads.staging import Staging
 from bide.server.uploads.tending import Tending
@@ -83,6 +84,7 @@ class Service:
             self.notify,
             self.estimates,
             self.reception,
+            Chunks(self.reception),
         )
         self.http = HttpApp(self.parts)
 

@@ -28,6 +28,7 @@ from bide.server.intake import Intake
 from bide.server.notify import Notify
 from bide.server.registry import File, Registry
 from bide.server.store import Want
+from bide.server.uploads.chunks import Chunks
 from bide.server.uploads.reception import Reception, UploadStore
 from bide.server.uploads.staging import Staging
 from bide.server.uploads.tending import Tending
@@ -138,6 +139,7 @@ class Service:
             notify=self.notify,
             estimates=self.estimates,
             reception=self.reception,
+            chunks=Chunks(self.reception),
         )
         self.app = HttpApp(self.parts)
 

@@ -12,6 +12,7 @@ from bide.server.intake import Intake
 from bide.server.notify import Notify
 from bide.server.registry import Registry
 from bide.server.store import Store
+from bide.server.uploads.chunks import Chunks
 from bide.server.uploads.reception import Reception
 
 
@@ -28,3 +29,4 @@ class Parts:
     notify: Notify
     estimates: Estimates
     reception: Reception
+    chunks: Chunks

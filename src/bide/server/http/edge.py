@@ -15,7 +15,9 @@ from bide.core.errors import Internal, Problem, Unavailable
 from bide.core.wire import Event
 from bide.server.http import (
     Parts,
+    chunks,
     control,
+    cors,
     docs,
     health,
     jobs,
@@ -24,6 +26,7 @@ from bide.server.http import (
     queues,
     results,
     submit,
+    tus,
     uploads,
 )
 from bide.server.http.exchange import REPLY, Answer, Disconnected, Receive, Request, Scope, Send
@@ -46,6 +49,8 @@ class HttpApp:
             *control.OPERATIONS,
             *results.OPERATIONS,
             *uploads.OPERATIONS,
+            *chunks.OPERATIONS,
+            *tus.OPERATIONS,
             *queues.OPERATIONS,
             *health.OPERATIONS,
             *self._metrics.operations,
@@ -53,6 +58,7 @@ class HttpApp:
         ]
         self.operations += docs.operations(self.operations, parts.registry)
         self._find = Dispatch(self.operations).find
+        self._origins = bool(parts.config.uploads.origins)
 
     def heard(self, events: Sequence[Event]) -> None:
         """What was committed, for the counters."""
@@ -63,17 +69,29 @@ class HttpApp:
             return await _refuse(scope, receive, send)
         request = Request(self._parts, scope, receive, self._rendered)
         try:
-            answer = await self._find(request)(request)
+            answer = await self._answer(request)
         except Problem as problem:
             answer = request.problem_answer(problem)
         except Disconnected:
             return None
         except Exception as error:
             answer = request.problem_answer(_unexpected(request, error))
+        if self._origins and (origin := cors.allowed_origin(request)) is not None:
+            answer.headers += cors.shown(origin)
+            if answer.stream is not None:
+                send = cors.showing(send, origin)
         if answer.stream is not None:
             # Once it has begun there is no other answer: an error from here on ends the connection.
             return await answer.stream(scope, receive, send)
         return await _send(answer, scope, send)
+
+    async def _answer(self, request: Request) -> Answer:
+        method = request.scope["method"]
+        if method == "POST":
+            tus.override(request)
+        elif method == "OPTIONS" and (asked := cors.preflight(request)) is not None:
+            return asked
+        return await self._find(request)(request)
 
 
 async def _send(answer: Answer, scope: Scope, send: Send) -> None:

@@ -19,6 +19,13 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "ETag": ("What the resource is at now.", {"type": "string"}),
     "Preference-Applied": ("Which preference was obeyed.", {"type": "string"}),
     "Content-Range": ("Which bytes these are.", {"type": "string"}),
+    "Job-Location": ("Where the job is that the upload has become.", {"type": "string"}),
+    "Tus-Extension": ("The extensions, separated by commas.", {"type": "string"}),
+    "Tus-Max-Size": ("The most bytes that an upload may have.", {"type": "string"}),
+    "Tus-Resumable": ("The version of tus.", {"type": "string"}),
+    "Tus-Version": ("The versions of tus that are spoken.", {"type": "string"}),
+    "Upload-Expires": ("When the upload is removed if nothing more comes.", {"type": "string"}),
+    "Upload-Offset": ("How many bytes are on disk.", {"type": "string"}),
     "Content-Disposition": ("The name to save it under.", {"type": "string"}),
 }
 _ABOUT = (
@@ -50,6 +57,7 @@ def document(
                 **schemas.of_types(types),
                 "Problem": schemas.PROBLEM,
                 **schemas.of_submissions(registry, max_batch),
+                **schemas.of_bodies([o.reads for o in operations if o.reads is not None]),
             },
             "headers": {
                 name: {"description": text, "schema": schema}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bide.core.errors import CrossSite, InvalidInput, MethodNotAllowed, NotFound, Problem
+from bide.server.http.cors import allowed_origin
 from bide.server.http.exchange import Answer, Request
 
 Handler = Callable[[Request], Awaitable[Answer]]
@@ -50,6 +51,7 @@ class Operation:
     problems: tuple[type[Problem], ...] = ()
     parameters: tuple[Parameter, ...] = ()
     body: str | None = None  # the name of the body's schema among the components
+    reads: Any = None  # the struct that it is, when it is one
     content: tuple[tuple[str, Schema], ...] = ()  # bodies other than JSON: their type and schema
     needs_body: bool = True
     description: str = ""
@@ -107,7 +109,11 @@ class Dispatch:
             allowed = ", ".join(sorted(node.methods))
             raise MethodNotAllowed(f"this address takes {allowed}", headers={"Allow": allowed})
         handler, known = entry
-        if request.scope["method"] != "GET" and request.header(b"sec-fetch-site") == "cross-site":
+        if (
+            request.scope["method"] != "GET"
+            and request.header(b"sec-fetch-site") == "cross-site"
+            and allowed_origin(request) is None
+        ):
             raise CrossSite("a page of another site may not change anything here")
         if request.scope["query_string"]:
             _check_names(request, known)

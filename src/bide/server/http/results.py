@@ -43,9 +43,13 @@ async def file(request: Request) -> Answer:
         raise NotFound(f"job {job.id} has no file {name[:200]!r}")
     if job.status.terminal:
         _check_succeeded(job)
-    declared = info.content_type
+    return await send_file(request, info, info.content_type, info.name)
+
+
+async def send_file(request: Request, info: FileInfo, declared: str, name: str) -> Answer:
+    """Whatever was declared: only as something to be saved."""
     content_type = declared if _MEDIA_TYPE.fullmatch(declared) else _ANYTHING
-    return await _file(request, info, content_type, info.name)
+    return await _file(request, info, content_type, name)
 
 
 def _check_succeeded(job: Job) -> None:

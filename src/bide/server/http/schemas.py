@@ -92,6 +92,12 @@ PROBLEM: Schema = {
 }
 
 
+def of_bodies(types: Iterable[Any]) -> dict[str, Schema]:
+    """Components for structs that are read."""
+    _, components = msgspec.json.schema_components(list(types), ref_template=PLACE + "{name}")
+    return components
+
+
 def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
     """The bodies of POST /jobs and /jobs/batch: one form a kind, told apart by `kind`."""
     components: dict[str, Schema] = {}

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from msgspec.structs import replace
 
 from bide.core.errors import ChecksumMismatch, WrongLength, WrongOffset
-from bide.core.upload import Upload, Way
+from bide.core.media import HEAD
+from bide.core.upload import Upload, UploadStatus, Way
 from bide.server.store import Kept
 from bide.server.uploads.reception import Reception
 from bide.server.uploads.room import told
@@ -41,7 +42,9 @@ class Appending:
         not known; `checksum`: a hash of these bytes, and what it must come to.
         """
         async with self._reception.turns.take(upload_id):
-            upload = await self._reception.unfinished(upload_id, Way.TUS)
+            upload = await self._reception.recovered(
+                await self._reception.unfinished(upload_id, Way.TUS)
+            )
             if offset != upload.received:
                 raise WrongOffset(f"the upload is at {upload.received}, and the request at {offset}")
             upload = self._sized(upload, size)
@@ -49,8 +52,23 @@ class Appending:
             if announced is not None and announced > room:
                 raise WrongLength(f"{announced} bytes are announced, and {room} are missing")
             upload = await self._append(upload, body, checksum)
-            whole = upload.received == upload.size and not upload.partial
-            return upload, await self.finish(upload) if whole else None
+            if upload.received == upload.size and not upload.partial:
+                return upload, await self.finish(upload)
+            if offset < HEAD <= upload.received:
+                await self._reception.check_head(upload)
+            return upload, None
+
+    async def position(self, upload_id: str) -> Upload:
+        """Where it is at, after whoever writes was cut off. What is whole and was not finished is finished."""
+        async with self._reception.turns.take(upload_id):
+            upload = await self._reception.find(upload_id)
+            if upload.status is UploadStatus.DONE:
+                return upload
+            self._reception.check_here(upload)
+            upload = await self._reception.recovered(upload)
+            if upload.status is UploadStatus.DONE or upload.partial or upload.received != upload.size:
+                return upload
+            return (await self.finish(upload)).uploads[0]
 
     async def finish(self, upload: Upload) -> Kept:
         """What cannot be finished now, because storage is away, is left to the upkeep."""

@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
 import os
 from collections.abc import Awaitable
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from bide.core.errors import (
+    BideError,
     ChecksumMismatch,
     Gone,
     MisdirectedUpload,
@@ -38,6 +41,7 @@ from bide.server.uploads.staging import Digest, Staging, finished
 from bide.server.uploads.turns import Turns
 from bide.server.uploads.wishes import Wishes
 
+log = logging.getLogger("bide.uploads")
 T = TypeVar("T")
 
 
@@ -114,10 +118,18 @@ class Reception:
         self.room.promise(upload.bytes)
         return await self.store.add_upload(upload)
 
-    async def note(self, upload: Upload, **told: Any) -> Upload:
+    async def note(
+        self,
+        upload: Upload,
+        *,
+        received: int | None = None,
+        chunk: int | None = None,
+        expires_in: float | None = None,
+    ) -> Upload:
         """What is on disk now; a caller that leaves meanwhile changes nothing of it."""
-        received = Received(upload.id, size=upload.size, expires_at=self.expiry(), **told)
-        after = await surely(self.store.receive(received))
+        expires_at = self.expiry() if expires_in is None else self.store.now() + expires_in
+        progress = Received(upload.id, received, upload.size, chunk, expires_at)
+        after = await surely(self.store.receive(progress))
         if isinstance(after, Missing):
             raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
         return after
@@ -125,10 +137,13 @@ class Reception:
     # --- the end
 
     async def finish(self, upload: Upload) -> Kept:
-        """Makes a blob of a whole upload, and the job that was asked for, if one was."""
+        """Makes a blob of a whole upload, and the job that was asked for, if one was. Once begun it goes to its end."""
+        return await surely(self._finish(upload))
+
+    async def _finish(self, upload: Upload) -> Kept:
         assert upload.size is not None
         path, digest = self.staging.path(upload.id), self.staging.take_digest(upload.id)
-        sha256, head = await finished(self.staging.run(_complete, path, upload.size, digest))
+        sha256, head = await self.staging.run(_complete, path, upload.size, digest)
         done = self.whole(upload, upload.size, sha256, head)
         if upload.promised is not None and upload.promised != sha256:
             await self.discard(done)
@@ -141,6 +156,42 @@ class Reception:
         if problem is not None:
             raise problem
         return kept
+
+    async def recovered(self, upload: Upload) -> Upload:
+        """The upload when its bytes are where they are to be. A crash right before the record of the whole leaves them
+        as a blob already: then it is finished now.
+        """
+        if upload.received == 0 or await self.staging.run(
+            _is_there, self.staging.path(upload.id), upload.received
+        ):
+            return upload
+        key, sha256, size, head = upload_key(upload.id), hashlib.sha256(), 0, b""
+        try:
+            async for data in await self.blobs.open(key):
+                sha256.update(data)
+                head, size = head or data[:HEAD], size + len(data)
+        except (BideError, FileNotFoundError):
+            log.error(
+                "the bytes of upload %s are neither in %s nor a blob", upload.id, self.staging.root
+            )
+            await self.discard(upload)
+            raise Gone(f"the bytes of upload {upload.id} are lost: begin it again") from None
+        done = self.whole(upload, size, sha256.hexdigest(), head)
+        new, _ = await self._wished(done)
+        return (await self.store_finished(Finished((done,), new))).uploads[0]
+
+    async def check_head(self, upload: Upload) -> None:
+        """As soon as the first bytes are there: a file of the wrong type is not to be sent to its end."""
+        if upload.submission is None or upload.partial:
+            return
+        head = await self.staging.head(upload.id)
+        try:
+            await self.wishes.make([self.whole(upload, upload.received, "", head)])
+        except WrongContent:
+            await self.discard(upload)
+            raise
+        except Problem:
+            return  # told at the end, when it may be otherwise
 
     def whole(self, upload: Upload, size: int, sha256: str, head: bytes) -> Upload:
         return replace(
@@ -211,13 +262,22 @@ def job_of(kept: Kept) -> Job | None:
 
 def _complete(path: Path, size: int, digest: Digest) -> tuple[str, bytes]:
     """In a thread: the checksum and the first bytes of a file that is cut to its size."""
-    with path.open("a+b", buffering=0) as file:
+    if size == 0:
+        path.touch()
+    with path.open("r+b", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > size:
             file.truncate(size)
             os.fdatasync(file.fileno())
         digest.catch_up(path, size)
         file.seek(0)
         return digest.sha256.hexdigest(), file.read(HEAD)
+
+
+def _is_there(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size >= size
+    except FileNotFoundError:
+        return False
 
 
 async def surely(awaited: Awaitable[T]) -> T:

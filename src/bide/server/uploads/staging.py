@@ -220,6 +220,16 @@ class Sink:
             self.written += size
 
 
+def make_durable(path: Path) -> None:
+    """A file that was written otherwise."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    _sync_folder(path.parent)
+
+
 def _sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY)
     try:

@@ -1,0 +1,215 @@
+"""Uploads in numbered chunks, for the simplest of clients: begin, PUT each chunk, ask which are missing, complete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from bide.core.errors import (
+    ChecksumMismatch,
+    Gone,
+    IdempotencyConflict,
+    IdempotencyKeyRequired,
+    InvalidInput,
+    MalformedRequest,
+    MisdirectedUpload,
+    NotFound,
+    PayloadTooLarge,
+    StorageFull,
+    TakenOver,
+    UnknownKind,
+    UnsupportedMedia,
+    UploadConflict,
+    WrongContent,
+    WrongLength,
+)
+from bide.core.upload import MOST_CHUNKS, Upload, Way, WireUpload, wire_upload
+from bide.core.wire import read_idempotency_key
+from bide.server.http.bodies import Body, announced
+from bide.server.http.exchange import Answer, Request, object_answer
+from bide.server.http.operations import Operation, Parameter, Reply
+from bide.server.http.uploads import BINARY, UPLOAD_ID, location, read_sha256
+from bide.server.intake import decode
+from bide.server.uploads.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK
+from bide.server.uploads.names import clean_name, clean_type
+from bide.server.uploads.wishes import wish
+
+MOST_TOLD = 1000  # missing chunks in one answer
+
+
+class NewChunked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """What is to come, and, with a kind, the job that it is to become."""
+
+    size: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+    name: str | None = None
+    content_type: str | None = None
+    chunk_size: Annotated[int, msgspec.Meta(ge=LEAST_CHUNK, le=MOST_CHUNK)] | None = None
+    sha256: str | None = None
+    kind: str | None = None
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    parameter: str | None = None
+    priority: int | None = None
+    queue: str | None = None
+    run_at: str | None = None
+    deadline: str | None = None
+    labels: dict[str, str] | None = None
+    idempotency_key: str | None = None
+    dedupe: Literal["content"] | None = None
+
+
+class ChunkState(msgspec.Struct, rename="camel"):
+    """Which chunks are missing: the first thousand of them, by their numbers from 0."""
+
+    upload_id: str
+    size: int
+    chunk_size: int
+    chunks: int
+    missing: list[int]
+    missing_count: int
+
+
+_decoder = msgspec.json.Decoder(NewChunked)
+
+
+def _state(upload: Upload) -> ChunkState:
+    assert upload.chunk_size is not None and upload.size is not None
+    missing = upload.missing
+    return ChunkState(
+        upload.id, upload.size, upload.chunk_size, upload.chunk_count, missing[:MOST_TOLD], len(missing)
+    )
+
+
+async def begin(request: Request) -> Answer:
+    wanted = decode(_decoder, await request.json())
+    chunk_size = wanted.chunk_size or DEFAULT_CHUNK
+    if wanted.size > chunk_size * MOST_CHUNKS:
+        if wanted.chunk_size is not None:
+            detail = f"more than {MOST_CHUNKS} chunks; take larger ones"
+            raise InvalidInput(detail, errors=[{"pointer": "/chunkSize", "detail": detail}])
+        chunk_size = -(-wanted.size // MOST_CHUNKS)
+    upload = await request.parts.reception.begin(
+        Way.CHUNKS,
+        clean_name(wanted.name),
+        request.parts.intake.id(),
+        size=wanted.size,
+        content_type=clean_type(wanted.content_type),
+        chunk_size=chunk_size,
+        promised=read_sha256(wanted.sha256),
+        **_wish(request, wanted),
+    )
+    return object_answer(_state(upload), location(request, upload), status=201)
+
+
+def _wish(request: Request, wanted: NewChunked) -> dict[str, Any]:
+    if wanted.kind is None:
+        return {}
+    submission = wish(
+        kind=wanted.kind,
+        input=bytes(wanted.input),
+        dedupe=wanted.dedupe,
+        priority=wanted.priority,
+        queue=wanted.queue,
+        labels=wanted.labels,
+        runAt=wanted.run_at,
+        deadline=wanted.deadline,
+    )
+    key = wanted.idempotency_key
+    return {
+        "submission": submission,
+        "parameter": wanted.parameter,
+        "key": None if key is None else read_idempotency_key(key),
+        "trace_id": request.trace_id,
+    }
+
+
+async def put(request: Request) -> Answer:
+    upload_id, text = request.args
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+        raise NotFound(f"{text[:50]!r} is no chunk's number")
+    await request.parts.chunks.put(upload_id, int(text), Body(request), announced(request))
+    return Answer(204, [])
+
+
+async def missing(request: Request) -> Answer:
+    upload = await request.parts.reception.find(request.args[0])
+    if upload.way is not Way.CHUNKS:
+        raise NotFound(f"upload {upload.id} does not come in chunks")
+    return object_answer(_state(upload))
+
+
+async def complete(request: Request) -> Answer:
+    upload, _ = await request.parts.chunks.complete(request.args[0])
+    job: list[tuple[bytes, bytes]] = []
+    if upload.job_id is not None:
+        job.append((b"job-location", f"{request.base}/jobs/{upload.job_id}".encode()))
+    return object_answer(wire_upload(upload), *job)
+
+
+_NUMBER = Parameter("number", "path", "The chunk's number, from 0.", {"type": "string"}, required=True)
+_MAKING = (
+    *(InvalidInput, UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, WrongContent),
+    *(StorageFull, PayloadTooLarge, MalformedRequest, UnsupportedMedia),
+)
+
+OPERATIONS = [
+    Operation(
+        "POST",
+        "/uploads/chunked",
+        begin,
+        "createChunkedUpload",
+        "Begin an upload in chunks",
+        "uploads",
+        description="Chunk n has the bytes from n × `chunkSize` on; the last one may be shorter.",
+        body="NewChunked",
+        reads=NewChunked,
+        replies=(Reply(201, "Chunks can be sent.", ChunkState, headers=("Location",)),),
+        problems=_MAKING,
+        example="$BASE/uploads/chunked -H 'Content-Type: application/json' "
+        '-d \'{"name": "a.mp4", "size": 20000000}\'',
+    ),
+    Operation(
+        "PUT",
+        "/uploads/{uploadId}/chunks/{number}",
+        put,
+        "putChunk",
+        "Send a chunk",
+        "uploads",
+        description="In any order, several at once, and again whenever it is not known whether it arrived.",
+        parameters=(UPLOAD_ID, _NUMBER),
+        content=(("application/octet-stream", BINARY),),
+        replies=(Reply(204, "It is on disk."),),
+        problems=(
+            *(NotFound, Gone, UploadConflict, TakenOver, WrongLength, WrongContent, StorageFull),
+            *(MisdirectedUpload, UnsupportedMedia),
+        ),
+        example="-T CHUNK $BASE/uploads/UPLOAD_ID/chunks/0",
+    ),
+    Operation(
+        "GET",
+        "/uploads/{uploadId}/chunks",
+        missing,
+        "getChunks",
+        "Which chunks are missing",
+        "uploads",
+        parameters=(UPLOAD_ID,),
+        replies=(Reply(200, "The chunks.", ChunkState),),
+        problems=(NotFound, Gone),
+        example="$BASE/uploads/UPLOAD_ID/chunks",
+    ),
+    Operation(
+        "POST",
+        "/uploads/{uploadId}/complete",
+        complete,
+        "completeUpload",
+        "Say that all of an upload was sent",
+        "uploads",
+        description="`Job-Location` is where the job is, when one was asked for. May be sent again.",
+        parameters=(UPLOAD_ID,),
+        replies=(Reply(200, "The upload is whole.", WireUpload, headers=("Job-Location",)),),
+        problems=(
+            *(NotFound, Gone, UploadConflict, ChecksumMismatch, MisdirectedUpload, TakenOver, *_MAKING),
+        ),
+        example="-X POST $BASE/uploads/UPLOAD_ID/complete",
+    ),
+]

@@ -1,0 +1,145 @@
+"""Uploads in numbered chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+from typing import Any
+
+import pytest
+
+from tests.integration.http.service import Reply, Service, scope
+
+CHUNK = 64 * 1024
+CONTENT = os.urandom(5 * CHUNK + 1000)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+async def begin(service: Service, **more: Any) -> Reply:
+    body = {"name": "a.mp4", "size": len(CONTENT), "chunkSize": CHUNK, **more}
+    return await service.call("POST", "/uploads/chunked", json=body)
+
+
+async def put(service: Service, place: str, number: int, data: bytes | None = None) -> Reply:
+    data = CONTENT[number * CHUNK : (number + 1) * CHUNK] if data is None else data
+    lines = {"content-length": str(len(data))}
+    return await service.call("PUT", f"{place}/chunks/{number}", body=data, headers=lines)
+
+
+async def test_chunks_in_any_order_and_at_once(service: Service) -> None:
+    reply = await begin(service, kind="thumbnail", sha256=SHA256, labels={"of": "ann"})
+    assert reply.status == 201, reply.body
+    place = reply.headers["location"]
+    assert (reply.json()["chunks"], reply.json()["missing"]) == (6, [0, 1, 2, 3, 4, 5])
+    numbers = list(range(6))
+    random.Random(7).shuffle(numbers)
+    await asyncio.gather(*(put(service, place, n) for n in numbers[:4]))
+    state = (await service.call("GET", f"{place}/chunks")).json()
+    assert state["missing"] == sorted(numbers[4:])
+    early = await service.call("POST", f"{place}/complete")
+    assert (early.status, early.json()["code"]) == (409, "upload-conflict")
+    assert str(min(numbers[4:])) in early.json()["detail"]
+    for number in numbers[4:]:
+        assert (await put(service, place, number)).status == 204
+    done = await service.call("POST", f"{place}/complete")
+    assert (done.status, done.json()["sha256"]) == (200, SHA256), done.body
+    job = (await service.call("GET", done.headers["job-location"])).json()
+    assert (job["kind"], job["labels"]) == ("thumbnail", {"of": "ann"})
+    again = await service.call("POST", f"{place}/complete")
+    assert again.json() == done.json()
+    assert again.headers["job-location"] == done.headers["job-location"]
+    file = await service.call("GET", place.replace("uploads", "files"))
+    assert file.body == CONTENT
+
+
+async def test_a_chunk_twice_changes_nothing(service: Service) -> None:
+    place = (await begin(service)).headers["location"]
+    assert (await put(service, place, 1)).status == 204
+    assert (await put(service, place, 1, bytes(CHUNK))).status == 204
+    for number in (0, 2, 3, 4, 5):
+        await put(service, place, number)
+    done = await service.call("POST", f"{place}/complete")
+    assert done.json()["sha256"] == SHA256
+
+
+async def test_half_a_chunk_counts_for_nothing(service: Service) -> None:
+    place = (await begin(service)).headers["location"]
+    for length in (0, 1, CHUNK - 1, CHUNK + 1):
+        reply = await put(service, place, 0, CONTENT[:length])
+        assert (reply.status, reply.json()["code"]) == (422, "wrong-length")
+        unannounced = await service.call("PUT", f"{place}/chunks/0", body=CONTENT[:length])
+        assert unannounced.json()["code"] == "wrong-length"
+    lines = {"content-length": str(CHUNK)}
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    messages = [
+        {"type": "http.request", "body": CONTENT[:5000], "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def send(message: Any) -> None:
+        raise AssertionError("nobody is there")
+
+    await service.app(scope("PUT", f"{place}/chunks/0", lines), receive, send)
+    assert (await service.call("GET", f"{place}/chunks")).json()["missingCount"] == 6
+
+
+async def test_a_file_that_is_no_multiple_and_one_that_is_empty(service: Service) -> None:
+    empty = await begin(service, size=0)
+    assert empty.json()["chunks"] == 1
+    assert (await put(service, empty.headers["location"], 0, b"")).status == 204
+    done = await service.call("POST", f"{empty.headers['location']}/complete")
+    assert (done.json()["size"], done.json()["sha256"]) == (0, hashlib.sha256().hexdigest())
+    place = (await begin(service)).headers["location"]
+    assert (await put(service, place, 5)).status == 204, "the last one is shorter"
+    assert (await put(service, place, 6, b"x")).status == 404
+    assert (await service.call("PUT", f"{place}/chunks/x", body=b"x")).status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"size": -1},
+        {"size": 1 << 60},
+        {"chunkSize": 10},
+        {"size": 1 << 40, "chunkSize": CHUNK},
+        {"sha256": "x"},
+        {"unknown": 1},
+        {"kind": "nothing"},
+        {"kind": "thumbnail", "input": {"video": 1}},
+        {"kind": "thumbnail", "priority": 10_000},
+    ],
+)
+async def test_what_cannot_be_is_refused_before_a_byte_is_sent(
+    service: Service, body: dict[str, Any]
+) -> None:
+    reply = await begin(service, **body)
+    assert reply.status in (413, 422), reply.body
+
+
+async def test_a_wrong_promise_is_found(service: Service) -> None:
+    place = (await begin(service, sha256="0" * 64)).headers["location"]
+    await asyncio.gather(*(put(service, place, n) for n in range(6)))
+    reply = await service.call("POST", f"{place}/complete")
+    assert (reply.status, reply.json()["code"]) == (460, "checksum-mismatch")
+    assert (await service.call("GET", place)).status == 410
+
+
+async def test_ways_are_not_mixed(service: Service) -> None:
+    place = (await begin(service)).headers["location"]
+    lines = {
+        "tus-resumable": "1.0.0",
+        "upload-offset": "0",
+        "content-type": "application/offset+octet-stream",
+    }
+    tus = place.replace("uploads", "files")
+    assert (await service.call("PATCH", tus, body=b"x", headers=lines)).status == 409
+    assert (await service.call("HEAD", tus, headers=lines)).status == 404
+    direct = (await service.call("POST", "/uploads", body=b"x")).headers["location"]
+    assert (await put(service, direct, 0, b"x")).status == 409
+    assert (await service.call("GET", f"{direct}/chunks")).status == 404
+    assert (await service.call("POST", f"{direct}/complete")).status == 200, "it is whole"
