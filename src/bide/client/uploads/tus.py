@@ -11,11 +11,13 @@ import asyncio
 import base64
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 
 from bide.client.transport import Answer, Transport, unreadable
 from bide.client.uploads.patience import Patience
 from bide.client.uploads.source import BLOCK, Source
-from bide.core.errors import ServiceError, ServiceUnreachable, UploadFailed
+from bide.core.digest import read_digest
+from bide.core.errors import BideError, ServiceError, ServiceUnreachable, UploadFailed
 
 log = logging.getLogger("bide.client")
 VERSION = {"Tus-Resumable": "1.0.0"}
@@ -77,7 +79,7 @@ class Resumable:
                 if url is None:
                     url, offset, job = await self._begin()
                 else:
-                    offset, job = self._place(await self._ask("HEAD", url))
+                    offset, job = await self._place(await self._ask("HEAD", url))
                 self._at(offset)
                 if offset < self._source.size:
                     job = await self._fill(url, offset)
@@ -117,7 +119,7 @@ class Resumable:
                 headers["Repr-Digest"] = await asyncio.to_thread(self._source.digest)
             piece = Piece(self._source, offset, end, self._show)
             answer = await self._transport.send_content("PATCH", url, piece, headers)
-            before, (offset, job) = offset, self._place(answer)
+            before, (offset, job) = offset, await self._place(answer)
             if offset <= before:
                 raise unreadable(answer.status, f"the upload stays at {offset}", answer.url)
             self._at(offset)
@@ -135,7 +137,7 @@ class Resumable:
         self._patience.met()
         return answer
 
-    def _place(self, answer: Answer) -> tuple[int, str | None]:
+    async def _place(self, answer: Answer) -> tuple[int, str | None]:
         """How far the upload is, and the job that it has become."""
         text = answer.headers.get("Upload-Offset", "")
         if not (text.isascii() and text.isdigit()):
@@ -145,7 +147,23 @@ class Resumable:
             raise UploadFailed(
                 f"the upload at {answer.url} is of another file than {self._source.name}: it has {length} bytes"
             )
+        if int(text) == self._source.size:
+            await self._check(answer)
         return int(text), self._job(answer)
+
+    async def _check(self, answer: Answer) -> None:
+        """The service has the file whole: is it the one that was sent? A job of another one is not let go on."""
+        theirs = read_digest(answer.headers.get("Repr-Digest"))
+        ours = await asyncio.to_thread(self._source.sha256)
+        if theirs is None or theirs == ours:
+            return
+        job = self._job(answer)
+        if job is not None:
+            with suppress(BideError):
+                await self._transport.send("POST", f"{job}/cancel")
+        raise UploadFailed(
+            f"{self._source.name} arrived as another file: its SHA-256 is {ours}, and at the service {theirs}"
+        )
 
     def _job(self, answer: Answer) -> str | None:
         return self._transport.path_of(answer.headers.get("Job-Location"), answer.url)

@@ -24,6 +24,7 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Tus-Max-Size": ("The most bytes that an upload may have.", {"type": "string"}),
     "Tus-Resumable": ("The version of tus.", {"type": "string"}),
     "Tus-Version": ("The versions of tus that are spoken.", {"type": "string"}),
+    "Repr-Digest": ("The SHA-256 of the whole file, as in RFC 9530.", {"type": "string"}),
     "Upload-Expires": ("When the upload is removed if nothing more comes.", {"type": "string"}),
     "Upload-Offset": ("How many bytes are on disk.", {"type": "string"}),
     "Content-Disposition": ("The name to save it under.", {"type": "string"}),
