@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any
 
 from bide import App, Context, File
+from bide.server.registry import Accepts
 
 app = App()
 
@@ -28,6 +29,11 @@ def look(ctx: Context, source: File, note: str = "") -> dict[str, Any]:
 @app.job()
 def merge(ctx: Context, first: File, second: File) -> list[dict[str, Any]]:
     return [seen(first), seen(second)]
+
+
+@app.job()
+def picture(ctx: Context, source: Annotated[File, Accepts("image/*")]) -> str:
+    return source.name
 
 
 @app.job()

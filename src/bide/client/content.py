@@ -24,18 +24,25 @@ class Flow:
     def __init__(self, content: Content, scope: asyncio.Timeout) -> None:
         self.content = content
         self.error: Exception | None = None
-        self._scope = scope
+        self._scope: asyncio.Timeout | None = scope
         self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Whoever has sent it has gone; its chunks may be let go of later than that."""
+        self._scope = None
+
+    def _limit(self, seconds: float | None) -> None:
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(None if seconds is None else self._loop.time() + seconds)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self.content.chunks():
-                self._scope.reschedule(self._loop.time() + STALL)
+                self._limit(STALL)
                 yield chunk
                 # Asked for the next one, the connection has taken this one.
         except Exception as error:
             self.error = error
             raise
         finally:
-            if not self._scope.expired():
-                self._scope.reschedule(None)  # the wait for the answer has a limit of its own
+            self._limit(None)  # the wait for the answer has a limit of its own

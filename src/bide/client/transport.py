@@ -160,18 +160,18 @@ class Transport:
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=hold + ANSWER_TIMEOUT
         )
         sized = {"Content-Length": str(content.size), **headers}
-        flow: Flow | None = None
         try:
             async with asyncio.timeout(None) as scope:
                 flow = Flow(content, scope)
-                async with self._request(method, path, (), flow, sized, timeout) as response:
-                    return await self._answer(response)
+                try:
+                    async with self._request(method, path, (), flow, sized, timeout) as response:
+                        return await self._answer(response)
+                except ServiceUnreachable as error:
+                    raise flow.error or error from None
+                finally:
+                    flow.close()
         except TimeoutError as error:
             self._unreachable(error, self._address + path)
-        except ServiceUnreachable:
-            if flow is not None and flow.error is not None:
-                raise flow.error from None
-            raise
 
     async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
         body = await _whole(response)

@@ -50,7 +50,7 @@ class Patience:
                 f"{self._what} did not get ahead for {waited / 60:.0f} minutes: {error}", resumable=True
             ) from error
         if not self._failures:
-            log.warning("%s; %s goes on in a moment", error, self._what)
+            log.warning("%s goes on in a moment: %s", self._what, error)
         pause = self._pace.after_failure(self._failures, error)
         self._failures += 1
         await self._pace.sleep(pause)

@@ -14,6 +14,7 @@ import io
 import mimetypes
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -50,6 +51,9 @@ class Source:
         self._state = self._look()
         self._hash = hashlib.sha256()
         self._hashed = 0
+        self._lock = (
+            threading.Lock()
+        )  # a request that was cut off may still read when the next one begins
 
     def __enter__(self) -> Self:
         return self
@@ -63,23 +67,25 @@ class Source:
 
     def item(self) -> Item:
         """By what it is known again."""
-        head = hashlib.sha256(self._read(0, min(HEAD, self.size))).hexdigest()
+        with self._lock:
+            head = hashlib.sha256(self._read(0, min(HEAD, self.size))).hexdigest()
         modified = 0 if self._state is None else self._state[1]
         return Item(path=str(self.path or ""), size=self.size, modified=modified, head=head)
 
     def block(self, offset: int, most: int = BLOCK) -> bytes:
         """The bytes from `offset` on, at least one of them unless it is the end; UploadFailed when the file has changed."""
-        if offset > self._hashed:
+        with self._lock:
             self._catch_up(offset)
-        data = self._read(offset, min(most, self.size - offset))
-        self._take(offset, data)
-        return data
+            data = self._read(offset, min(most, self.size - offset))
+            self._take(offset, data)
+            return data
 
     def sha256(self) -> str:
         """Of the whole file, as it still is."""
         self.check()
-        self._catch_up(self.size)
-        return self._hash.hexdigest()
+        with self._lock:
+            self._catch_up(self.size)
+            return self._hash.hexdigest()
 
     def digest(self) -> str:
         """The same in the words of RFC 9530."""

@@ -10,9 +10,9 @@ from bide.server.http.exchange import Answer, Headers, Message, Request, Send
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _TAKEN = (
-    b"Authorization, Content-Type, Content-Disposition, Idempotency-Key, If-Match, If-None-Match, Prefer, Range, Repr-Digest, "
-    b"Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, Upload-Length, Upload-Metadata, "
-    b"Upload-Offset, X-HTTP-Method-Override, X-Request-ID, X-Requested-With, traceparent"
+    b"Authorization, Content-Type, Content-Disposition, Idempotency-Key, If-Match, If-None-Match, Prefer, Range, "
+    b"Repr-Digest, Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, Upload-Length, "
+    b"Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, X-Request-ID, X-Requested-With, traceparent"
 )
 _SHOWN = (
     b"Content-Disposition, Content-Range, ETag, Job-Location, Location, Preference-Applied, Repr-Digest, Retry-After, "
