@@ -7,12 +7,14 @@ are answered with instead.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import BodyPartReader, web
 
+from bide.core.digest import render_digest
 from tests.unit.fake_service import FakeService, Reply, job, job_id, problem, reset
 
 
@@ -34,7 +36,7 @@ class FakeUploads(FakeService):
         self.forms: list[dict[str, Any]] = []
         self.requests: list[tuple[str, str]] = []
         self.received = 0  # bytes of files, however often
-        self.makes_job = True
+        self.lies: str | None = None  # what it says the whole has come to
         self._before: list[tuple[str, str, Reply]] = []
 
     def before(self, method: str, path: str, *replies: Reply) -> None:
@@ -85,8 +87,10 @@ class FakeUploads(FakeService):
             if not await self._take(request, upload):
                 return web.Response()
         headers = {"Upload-Offset": str(len(upload.data)), "Upload-Length": str(upload.size)}
-        if len(upload.data) == upload.size and self.makes_job and "kind" in upload.metadata:
-            headers["Job-Location"] = f"/jobs/{job_id(1)}"
+        if len(upload.data) == upload.size:
+            headers["Repr-Digest"] = render_digest(self.lies or hashlib.sha256(upload.data).hexdigest())
+            if "kind" in upload.metadata:
+                headers["Job-Location"] = f"/jobs/{job_id(1)}"
         return web.Response(status=204 if request.method == "PATCH" else 200, headers=headers)
 
     async def _take(self, request: web.Request, upload: Kept) -> bool:

@@ -6,26 +6,33 @@ import asyncio
 import base64
 import hashlib
 import io
+import json
 import os
 import random
-from collections.abc import Iterator
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bide.cli import root
+from bide.client import content
 from bide.client.api import AsyncClient
 from bide.client.sync import Client
 from bide.client.timing import Timing
+from bide.client.transport import Transport
 from bide.client.uploads import patience, submitting, tus
 from bide.client.uploads.source import Source
 from bide.client.waiting import Pace
+from bide.core.digest import read_digest, render_digest
 from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UploadFailed
 from bide.testing import ManualClock
-from tests.unit.fake_service import Reply, job, job_id, problem, reset
+from tests.unit.fake_service import FakeService, Reply, job, job_id, problem, reset
 from tests.unit.fake_uploads import FakeUploads
 
 SIZE = 300_000
@@ -448,3 +455,159 @@ def _says(document: dict[str, Any], status: int = 200) -> Reply:
         return web.json_response(document, status=status)
 
     return reply
+
+
+# --- the command line
+
+
+@pytest.fixture
+def bide(service: FakeUploads, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BIDE_URL", service.url)
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(root, arguments, prog_name="bide")
+
+    return run
+
+
+def test_submit_sends_a_file(service: FakeUploads, bide: Callable[..., Result], large: Path) -> None:
+    told = bide("submit", "transcode", "-i", '{"a": 1}', "--file", str(large), "--dedupe", "content")
+    assert (told.exit_code, told.stdout) == (0, f"{job_id(1)}\n")
+    assert told.stderr == "", "no bar where nobody looks"
+    assert bytes(service.only.data) == large.read_bytes()
+    assert service.only.metadata["dedupe"] == "content"
+    told = bide("submit", "transcode", "--file", f"source={large}", "--json")
+    assert json.loads(told.stdout)["jobId"] == job_id(1)
+    assert service.uploads["u2"].metadata["parameter"] == "source"
+
+
+def test_submit_goes_on_from_its_ledger(
+    service: FakeUploads, bide: Callable[..., Result], large: Path
+) -> None:
+    what = ("submit", "transcode", "--file", str(large), "--ledger", "uploads.ledger")
+    service.cuts = [60_000]
+    service.before("HEAD", "/files", problem(403, "forbidden"))
+    assert bide(*what).exit_code == 1
+    assert bide(*what).stdout == f"{job_id(1)}\n"
+    assert service.received == SIZE
+    assert bide(*what).stdout == f"{job_id(1)}\n"
+    assert len(service.uploads) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--file", "nowhere.mp4"), "there is no file nowhere.mp4"),
+        (("--file", "a=nowhere.mp4"), "there is no file nowhere.mp4"),
+        (("--file", "film.mp4", "--file", "b=film.mp4"), "NAME=PATH"),
+        (("--file", "a=film.mp4", "--file", "a=film.mp4"), "NAME=PATH"),
+        (("--ledger", "l"), "--ledger is for --file"),
+        (("--file", "."), "there is no file ."),
+    ],
+)
+def test_submit_says_what_is_wrong_with_its_files(
+    bide: Callable[..., Result], large: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    result = bide("submit", "transcode", *arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_a_name_with_a_sign_in_it_is_a_path_when_it_is_there(
+    service: FakeUploads, bide: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "a=b.txt").write_bytes(b"x")
+    assert bide("submit", "count", "--file", "a=b.txt").exit_code == 0
+    assert service.forms[0]["file"][0] == "a=b.txt"
+
+
+# --- on the way
+
+
+async def test_a_connection_that_takes_no_byte_is_left(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content, "STALL", 0.2)
+
+    class Endless:
+        size = 2**30
+
+        async def chunks(self) -> AsyncIterator[bytes]:
+            while True:
+                yield bytes(2**20)
+
+    deaf = socket.create_server(("127.0.0.1", 0))  # accepted by the system, and read by nobody
+    with deaf:
+        transport = Transport(f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        try:
+            with pytest.raises(ServiceUnreachable, match="it took too long"):
+                await transport.send_content("PATCH", "/files/u1", Endless(), {})
+        finally:
+            await transport.close()
+
+
+async def test_a_form_that_is_sent_elsewhere_is_sent_there_whole(
+    service: FakeUploads, tmp_path: Path
+) -> None:
+    with FakeService() as gate:
+
+        async def elsewhere(request: web.Request) -> web.StreamResponse:
+            return web.Response(status=308, headers={"Location": service.url + "/jobs"})
+
+        gate.on("POST", "/jobs", elsewhere)
+        (tmp_path / "a").write_bytes(b"x" * 20_000)
+        async with AsyncClient(gate.url, key="sesame") as client:
+            await client.submit("count", file=tmp_path / "a")
+    assert service.forms[0]["file"][2] == b"x" * 20_000
+    assert service.header("Authorization") == [None], "the key is for nobody else"
+
+
+async def test_what_arrived_as_another_file_makes_no_job(service: FakeUploads, large: Path) -> None:
+    service.lies = "0" * 64
+    service.on("POST", f"/jobs/{job_id(1)}/cancel", _says(_job()))
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(
+            UploadFailed, match=r"film\.mp4 arrived as another file: .* at the service 000"
+        ):
+            await client.submit("transcode", file=large)
+    assert ("POST", f"/jobs/{job_id(1)}/cancel") in service.requests
+
+
+@pytest.mark.parametrize("offset", ["", "many", "-1", "1e3", str(SIZE + 1)])
+async def test_nonsense_about_where_an_upload_is_does_no_harm(
+    service: FakeUploads, large: Path, offset: str
+) -> None:
+    async def nonsense(request: web.Request) -> web.StreamResponse:
+        return web.Response(headers={"Upload-Offset": offset})
+
+    slept = Slept()
+    service.cuts = [10_000]
+    service.before("HEAD", "/files", nonsense)
+    async with AsyncClient(service.url, pace=slept.pace) as client:
+        if offset.isdigit():
+            with pytest.raises(UploadFailed, match="is of another file"):
+                await client.submit("transcode", file=large)
+        else:
+            await client.submit("transcode", file=large)
+            assert bytes(service.only.data) == large.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (digest(b"a"), hashlib.sha256(b"a").hexdigest()),
+        (f"md5=:AA==:, {digest(b'a')}", hashlib.sha256(b"a").hexdigest()),
+        ("sha-512=:AA==:", None),
+        ("sha-256=:short=:", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_digests_are_read(value: str | None, found: str | None) -> None:
+    assert read_digest(value) == found
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_digests_are_read_as_they_are_written(sha256: bytes) -> None:
+    assert read_digest(render_digest(sha256.hex())) == sha256.hex()
