@@ -6,16 +6,19 @@ are answered with instead.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import BodyPartReader, web
 
+from bide.client.waiting import Pace
 from bide.core.digest import render_digest
-from tests.unit.fake_service import FakeService, Reply, job, job_id, problem, reset
+from tests.unit.fake_service import FakeService, Reply, job, job_id, problem
 
 
 @dataclass
@@ -53,8 +56,7 @@ class FakeUploads(FakeService):
         for number, (method, path, reply) in enumerate(self._before):
             if method == request.method and request.path.startswith(path):
                 del self._before[number]
-                if reply is reset:
-                    await request.read()
+                await request.read()
                 return await reply(request)
         if request.path == "/files":
             return await self._begin(request)
@@ -122,3 +124,42 @@ class FakeUploads(FakeService):
                 found["digest"] = part.headers["Content-Digest"]
         self.forms.append(found)
         return web.json_response(job(1, "PENDING"), status=202)
+
+
+SIZE = 300_000
+
+
+class Slept:
+    """A pace without waiting: it only notes how long it would have waited."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self.at = 0.0
+        self.pace = Pace(rng=random.Random(1), sleep=self._sleep, now=lambda: self.at)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.at += seconds
+        await asyncio.sleep(0)
+
+
+def digest(data: bytes) -> str:
+    return f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
+
+
+class Bar:
+    """As tqdm's."""
+
+    def __init__(self, shown: list[int]) -> None:
+        self.total = 0
+        self.shown = shown
+
+    def update(self, more: int) -> None:
+        self.shown.append(more)
+
+
+def says(document: dict[str, Any], status: int = 200) -> Reply:
+    async def reply(request: web.Request) -> web.StreamResponse:
+        return web.json_response(document, status=status)
+
+    return reply
