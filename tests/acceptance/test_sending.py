@@ -187,6 +187,25 @@ async def test_a_wrong_submission_of_a_large_file_is_refused_before_a_byte_of_it
     assert network.sent < 2000
 
 
+async def test_several_files_and_long_inputs_and_odd_names(service: Victim, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b'\xff "odd" %22 \xc3\xa9.txt')
+    odd.write_bytes(b"odd")
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(DIRECT)
+    async with AsyncClient(service.url) as client:
+        small = await client.submit("read", files={"pages": [odd, odd]})
+        both = await client.submit("read", files={"pages": [odd, large]})
+        long = await client.submit("look", {"note": "x" * 50_000}, file=large)
+        first, second = await small.result(timeout=PATIENCE)
+        assert first["read"] == second["read"] == sha256(odd)
+        names = {first["name"]}
+        assert [one["size"] for one in await both.result(timeout=PATIENCE)] == [3, DIRECT]
+        names.add((await both.result())[0]["name"])
+        assert len(names) == 1 and names.pop().endswith(' "odd" %22 é.txt'), "the same, either way"
+        assert len((await long.result(timeout=PATIENCE))["note"]) == 50_000
+
+
 async def test_a_file_of_the_wrong_type_is_refused_by_its_first_bytes(
     network: Cutter, film: Path
 ) -> None:

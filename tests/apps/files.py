@@ -32,6 +32,11 @@ def merge(ctx: Context, first: File, second: File) -> list[dict[str, Any]]:
 
 
 @app.job()
+def read(ctx: Context, pages: list[File]) -> list[dict[str, Any]]:
+    return [seen(page) for page in pages]
+
+
+@app.job()
 def picture(ctx: Context, source: Annotated[File, Accepts("image/*")]) -> str:
     return source.name
 

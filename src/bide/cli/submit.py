@@ -66,18 +66,18 @@ def _read_labels(
 
 def _read_files(
     ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, Path]:
+) -> dict[str, list[Path]]:
     """`PATH`, or `NAME=PATH` for a parameter; what is a file as it is written is a path."""
-    found: dict[str, Path] = {}
+    found: dict[str, list[Path]] = {}
     for value in values:
         name, sign, path = value.partition("=")
         if not sign or Path(value).exists():
             name, path = ONLY, value
-        if name in found or (found and ONLY in (name, *found)):
+        if found and ONLY in (name, *found):
             raise click.BadParameter("of several files each needs the name of its parameter: NAME=PATH")
         if not Path(path).is_file():
             raise click.BadParameter(f"there is no file {path}")
-        found[name] = Path(path)
+        found.setdefault(name, []).append(Path(path))
     return found
 
 
@@ -129,7 +129,7 @@ def submit(
     connection: Connection,
     kind: str,
     body: Any,
-    files: dict[str, Path],
+    files: dict[str, list[Path]],
     ledger: Path | None,
     labels: dict[str, str],
     wait: bool,
@@ -165,9 +165,9 @@ def submit(
         raise click.UsageError("no KIND: what the service calls the job")
     given: SubmitOptions = {**options, "labels": labels or None}  # type: ignore[typeddict-item]
     if ONLY in files:
-        given["file"] = files[ONLY]
+        (given["file"],) = files[ONLY]
     else:
-        given["files"] = files or None
+        given["files"] = {name: p if len(p) > 1 else p[0] for name, p in files.items()} or None
     try:
         if wait:
             asyncio.run(_submit_and_wait(asked, kind, body, given, timeout, as_json))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, BinaryIO, Literal, Required, TypedDict
 
@@ -36,7 +36,9 @@ class SubmitOptions(JobOptions, total=False):
     idempotency_key: str | None  # the same key and input give the first job again
     wait: float | None  # let the service hold the answer up to so many seconds until the job has ended
     file: Given | None  # a path or a seekable file object, for the only parameter that takes a file
-    files: Mapping[str, Given] | None  # the same by parameter
+    files: (
+        Mapping[str, Given | Sequence[Given]] | None
+    )  # the same by parameter; several for one that takes a list
     progress: Any  # of sending files: True, as by default, a bar in a terminal; or a tqdm bar; or False
 
 
@@ -97,10 +99,12 @@ def submission_headers(options: SubmitOptions) -> dict[str, str]:
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    if key is None:
-        return {}
+    return {} if key is None else {"Idempotency-Key": quoted_key(key)}
+
+
+def quoted_key(key: str) -> str:
     escaped = key.replace("\\", "\\\\").replace('"', '\\"')
-    return {"Idempotency-Key": f'"{escaped}"'}
+    return f'"{escaped}"'
 
 
 def read_time(value: Instant) -> str:

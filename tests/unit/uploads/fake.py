@@ -37,6 +37,7 @@ class FakeUploads(FakeService):
         self.uploads: dict[str, Kept] = {}
         self.cuts: list[int] = []
         self.forms: list[dict[str, Any]] = []
+        self.parts: list[str] = []  # of all forms
         self.requests: list[tuple[str, str]] = []
         self.received = 0  # bytes of files, however often
         self.lies: str | None = None  # what it says the whole has come to
@@ -116,6 +117,7 @@ class FakeUploads(FakeService):
         while isinstance(part := await reader.next(), BodyPartReader):
             assert part.name is not None
             body = bytes(await part.read())
+            self.parts.append(part.name)
             if part.name == "job":
                 found["job"] = json.loads(body)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,33 @@ async def test_a_refused_file_is_not_gone_on_with(
     assert service.requests.count(("POST", "/files")) == 2
 
 
+async def test_a_file_that_had_arrived_when_the_client_died_is_the_job_that_came_of_it(
+    service: FakeUploads, large: Path, tmp_path: Path
+) -> None:
+    service.before("GET", "/jobs", problem(401, "unauthorized"))
+    async with AsyncClient(service.url, ledger=tmp_path / "ledger") as client:
+        with pytest.raises(ServiceError):
+            await client.submit("transcode", file=large)
+    before = len(service.requests)
+    async with AsyncClient(service.url, ledger=tmp_path / "ledger") as client:
+        job = await client.submit("transcode", file=large)
+    assert job.id == job_id(1)
+    assert service.requests[before:] == [("HEAD", "/files/u1"), ("GET", f"/jobs/{job_id(1)}")]
+
+
+async def test_a_small_file_has_the_same_key_in_the_next_process(
+    service: FakeUploads, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    service.before("POST", "/jobs", problem(401, "unauthorized"))
+    for _ in range(2):
+        async with AsyncClient(service.url, ledger=tmp_path / "ledger") as client:
+            with suppress(ServiceError):
+                await client.submit("count", file=tmp_path / "a")
+    first, second = service.header("Idempotency-Key")
+    assert first == second and first
+
+
 @pytest.fixture
 def bide(service: FakeUploads, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
     monkeypatch.chdir(tmp_path)
@@ -142,7 +170,6 @@ def test_submit_goes_on_from_its_ledger(
         (("--file", "nowhere.mp4"), "there is no file nowhere.mp4"),
         (("--file", "a=nowhere.mp4"), "there is no file nowhere.mp4"),
         (("--file", "film.mp4", "--file", "b=film.mp4"), "NAME=PATH"),
-        (("--file", "a=film.mp4", "--file", "a=film.mp4"), "NAME=PATH"),
         (("--ledger", "l"), "--ledger is for --file"),
         (("--file", "."), "there is no file ."),
     ],

@@ -12,10 +12,23 @@ import pytest
 from bide.client.api import AsyncClient
 from bide.client.sync import Client
 from bide.core.errors import ServiceError, SetupError
+from bide.core.wire import read_idempotency_key
 from tests.unit.fake_service import job, job_id, problem
 from tests.unit.uploads.fake import SIZE, Bar, FakeUploads, Slept, digest, says
 
-KINDS = {"kinds": [{"kind": "merge", "inputSchema": {"properties": {"video": {}, "sound": {}}}}]}
+
+def _kind(name: str, **properties: Any) -> dict[str, Any]:
+    return {"kind": name, "inputSchema": {"properties": properties}}
+
+
+UPLOAD = {"oneOf": [{"required": ["job", "name"]}, {"required": ["upload"]}]}
+KINDS = {
+    "kinds": [
+        _kind("merge", video=UPLOAD, sound={"anyOf": [UPLOAD, {"type": "null"}]}, loud={}),
+        _kind("read", pages={"type": "array", "items": UPLOAD}),
+        _kind("look", note={"type": "string"}, source=UPLOAD),
+    ]
+}
 
 
 async def test_a_small_file_goes_with_its_submission_in_one_request(
@@ -141,3 +154,68 @@ async def test_dedupe_by_content_needs_no_key(service: FakeUploads, large: Path)
         await client.submit("transcode", file=large, dedupe="content")
     assert service.only.metadata["dedupe"] == "content"
     assert "idempotencyKey" not in service.only.metadata
+
+
+async def test_a_parameter_may_take_several_files(
+    service: FakeUploads, large: Path, tmp_path: Path
+) -> None:
+    service.on("GET", "/kinds", says(KINDS))
+    service.on("POST", "/jobs", says(job(1, "PENDING"), 202))
+    (tmp_path / "a").write_bytes(b"a")
+    async with AsyncClient(service.url) as client:
+        await client.submit("read", files={"pages": [tmp_path / "a", tmp_path / "a"]})
+        await client.submit("read", files={"pages": [tmp_path / "a", large]})
+    assert service.parts == ["job", "pages", "pages"]
+    pages = [{"upload": "u1"}, {"upload": "u2"}]
+    assert service.bodies[-1] == {"kind": "read", "input": {"pages": pages}}
+
+
+async def test_a_submission_that_is_too_long_for_a_header_goes_after_its_file(
+    service: FakeUploads, large: Path
+) -> None:
+    service.on("GET", "/kinds", says(KINDS))
+    service.on("POST", "/jobs", says(job(1, "PENDING"), 202))
+    note = "x" * 10_000
+    async with AsyncClient(service.url) as client:
+        await client.submit("look", {"note": note}, file=large)
+    assert service.bodies[-1]["input"] == {"note": note, "source": {"upload": "u1"}}
+    assert bytes(service.only.data) == large.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["merge", "nothing"])
+async def test_a_file_for_nobody_or_for_several_is_told_before_a_byte_is_sent(
+    service: FakeUploads, large: Path, kind: str
+) -> None:
+    service.on("GET", "/kinds", says({"kinds": [*KINDS["kinds"], _kind("nothing")]}))
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(ServiceError, match="takes no such file") as raised:
+            await client.submit(kind, {"note": "x" * 10_000}, file=large)
+    assert [e["pointer"] for e in raised.value.problem["errors"]] == ["/input"]
+    assert service.uploads == {}
+
+
+@pytest.mark.parametrize("size", [10, SIZE])
+async def test_the_answer_can_wait_for_the_end_of_the_job(
+    service: FakeUploads, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "a").write_bytes(bytes(size))
+    async with AsyncClient(service.url) as client:
+        await client.submit("count", file=tmp_path / "a", wait=7)
+    assert service.header("Prefer")[-1] == "wait=7"
+
+
+async def test_a_key_with_quotes_is_the_same_key_either_way(
+    service: FakeUploads, large: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    async with AsyncClient(service.url) as client:
+        for path in (large, tmp_path / "a"):
+            await client.submit("count", file=path, idempotency_key='"a" or \\b')
+    keys = (service.only.metadata["idempotencyKey"], service.forms[0]["key"])
+    assert [read_idempotency_key(key) for key in keys] == ['"a" or \\b'] * 2
+
+
+async def test_an_input_with_files_is_an_object(service: FakeUploads, large: Path) -> None:
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(TypeError, match="not list"):
+            await client.submit("count", [1], file=large)

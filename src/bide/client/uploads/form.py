@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
+from urllib.parse import quote
 
+from bide.client.uploads.asked import parameter_of
 from bide.client.uploads.source import Source
 from bide.client.uploads.tus import Piece, Show
 from bide.core.wire import JSON_TYPE
@@ -23,7 +25,7 @@ class Form:
         self.content_type = f"multipart/form-data; boundary={boundary}"
         self._begin = _head(boundary, JOB, JSON_TYPE) + submission
         self._files = [
-            (b"\r\n" + _head(boundary, name or FILE, source.content_type, source), source)
+            (b"\r\n" + _head(boundary, parameter_of(name) or FILE, source.content_type, source), source)
             for name, source in files.items()
         ]
         self._end = f"\r\n--{boundary}--\r\n".encode()
@@ -57,9 +59,11 @@ def _head(boundary: str, name: str, content_type: str, source: Source | None = N
     digest = ""
     if source is not None:
         disposition += f'; filename="{source.name.translate(_ESCAPES)}"'
+        if "%" in source.name:  # which the form above cannot tell from an escape
+            disposition += f"; filename*=UTF-8''{quote(source.name, safe='')}"
         digest = f"Content-Digest: {source.digest()}\r\n"
     text = (
         f"--{boundary}\r\nContent-Disposition: {disposition}\r\n"
         f"Content-Type: {content_type}\r\n{digest}\r\n"
     )
-    return text.encode("utf-8", "surrogateescape")
+    return text.encode()

@@ -70,7 +70,8 @@ class Source:
         with self._lock:
             head = hashlib.sha256(self._read(0, min(HEAD, self.size))).hexdigest()
         modified = 0 if self._state is None else self._state[1]
-        return Item(path=str(self.path or ""), size=self.size, modified=modified, head=head)
+        path = os.fsencode(self.path or "").decode("utf-8", "backslashreplace")
+        return Item(path=path, size=self.size, modified=modified, head=head)
 
     def block(self, offset: int, most: int = BLOCK) -> bytes:
         """The bytes from `offset` on, at least one of them unless it is the end; UploadFailed when the file has changed."""
@@ -154,4 +155,4 @@ def _seekable(given: Any) -> BinaryIO:
 def _name(given: Given) -> str:
     named = given if isinstance(given, str | os.PathLike) else getattr(given, "name", None)
     name = Path(named).name if isinstance(named, str | os.PathLike) else ""
-    return name or "file"
+    return os.fsencode(name).decode("utf-8", "replace") or "file"

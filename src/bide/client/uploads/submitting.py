@@ -18,16 +18,17 @@ from msgspec.structs import replace
 
 from bide.client.ledger.outbox import Item, Outbox, Parcel
 from bide.client.transport import Answer, Transport
-from bide.client.uploads.asked import Asked, about
+from bide.client.uploads.asked import ONLY, Asked, about, parameter_of
 from bide.client.uploads.form import Form
 from bide.client.uploads.patience import Patience
 from bide.client.uploads.source import Source
-from bide.client.uploads.tus import VERSION, Resumable, Show
+from bide.client.uploads.tus import VERSION, Resumable, Show, render_metadata
 from bide.client.waiting import Pace
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable, UploadFailed
 from bide.core.wire import encode, quote
 
 DIRECT = 16 * 1024 * 1024  # bytes of all files; an upload of as many or more is worth resuming
+METADATA = 6000  # bytes of a header that every proxy, and every client that is told it again, can bear
 KEY_LIFE = 24 * 3600.0
 REFUSED = (400, 404, 410, 413, 415, 422)  # going on would end in the same
 T = TypeVar("T")
@@ -74,9 +75,11 @@ class Sending:
     async def _send(self, parcel: Parcel) -> Answer:
         if self._asked.size < DIRECT:
             return await self._persist(lambda: self._direct(parcel))
-        if len(self._asked.sources) == 1:
-            return await self._resumable(parcel)
-        return await self._several(parcel)
+        ((name, source), *more) = self._asked.sources.items()
+        metadata = self._asked.metadata(name, parcel.key)
+        if more or len(render_metadata(metadata)) > METADATA:
+            return await self._uploads_first(parcel)
+        return await self._resumable(parcel, name, source, metadata)
 
     # --- the ways
 
@@ -86,10 +89,10 @@ class Sending:
         headers = {**asked.headers(parcel.key), "Content-Type": form.content_type}
         return await self._transport.send_content("POST", "/jobs", form, headers, asked.hold)
 
-    async def _resumable(self, parcel: Parcel) -> Answer:
+    async def _resumable(
+        self, parcel: Parcel, name: str, source: Source, metadata: Mapping[str, str]
+    ) -> Answer:
         """The upload itself becomes the job."""
-        ((name, source),) = self._asked.sources.items()
-        metadata = self._asked.metadata(name, parcel.key)
         url, job = await self._upload(name, source, metadata, parcel, self._show)
         if job is None:
             raise UploadFailed(
@@ -97,11 +100,11 @@ class Sending:
             )
         return await self._look(job)
 
-    async def _several(self, parcel: Parcel) -> Answer:
-        """Uploads first, then a job that names them."""
+    async def _uploads_first(self, parcel: Parcel) -> Answer:
+        """Then a job that names them: several files, or a submission that is too long for a header."""
         asked = self._asked
-        await self._persist(self._check_names)
-        given = dict(asked.body.get("input") or {})
+        only = await self._persist(self._check_names)
+        uploads: dict[str, str] = {}
         done = 0
         for name, source in asked.sources.items():
 
@@ -109,9 +112,9 @@ class Sending:
                 return self._show(before + at)
 
             url, _ = await self._upload(name, source, about(source), parcel, shown)
-            given[name] = {"upload": url.rpartition("/")[2]}
+            uploads[name or only] = url.rpartition("/")[2]
             done += source.size
-        body, headers = {**asked.body, "input": given}, asked.headers(parcel.key)
+        body, headers = asked.filled(uploads), asked.headers(parcel.key)
         return await self._persist(
             lambda: self._transport.send("POST", "/jobs", json=body, headers=headers, hold=asked.hold)
         )
@@ -132,19 +135,21 @@ class Sending:
         headers, hold = self._asked.preference, self._asked.hold
         return await self._persist(lambda: self._transport.send("GET", path, headers=headers, hold=hold))
 
-    async def _check_names(self) -> None:
-        """Of kind and parameters: with several files nothing else would tell before all of them have been sent."""
+    async def _check_names(self) -> str:
+        """Of kind and parameters, for nothing else would tell before all was sent; the parameter of a nameless file."""
         answer = await self._transport.send("GET", "/kinds")
         kinds = {kind["kind"]: kind for kind in answer.read(dict[str, list[dict[str, Any]]])["kinds"]}
         named = self._asked.body["kind"]
         if named not in kinds:
             known = ", ".join(sorted(kinds)) or "none"
             raise _refusal("unknown-kind", "/kind", f"there is no kind {named!r}; there are: {known}")
-        names = kinds[named]["inputSchema"].get("properties", {})
-        for name in self._asked.sources:
-            if name not in names:
+        names = _file_parameters(kinds[named].get("inputSchema") or {})
+        free = [name for name in names if name not in (self._asked.body.get("input") or {})]
+        for name in map(parameter_of, self._asked.sources):
+            if name not in names and (name != ONLY or len(free) != 1):
                 detail = f"kind {named} takes no such file; there are: {', '.join(names) or 'none'}"
-                raise _refusal("invalid-input", f"/input/{name}", detail)
+                raise _refusal("invalid-input", f"/input/{name}".rstrip("/"), detail)
+        return (free or [ONLY])[0]
 
     async def _persist(self, operation: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -183,6 +188,20 @@ class Sending:
             if item.url is not None:
                 with suppress(BideError):
                     await self._transport.send("DELETE", item.url, headers=VERSION)
+
+
+def _file_parameters(schema: Mapping[str, Any]) -> list[str]:
+    """By the form that an upload has in JSON."""
+
+    def takes_upload(part: Any) -> bool:
+        if isinstance(part, list):
+            return any(map(takes_upload, part))
+        if not isinstance(part, dict):
+            return False
+        inner = (part.get(name) for name in ("oneOf", "anyOf", "items"))
+        return part.get("required") == ["upload"] or any(map(takes_upload, inner))
+
+    return [name for name, part in schema.get("properties", {}).items() if takes_upload(part)]
 
 
 def _items(sources: Mapping[str, Source]) -> dict[str, Item]:

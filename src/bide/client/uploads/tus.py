@@ -99,7 +99,7 @@ class Resumable:
                 await self._patience.after(error)
 
     async def _begin(self) -> tuple[str, int, str | None]:
-        told = ",".join(f"{name} {_encoded(value)}" for name, value in self._metadata.items())
+        told = render_metadata(self._metadata)
         headers = {"Upload-Length": str(self._source.size), "Upload-Metadata": told}
         answer = await self._ask("POST", "/files", headers)
         url = self._transport.path_of(answer.headers.get("Location"), answer.url)
@@ -169,5 +169,9 @@ class Resumable:
         return self._transport.path_of(answer.headers.get("Job-Location"), answer.url)
 
 
+def render_metadata(metadata: Mapping[str, str]) -> str:
+    return ",".join(f"{name} {_encoded(value)}" for name, value in metadata.items())
+
+
 def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
+    return base64.b64encode(text.encode()).decode()
