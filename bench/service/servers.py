@@ -96,6 +96,7 @@ class Site:
 
     port: int
     pid: int
+    data: Path = Path()
 
     @property
     def url(self) -> str:
@@ -158,16 +159,18 @@ class Reply:
 
 
 @contextlib.contextmanager
-def bide(folder: Path, *, workers: int = 2, options: Sequence[str] = ()) -> Iterator[Site]:
+def bide(
+    folder: Path, *, workers: int = 2, options: Sequence[str] = (), app: str = "bench.service.app:app"
+) -> Iterator[Site]:
     """`bide serve`, as anyone would start it."""
     folder.mkdir(parents=True, exist_ok=True)
     port, log = free_port(), folder / "serve.log"
-    command = [sys.executable, "-m", "bide", "serve", "bench.service.app:app"]
+    command = [sys.executable, "-m", "bide", "serve", app]
     command += ["--port", str(port), "--data", str(folder / "data"), "--workers", str(workers)]
     command += ["--drain", "1", "--log-level", "WARNING", *options]
     with running(command, log) as process:
         await_port(port, process, log)
-        yield Site(port, process.pid)
+        yield Site(port, process.pid, folder / "data")
 
 
 @contextlib.contextmanager

@@ -83,6 +83,36 @@ def is_loopback(host: str) -> bool:
     help="Seconds that a shutdown waits for running jobs.",
 )
 @click.option(
+    "--max-upload",
+    envvar="BIDE_MAX_UPLOAD",
+    default=64 * 1024**3,
+    show_default=True,
+    type=click.IntRange(0),
+    help="The most bytes of one upload.",
+)
+@click.option(
+    "--upload-quota",
+    envvar="BIDE_UPLOAD_QUOTA",
+    type=click.IntRange(0),
+    help="The most bytes of all uploads together; by default what the disk has.",
+)
+@click.option(
+    "--upload-lifetime",
+    envvar="BIDE_UPLOAD_LIFETIME",
+    default=86400.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="Seconds after its last byte that an upload is kept for; one that a job uses as long as the job.",
+)
+@click.option(
+    "--origin",
+    "origins",
+    envvar="BIDE_ORIGIN",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Pages from there may use the service in a browser, as in https://example.org. May be repeated.",
+)
+@click.option(
     "--insecure",
     envvar="BIDE_INSECURE",
     is_flag=True,
@@ -105,6 +135,10 @@ def serve(
     workers: int | None,
     lease: float,
     drain: float,
+    max_upload: int,
+    upload_quota: int | None,
+    upload_lifetime: float,
+    origins: tuple[str, ...],
     insecure: bool,
     log_level: str,
 ) -> None:
@@ -122,7 +156,7 @@ def serve(
             "put a proxy that authenticates before it, or say --insecure"
         )
     try:
-        from bide.server.config import Config, HttpConfig, StoreConfig, WorkerConfig
+        from bide.server.config import Config, HttpConfig, StoreConfig, UploadConfig, WorkerConfig
         from bide.server.worker.locate import parse
         from bide.service import stores
         from bide.service.serve import serve as run
@@ -141,6 +175,7 @@ def serve(
         store=StoreConfig(url=store, connections=connections),
         http=HttpConfig(host=host, port=port),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
+        uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, origins=origins),
     )
     run(
         location.load(),

@@ -14,6 +14,7 @@ import logging
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 
 import uvicorn
@@ -143,6 +144,8 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, signalled)
     server.on_started = listening
+    # Threads that put uploads away give the loop its turn back soon: polls wait for it.
+    sys.setswitchinterval(0.0005)
     # What is there now stays: looking through it again and again would be a tax on every request.
     gc.collect()
     gc.freeze()

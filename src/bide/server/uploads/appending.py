@@ -107,7 +107,8 @@ class Appending:
         )
         try:
             await self._fill(upload, sink, body, durably=checksum is None)
-            await sink.settle()
+            async with self._reception.door:
+                await sink.settle()
         except BaseException as error:
             await self._save(upload, sink, digest, before, keep=checksum is None)
             problem = told(error) if isinstance(error, OSError) else None
@@ -161,4 +162,5 @@ class Appending:
         """The record of the last byte comes with that of the whole."""
         if received == upload.size and not upload.partial:
             return replace(upload, received=received)
-        return await self._reception.note(upload, received=received)
+        async with self._reception.door:
+            return await self._reception.note(upload, received=received)

@@ -59,8 +59,7 @@ class Incoming:
             raise ChecksumMismatch(
                 f"the file has the SHA-256 {sha256}, and {self.promised} was promised"
             )
-        head = await self._reception.staging.head(self.upload.id)
-        self.upload = self._reception.whole(self.upload, self._sink.durable, sha256, head)
+        self.upload = self._reception.whole(self.upload, self._sink.durable, sha256, self._digest.head)
         return self.upload
 
     def counted(self) -> None:
@@ -76,10 +75,11 @@ class Incoming:
 
 async def keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None = None) -> Kept:
     """Makes blobs of whole files and stores them, with the job that they are for."""
-    for one in incoming:
-        path = reception.staging.path(one.upload.id)
-        await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
-    kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
+    async with reception.door:
+        for one in incoming:
+            path = reception.staging.path(one.upload.id)
+            await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
+        kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
     for one in incoming:
         one.counted()
         reception.room.promise(one.upload.bytes)

@@ -56,8 +56,7 @@ def _copy(sources: Sequence[tuple[Path, int]], goal: Path) -> Digest:
                     if not data:
                         raise OSError(f"{path} is shorter than {size}")
                     file.write(data)
-                    digest.sha256.update(data)
-                    digest.at += len(data)
+                    digest.update(data)
                     left -= len(data)
     make_durable(goal)
     return digest

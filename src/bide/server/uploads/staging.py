@@ -36,16 +36,24 @@ class Hash(Protocol):
 class Digest:
     """A SHA-256 on its way through a file."""
 
-    __slots__ = ("at", "sha256")
+    __slots__ = ("at", "head", "length", "sha256")
 
     def __init__(self) -> None:
         self.at = 0
+        self.head = b""
+        self.length: int | None = None  # of the file, when it was last made durable
         self.sha256: Any = hashlib.sha256()
 
     def copy(self) -> Digest:
         other = Digest()
-        other.at, other.sha256 = self.at, self.sha256.copy()
+        other.at, other.head, other.sha256 = self.at, self.head, self.sha256.copy()
         return other
+
+    def update(self, data: Bytes) -> None:
+        if len(self.head) < HEAD:
+            self.head += bytes(data[: HEAD - len(self.head)])
+        self.sha256.update(data)
+        self.at += len(data)
 
     def catch_up(self, path: Path, goal: int) -> None:
         """From the file, for what did not come by: after a restart, or out of order."""
@@ -57,8 +65,7 @@ class Digest:
                 data = file.read(min(BATCH, goal - self.at))
                 if not data:
                     raise OSError(f"{path} ends at {self.at}, before {goal}")
-                self.sha256.update(data)
-                self.at += len(data)
+                self.update(data)
 
 
 class Staging:
@@ -85,12 +92,21 @@ class Staging:
     def take_digest(self, upload_id: str) -> Digest:
         return self._digests.pop(upload_id, None) or Digest()
 
+    def has_digest(self, upload_id: str, at: int) -> bool:
+        """Whether these bytes were put away by this very process."""
+        digest = self._digests.get(upload_id)
+        return digest is not None and digest.at == at
+
     def keep_digest(self, upload_id: str, digest: Digest) -> None:
         self._digests[upload_id] = digest
         while len(self._digests) > MOST_HASHES:
             self._digests.popitem(last=False)
 
     async def head(self, upload_id: str) -> bytes:
+        """Its first bytes."""
+        known = self._digests.get(upload_id)
+        if known is not None and len(known.head) == HEAD:
+            return known.head
         return await self.run(_head, self.path(upload_id))
 
     async def remove(self, upload_id: str) -> None:
@@ -186,16 +202,18 @@ class Sink:
 
     def _put(self, batch: Sequence[Bytes], sync: bool) -> None:
         """In a thread."""
-        new = self.written == 0
+        new = self.durable == self.begin == 0  # its name, too
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             self._write(fd, batch)
             if sync:
                 os.fdatasync(fd)
+                if self._digest is not None:
+                    self._digest.length = os.fstat(fd).st_size
         finally:
             os.close(fd)
         if sync:
-            if new or self.begin == 0:
+            if new:
                 _sync_folder(self._path.parent)
             self.durable = self.written
 
@@ -213,8 +231,7 @@ class Sink:
                     done, rest = done + count, rest[count:]
             for data in buffers:
                 if self._digest is not None:
-                    self._digest.sha256.update(data)
-                    self._digest.at += len(data)
+                    self._digest.update(data)
                 if self._checksum is not None:
                     self._checksum.update(data)
             self.written += size

@@ -1,0 +1,1 @@
+"""Measurements of uploads and blobs, and the storage server that tests use, too."""
