@@ -8,7 +8,7 @@ import sys
 import imageio_ffmpeg
 
 path = sys.argv[1] if len(sys.argv) > 1 else "clip.mp4"
-seconds = sys.argv[2] if len(sys.argv) > 2 else "5"
+seconds = sys.argv[2] if len(sys.argv) > 2 else "2"
 picture = ["-f", "lavfi", "-i", "testsrc2=size=1280x720:rate=30"]
 tone = ["-f", "lavfi", "-i", "sine=frequency=440"]
 form = ["-t", seconds, "-pix_fmt", "yuv420p", "-preset", "ultrafast"]
