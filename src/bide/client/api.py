@@ -58,7 +58,7 @@ from bide.core.advice import Advice
 from bide.core.budget import Limit, read_limit
 from bide.core.errors import ServiceError, SetupError, WaitTimeout
 from bide.core.pacing import PRICE
-from bide.core.record import Status
+from bide.core.record import FAILED, Status
 from bide.core.wire import WireJob, encode, quote, read_job
 
 PAGE = 100
@@ -398,6 +398,10 @@ class AsyncClient:
         """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
         keeper = await self._keeper()
         await keeper.told([job._tracked() for job in jobs if job._over()])
+        outbox = outbox_of(self._account.ledger)
+        for job in jobs:
+            if outbox is not None and job.latest is not None and job.latest.status in FAILED:
+                await outbox.forget(self.url, job.id)  # the same submission is another try from now on
 
     async def _keeper(self) -> Keeper:
         account = await self.account()

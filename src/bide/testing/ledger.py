@@ -231,6 +231,11 @@ class LedgerSuite:
         again = await self.reopened(book, tmp_path)
         box = self.outbox(again)
         assert await box.get(sent.base, sent.what) == sent
+        await box.forget(sent.base, "another job")
+        assert await box.get(sent.base, sent.what) == sent
+        await box.forget(sent.base, "j1")
+        assert await box.get(sent.base, sent.what) is None
+        await box.put(sent)
         await box.drop(sent)
         assert await box.get(sent.base, sent.what) is None
         await again.close()

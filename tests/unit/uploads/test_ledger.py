@@ -17,8 +17,8 @@ from bide.client.timing import Timing
 from bide.client.uploads import submitting
 from bide.core.errors import ServiceError
 from bide.testing import ManualClock
-from tests.unit.fake_service import job_id, problem
-from tests.unit.uploads.fake import SIZE, FakeUploads, Slept, digest
+from tests.unit.fake_service import job, job_id, problem
+from tests.unit.uploads.fake import SIZE, FakeUploads, Slept, digest, says
 
 
 async def test_another_process_goes_on_where_the_first_was(
@@ -111,9 +111,23 @@ async def test_a_file_that_had_arrived_when_the_client_died_is_the_job_that_came
             await client.submit("transcode", file=large)
     before = len(service.requests)
     async with AsyncClient(service.url, ledger=tmp_path / "ledger") as client:
-        job = await client.submit("transcode", file=large)
-    assert job.id == job_id(1)
+        found = await client.submit("transcode", file=large)
+    assert found.id == job_id(1)
     assert service.requests[before:] == [("HEAD", "/files/u1"), ("GET", f"/jobs/{job_id(1)}")]
+
+
+@pytest.mark.parametrize(("status", "uploads"), [("ERROR", 2), ("DONE", 1)])
+async def test_a_job_that_failed_and_was_told_is_tried_anew(
+    service: FakeUploads, large: Path, tmp_path: Path, status: str, uploads: int
+) -> None:
+    service.before("GET", "/jobs", *[says(job(1, status))] * 2)
+    async with AsyncClient(service.url, ledger=tmp_path / "ledger") as client:
+        first = await client.submit("transcode", file=large)
+        await client.submit("transcode", file=large)
+        assert len(service.uploads) == 1, "before that it is the same job"
+        await client.told(first)
+        await client.submit("transcode", file=large)
+    assert len(service.uploads) == uploads
 
 
 async def test_a_small_file_has_the_same_key_in_the_next_process(

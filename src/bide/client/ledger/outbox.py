@@ -46,6 +46,10 @@ class Outbox(Protocol):
 
     def drop(self, parcel: Parcel) -> Awaitable[None]: ...
 
+    def forget(self, base: str, job_id: str) -> Awaitable[None]:
+        """The parcel that has become this job, if there is one."""
+        ...
+
 
 @runtime_checkable
 class HasOutbox(Protocol):

@@ -43,3 +43,9 @@ class SqliteOutbox:
         await self._do(
             lambda c: c.execute("DELETE FROM parcels WHERE base = ? AND what = ?", this) and None
         )
+
+    async def forget(self, base: str, job_id: str) -> None:
+        this = bare(base), job_id
+        await self._do(
+            lambda c: c.execute("DELETE FROM parcels WHERE base = ? AND job_id = ?", this) and None
+        )
