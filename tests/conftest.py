@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from bench.scale.postgres import Absent, Postgres
+from bench.uploads import swift as storage
 from hypothesis import settings
 
 # Whoever starts the tests aside may have them ignore Ctrl-C, and so would every process that they start.
@@ -29,6 +30,19 @@ def postgres() -> Iterator[Postgres]:
     try:
         server = Postgres(safe=False)
     except Absent as absent:
+        if os.environ.get("CI"):
+            pytest.fail(str(absent))
+        pytest.skip(str(absent))
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="session")
+def swift() -> Iterator[storage.Swift]:
+    """One S3 server for all tests of a run. Each has a prefix, or a bucket, of its own."""
+    try:
+        server = storage.Swift()
+    except storage.Absent as absent:
         if os.environ.get("CI"):
             pytest.fail(str(absent))
         pytest.skip(str(absent))

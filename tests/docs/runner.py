@@ -13,6 +13,8 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from bench.uploads.swift import Swift
+
 from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
 from tests.docs.sessions import START, Python, Service, Shell, free_port
 
@@ -23,13 +25,19 @@ OUT_OF_BOUNDS = (
 )  # would change the machine that tests; a page with them is named in NOT_RUN
 BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run gets free ones in their place
 DATABASE_PORT = "5432"  # the same, for pages with a database
+STORAGE_PORT = "9000"  # and for pages with a bucket
 
 
 class Run:
     """The reader's folder, terminal and interpreter."""
 
     def __init__(
-        self, folder: Path, logs: Path, programs: Path | None = None, database: int | None = None
+        self,
+        folder: Path,
+        logs: Path,
+        programs: Path | None = None,
+        database: int | None = None,
+        storage: Swift | None = None,
     ) -> None:
         self._folder = folder
         self._programs = programs  # a folder whose programs come before all others
@@ -37,7 +45,9 @@ class Run:
         self._ports = {BIDE_PORT: free_port(), OTHER_PORT: free_port()}
         if database is not None:
             self._ports[DATABASE_PORT] = database
-        self._env = self._environment()
+        if storage is not None:
+            self._ports[STORAGE_PORT] = storage.port
+        self._env = {**self._environment(), **(storage.environment if storage else {})}
         self._shell: Shell | None = None
         self._python: Python | None = None
         self._services: dict[str, Service] = {}
@@ -162,9 +172,10 @@ def run(
     *,
     curl: bool = shutil.which("curl") is not None,
     database: int | None = None,
+    storage: Swift | None = None,
 ) -> None:
     """Runs the blocks of one page, except those whose first line is in `not_run`. `database` is a server's port."""
-    with Run(folder, logs, None if curl else _with_curl(logs), database) as page:
+    with Run(folder, logs, None if curl else _with_curl(logs), database, storage) as page:
         for block in blocks:
             if first_line(block) not in not_run:
                 page.block(block)

@@ -9,11 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from bench.scale.postgres import Postgres
+from bench.uploads.swift import Swift
 
 from tests.docs.pages import ROOT, Block, blocks, commands, fits, name, pages
 from tests.docs.runner import first_line, run
 
 DATABASE = "@127.0.0.1:5432/jobs"
+STORAGE = "endpoint=http://127.0.0.1:9000"
 # Blocks that are not run: page, the block's first line, and why. Nothing else is left out.
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {
@@ -42,7 +44,15 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
     for file in TAKEN.get(name(page), ()):
         shutil.copy(ROOT / file, folder)
     database = _database(request) if DATABASE in page.read_text(encoding="utf-8") else None
-    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), database=database)
+    storage = _storage(request) if STORAGE in page.read_text(encoding="utf-8") else None
+    run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), database=database, storage=storage)
+
+
+def _storage(request: pytest.FixtureRequest) -> Swift:
+    """A server with the bucket that pages speak of."""
+    server: Swift = request.getfixturevalue("swift")
+    server.make_bucket("files")
+    return server
 
 
 def _database(request: pytest.FixtureRequest) -> int:

@@ -167,7 +167,16 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
     # What the rest of bide uses, and users need not.
     inner = {
         App: {"kind", "queues", "check"},
-        Context: {"flush", "shown", "failed_step", "take_files", "finish", "tell_to_stop", "close"},
+        Context: {
+            "fetch",
+            "flush",
+            "shown",
+            "failed_step",
+            "take_files",
+            "finish",
+            "tell_to_stop",
+            "close",
+        },
         AsyncClient: {"account"},
     }
     members = {n for n in dir(owner) if not n.startswith("_")} - inner.get(owner, set())

@@ -181,7 +181,6 @@ class World:
         self.engine = EmbeddedEngine(
             app,
             cast(Any, store),
-            blobs,
             WorkerConfig(workers=2, lease=10.0, grace=1.0),
             Somewhere(),
             self._make_pool,

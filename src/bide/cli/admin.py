@@ -29,6 +29,13 @@ STORE = click.option(
     help="postgresql://user@host/database; by default SQLite in the data folder.",
 )
 
+BLOBS = click.option(
+    "--blobs",
+    envvar="BIDE_BLOBS",
+    metavar="URL",
+    help="s3://bucket/prefix?endpoint=…&region=…; by default files are in the data folder.",
+)
+
 
 @click.command()
 @DATA
@@ -79,9 +86,12 @@ class Finding(NamedTuple):
 @click.argument("target", metavar="[MODULE:app]", required=False)
 @DATA
 @STORE
+@BLOBS
 @click.option("--url", envvar="BIDE_URL", help="Also ask a running service how it is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a check on stdout.")
-def doctor(target: str | None, data: Path, store: str | None, url: str | None, as_json: bool) -> None:
+def doctor(
+    target: str | None, data: Path, store: str | None, blobs: str | None, url: str | None, as_json: bool
+) -> None:
     """Say what is wrong with this set-up. Ends with 1 when something is.
 
     \b
@@ -89,9 +99,12 @@ def doctor(target: str | None, data: Path, store: str | None, url: str | None, a
       bide doctor
       bide doctor tasks:app --data /var/lib/bide
       bide doctor --store postgresql://bide@db.example.org/jobs
+      bide doctor --blobs 's3://files/bide?region=eu-central-1'
       bide doctor --url http://127.0.0.1:8642
     """
     findings = list(_findings(target, data, store, url))
+    if blobs is not None:
+        findings.append(_try("files", lambda: _bucket(blobs)))
     for finding in findings:
         if as_json:
             click.echo(json.dumps(finding._asdict()))
@@ -174,6 +187,21 @@ def _server(url: str) -> str:
     from bide.service.stores import describe
 
     return describe(url)
+
+
+def _bucket(url: str) -> str:
+    import asyncio
+
+    from bide.server.blobs.places import make_blobs
+
+    async def look() -> str:
+        blobs = make_blobs(url)
+        try:
+            return await blobs.check()
+        finally:
+            await blobs.close()
+
+    return asyncio.run(look())
 
 
 def _app(target: str) -> str:

@@ -61,6 +61,12 @@ def is_loopback(host: str) -> bool:
     help="Connections to PostgreSQL for reads; two more write and listen.",
 )
 @click.option(
+    "--blobs",
+    envvar="BIDE_BLOBS",
+    metavar="URL",
+    help="s3://bucket/prefix?endpoint=…&region=… keeps files there; by default in the data folder.",
+)
+@click.option(
     "--workers",
     envvar="BIDE_WORKERS",
     type=click.IntRange(1),
@@ -132,6 +138,7 @@ def serve(
     data: Path,
     store: str | None,
     connections: int,
+    blobs: str | None,
     workers: int | None,
     lease: float,
     drain: float,
@@ -149,6 +156,7 @@ def serve(
       bide serve tasks:app
       bide serve tasks:app --port 9000 --data /var/lib/bide --workers 4
       bide serve tasks:app --store postgresql://bide@db.example.org/jobs
+      bide serve tasks:app --blobs 's3://files/bide?region=eu-central-1'
     """
     if not insecure and not is_loopback(host):
         raise SetupError(
@@ -156,7 +164,14 @@ def serve(
             "put a proxy that authenticates before it, or say --insecure"
         )
     try:
-        from bide.server.config import Config, HttpConfig, StoreConfig, UploadConfig, WorkerConfig
+        from bide.server.config import (
+            BlobsConfig,
+            Config,
+            HttpConfig,
+            StoreConfig,
+            UploadConfig,
+            WorkerConfig,
+        )
         from bide.server.worker.locate import parse
         from bide.service import stores
         from bide.service.serve import serve as run
@@ -173,6 +188,7 @@ def serve(
     config = Config(
         data=data,
         store=StoreConfig(url=store, connections=connections),
+        blobs=BlobsConfig(url=blobs),
         http=HttpConfig(host=host, port=port),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
         uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, origins=origins),

@@ -5,13 +5,15 @@ BideError
 │   ├── MalformedRequest          400   ├── NotFound           404   ├── PayloadTooLarge     413
 │   ├── IdempotencyKeyRequired    400   ├── MethodNotAllowed   405   ├── UnsupportedMedia    415
 │   ├── BadCursor                 400   ├── NotAcceptable      406   ├── InvalidInput        422
+│   ├── BadSignature              403   ├── SignatureExpired   403
 │   ├── CrossSite                 403   ├── RequestTimeout     408   ├── HeadTooLarge        431
 │   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
 │   ├── NoResult                  409   ├── VersionMismatch    412   ├── IdempotencyConflict 422
 │   ├── RangeNotSatisfiable       416   ├── Internal           500   ├── Unavailable         503
 │   ├── WrongOffset               409   ├── MisdirectedUpload  421   ├── WrongContent        422
 │   ├── TakenOver                 409   ├── WrongLength        422   ├── ChecksumMismatch    460
-│   ├── UploadConflict            409   ├── TusVersion         412   └── StorageFull         507
+│   ├── UploadConflict            409   ├── TusVersion         412   ├── StorageFull         507
+│   └── StorageUnavailable        503
 ├── JobError               what a handler raises to say exactly what went wrong
 ├── JobFailed              what a waiting caller gets when the job itself failed
 ├── WaitTimeout            the caller's own patience ran out; the job goes on
@@ -288,6 +290,34 @@ class Unavailable(Problem):
     code, status, title, retryable = "unavailable", 503, "Unavailable", True
     meaning = "The service is starting, stopping, has too much to do, or cannot write to its store."
     remedy = "Wait as long as Retry-After says, then send the request again."
+
+
+class StorageUnavailable(Problem):
+    code, status, title, retryable = (
+        "storage-unavailable",
+        503,
+        "The storage of files is unavailable",
+        True,
+    )
+    meaning = "Where this service keeps the bytes of files does not answer, or refuses the service."
+    remedy = (
+        "Wait as long as Retry-After says, then send the request again. If it stays so, who runs the service finds "
+        "the cause with `bide doctor`."
+    )
+
+
+class BadSignature(Problem):
+    code, status, title = "bad-signature", 403, "The address was not signed for this request"
+    meaning = "The address was changed, or signed for another upload, method, size or content type than this request has."
+    remedy = (
+        "Send exactly what was signed: method, address and headers as POST /uploads/presign gave them."
+    )
+
+
+class SignatureExpired(Problem):
+    code, status, title = "signature-expired", 403, "The signed address has expired"
+    meaning = "A signed address is good until the instant that was told with it."
+    remedy = "Begin the upload anew with POST /uploads/presign, or ask for the part's address again."
 
 
 class WrongOffset(Problem):

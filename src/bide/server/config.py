@@ -32,6 +32,13 @@ class StoreConfig:
 
 
 @dataclass(frozen=True)
+class BlobsConfig:
+    """The bytes of files."""
+
+    url: str | None = None  # s3://…; None: the data folder
+
+
+@dataclass(frozen=True)
 class HttpConfig:
     host: str = "127.0.0.1"
     port: int = 8642
@@ -48,6 +55,10 @@ class UploadConfig:
     max_size: int = 64 * 1024**3  # of one upload
     quota: int | None = None  # bytes of all uploads together; None: what the disk has
     lifetime: float = 86400.0  # after the last byte; one that a job uses lives as long as the job
+    inputs: float | None = (
+        None  # after the end of the last job that uses it; None: as long as such a job is kept
+    )
+    signed: float = 3600.0  # seconds that a signed address is good for
     min_rate: float = 1024.0  # bytes a second; who sends slower for long is cut off
     origins: tuple[
         str, ...
@@ -60,12 +71,14 @@ class UpkeepConfig:
     tombstones: float = 30 * 86400.0  # how long a purged job answers 410
     idempotency: float = 86400.0  # how long a key is remembered
     orphan_age: float = 3600.0  # files of no job older than this are removed
+    sweep: float = 600.0  # how often they are looked for; a bucket is listed whole each time
 
 
 @dataclass(frozen=True)
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
+    blobs: BlobsConfig = field(default_factory=BlobsConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     uploads: UploadConfig = field(default_factory=UploadConfig)

@@ -50,7 +50,7 @@ class File(msgspec.Struct, frozen=True):
     """
 
     ref: FileRef
-    path: Path = Path()
+    place: Path | Callable[[], Path] = Path()
     content_type: str = "application/octet-stream"
     size: int = 0
     sha256: str = ""
@@ -58,6 +58,11 @@ class File(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return self.ref.name
+
+    @property
+    def path(self) -> Path:
+        """Where its bytes can be read; they are brought here when this is first asked for."""
+        return self.place() if callable(self.place) else self.place
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

@@ -1,6 +1,7 @@
 """One loop that never stops: due jobs, lost leases, deadlines, retention, orphaned files, what was learned.
 
-Every promise that depends on time is kept here, at every tick and not only at the start.
+1. Every promise that depends on time is kept here, at every tick and not only at the start.
+2. What removes files waits for their storage, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from bide.core.errors import StorageUnavailable
 from bide.core.job import Change
 from bide.core.record import Job
 from bide.core.retry import Policy, Vanished, deadline_passed, settle
@@ -30,9 +32,10 @@ from bide.server.registry import Registry
 from bide.server.store import Store, Unwritable
 
 log = logging.getLogger("bide.upkeep")
-SWEEP_EVERY = 600.0
 SAVE_EVERY = 10.0
 COMPLAIN_EVERY = 60.0
+REMOVED_AT_ONCE = 16
+Round = Callable[[], Awaitable[None]]
 
 
 class Upkeep:
@@ -62,14 +65,18 @@ class Upkeep:
         self._next_sweep = 0.0
         self._next_save = 0.0
         self._next_complaint = 0.0
-        self.chores: list[Callable[[], Awaitable[None]]] = []  # of other parts, at every round
+        self.chores: list[Round] = []  # of other parts, at every round
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._tasks = [
+            asyncio.create_task(self._run(self.turn, self._pause)),
+            asyncio.create_task(self._run(self.tidy, partial(asyncio.sleep, self._config.interval))),
+        ]
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self._save()
         except Unwritable as error:  # what was learned can be learned again; a stop must come to its end
@@ -83,15 +90,18 @@ class Upkeep:
                 self._next_due = due
                 self._sooner.set()
 
-    async def _run(self) -> None:
+    async def _run(self, work: Round, pause: Round) -> None:
         while True:
             try:
-                await self.tick()
-            except Unwritable as error:  # a full disk today must not end tomorrow's upkeep
+                await work()
+            except (
+                Unwritable,
+                StorageUnavailable,
+            ) as error:  # today's trouble must not end tomorrow's upkeep
                 log.error("the upkeep waits: %s", error)
             except Exception:
                 log.exception("the upkeep failed; it goes on")
-            await self._pause()
+            await pause()
 
     async def _pause(self) -> None:
         self._sooner.clear()
@@ -105,25 +115,27 @@ class Upkeep:
             return
 
     async def tick(self) -> None:
-        """Every part has its turn, whatever became of the others; then the first error is raised."""
+        """All of it, once."""
+        await _each([self.turn, self.tidy])
+
+    async def turn(self) -> None:
+        """What others wait for."""
         now = self._store.now()
-        parts: list[Callable[[], Awaitable[None]]] = [self._wake, self._rescue, self._purge]
-        parts += self.chores
+        parts: list[Round] = [self._wake, self._rescue]
         if now >= self._next_save:
             self._next_save = now + SAVE_EVERY
             parts.append(self._save)
-        if now >= self._next_sweep:
-            self._next_sweep = now + SWEEP_EVERY
-            parts.append(partial(self._sweep, now))
-        failures: list[Exception] = []
-        for part in parts:
-            try:
-                await part()
-            except Exception as error:
-                failures.append(error)
         self._count_descriptors(now)
-        if failures:
-            raise failures[0]
+        await _each(parts)
+
+    async def tidy(self) -> None:
+        """What is over is removed."""
+        now = self._store.now()
+        parts: list[Round] = [self._purge, *self.chores]
+        if now >= self._next_sweep:
+            self._next_sweep = now + self._config.sweep
+            parts.append(partial(self._sweep, now))
+        await _each(parts)
 
     async def _wake(self) -> None:
         pairs, self._next_due = await self._store.wake()
@@ -151,7 +163,7 @@ class Upkeep:
                 tombstones=self._config.tombstones, keys=self._config.idempotency
             )
             if removed:
-                await asyncio.to_thread(self._remove_files, removed)
+                await self._remove_files(removed)
 
     async def _save(self) -> None:
         learned: dict[str, dict[str, Any]] = self._estimates.unsaved()
@@ -173,17 +185,31 @@ class Upkeep:
     async def _sweep(self, now: float) -> None:
         """Removes files of jobs that there are not: left by a crash between the file and its record."""
         old = now - self._config.orphan_age
-        found = await asyncio.to_thread(lambda: {*self._blobs.jobs(old), *_folders(self._work, old)})
+        found = {*await asyncio.to_thread(_folders, self._work, old), *await self._blobs.owners("", old)}
         ids = [name for name in found if is_job_id(name)]
         orphans = set(ids) - await self._store.known(ids)
         if orphans:
             log.info("removing the files of %d jobs that no longer exist", len(orphans))
-            await asyncio.to_thread(self._remove_files, sorted(orphans))
+            await self._remove_files(sorted(orphans))
 
-    def _remove_files(self, ids: Sequence[str]) -> None:
+    async def _remove_files(self, ids: Sequence[str]) -> None:
         for job_id in ids:
-            self._blobs.remove(job_id)
-            shutil.rmtree(self._work / job_id, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, self._work / job_id, ignore_errors=True)
+        for i in range(0, len(ids), REMOVED_AT_ONCE):
+            some = ids[i : i + REMOVED_AT_ONCE]
+            await asyncio.gather(*(self._blobs.remove(job_id) for job_id in some))
+
+
+async def _each(parts: Sequence[Round]) -> None:
+    """Every part has its turn, whatever became of the others; then the first error is raised."""
+    failures: list[Exception] = []
+    for part in parts:
+        try:
+            await part()
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _descriptors() -> tuple[int, int]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bide.core.errors import SetupError
 from bide.core.record import Job
 from bide.core.wire import Event
-from bide.server.blobs.files import FileBlobs
+from bide.server.blobs.places import make_blobs, signing_for
 from bide.server.config import Config
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.estimates import Estimates
@@ -26,6 +26,7 @@ from bide.server.registry import Registry
 from bide.server.store import NewJob, Uploads
 from bide.server.upkeep import Upkeep
 from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.presigned import Presigned
 from bide.server.uploads.reception import Reception, UploadStore
 from bide.server.uploads.staging import Staging
 from bide.server.uploads.tending import Tending
@@ -49,13 +50,13 @@ class Service:
         self._location = location
         self.folder = DataFolder(config.data)
         self.store = make_store(config.store, self.folder)
-        self.blobs = FileBlobs(self.folder.blobs)
+        self._keeps = config.blobs.url or str(self.folder.blobs)
+        self.blobs = make_blobs(self._keeps)
         self.notify = Notify()
         self.estimates = Estimates()
         self.engine = EmbeddedEngine(
             registry,
             self.store,
-            self.blobs,
             config.worker,
             self.folder,
             self._pool,
@@ -73,7 +74,8 @@ class Service:
             self.engine.nudge,
             work=self.folder.work,
         )
-        self.upkeep.chores.append(Tending(self.reception).tick)
+        self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
+        self.upkeep.chores += [Tending(self.reception).tick, self.presigned.tend]
         self.parts = Parts(
             config,
             registry,
@@ -85,6 +87,7 @@ class Service:
             self.estimates,
             self.reception,
             Chunks(self.reception),
+            self.presigned,
         )
         self.http = HttpApp(self.parts)
 
@@ -98,7 +101,13 @@ class Service:
     def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
         beat = min(self.config.worker.lease / 6, 5.0)
         return Pool(
-            self._location, self.folder.path, sync=sync, is_async=is_async, beat=beat, listener=listener
+            self._location,
+            self.folder.path,
+            blobs=self._keeps,
+            sync=sync,
+            is_async=is_async,
+            beat=beat,
+            listener=listener,
         )
 
     async def start(self) -> None:
@@ -127,7 +136,7 @@ class Service:
         lost = await self.store.void(f"{self.folder.replica}:")
         if lost:
             log.info("%d jobs were running when the last service ended; they run again", lost)
-        await self.upkeep.tick()
+        await self.upkeep.turn()
         await self.engine.start()
         await self.upkeep.start()
 
@@ -137,6 +146,7 @@ class Service:
         self.notify.close()
         await self.upkeep.stop()
         await asyncio.to_thread(self.reception.staging.close)
+        await self.blobs.close()
         await self.store.close()
         self.folder.unlock()
 

@@ -129,9 +129,7 @@ class Inline:
             state.status = outcome.status
             state.result = msgspec.json.encode(outcome.result)
             state.files = [
-                p.GivenFile(job, info, str(self._blobs.path(info.blob)))
-                for (job, _), info in self._files.items()
-                if job == spawn.child_id
+                p.GivenFile(job, info) for (job, _), info in self._files.items() if job == spawn.child_id
             ]
         return state
 

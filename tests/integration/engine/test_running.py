@@ -244,7 +244,7 @@ async def test_files_outlive_the_attempt_and_reach_other_jobs(house: House) -> N
     assert value["copied"] == "hello"
     (file,) = job.files
     assert (file.name, file.size, file.content_type) == ("hello.txt", 5, "text/plain")
-    assert house.service.blobs.path(file.blob).read_bytes() == b"hello"
+    assert house.service.blobs.fetch(file, Path()).read_bytes() == b"hello"
     async with asyncio.timeout(5):
         while Path(value["folder"]).exists():  # its scratch folder goes with it
             await asyncio.sleep(0.01)
@@ -253,7 +253,7 @@ async def test_files_outlive_the_attempt_and_reach_other_jobs(house: House) -> N
 async def test_a_large_result_is_kept_in_a_file(house: House) -> None:
     job = await house.run("large", {"size": 100_000})
     assert job.status is Status.DONE and job.result is None and job.result_file is not None
-    assert len(house.service.blobs.path(job.result_file.blob).read_bytes()) == 100_002
+    assert len(house.service.blobs.fetch(job.result_file, Path()).read_bytes()) == 100_002
 
 
 async def test_log_lines_are_kept(house: House) -> None:
@@ -323,7 +323,7 @@ async def test_retention_then_gone_with_its_files(house: House) -> None:
     from bide.server.store import Missing
 
     job = await house.run("forgettable")
-    path = house.service.blobs.path(job.files[0].blob)
+    path = house.service.blobs.fetch(job.files[0], Path())
     async with asyncio.timeout(10):
         while (await house.store.get([job.id])) != [Missing(gone=True)] or path.exists():
             await asyncio.sleep(0.02)

@@ -452,7 +452,7 @@ async def test_what_a_handler_changes_around_it_is_put_back(
 ) -> None:
     job = await house.run("moves", {"what": what})
     assert job.status is Status.DONE and job.result_file is not None, job.error
-    path = house.service.blobs.path(job.result_file.blob)
+    path = house.service.blobs.fetch(job.result_file, Path())
     assert path.stat().st_size == 100_002 and path.stat().st_mode & 0o777 == 0o666 & ~_umask()
     await following.is_not_affected()
 

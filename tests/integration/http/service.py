@@ -18,6 +18,7 @@ from bide.core.job import Change, Failed, Succeeded
 from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.blobs.files import FileBlobs
+from bide.server.blobs.local_signing import LocalSigning
 from bide.server.config import Config, HttpConfig
 from bide.server.engine import Live, WorkerState
 from bide.server.estimates import Estimates
@@ -27,8 +28,9 @@ from bide.server.http.exchange import Message, Scope
 from bide.server.intake import Intake
 from bide.server.notify import Notify
 from bide.server.registry import File, Registry
-from bide.server.store import Want
+from bide.server.store import Claim, Want
 from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.presigned import Presigned
 from bide.server.uploads.reception import Reception, UploadStore
 from bide.server.uploads.staging import Staging
 from bide.server.uploads.tending import Tending
@@ -129,6 +131,7 @@ class Service:
             self.config.uploads,
         )
         self.tending = Tending(self.reception)
+        self.presigned = Presigned(self.reception, LocalSigning(self.blobs, self.store.now))
         self.parts = Parts(
             config=self.config,
             registry=self.registry,
@@ -140,6 +143,7 @@ class Service:
             estimates=self.estimates,
             reception=self.reception,
             chunks=Chunks(self.reception),
+            presigned=self.presigned,
         )
         self.app = HttpApp(self.parts)
 
@@ -210,6 +214,9 @@ class Service:
     async def claim(self, kind: str = "echo", queue: str = "default") -> Job:
         (claim,) = await self.store.claim("worker-1", [Want(queue, (kind,), 1)], 1, 30.0)
         return claim.job
+
+    async def claims(self, kind: str, queue: str = "default") -> list[Claim]:
+        return await self.store.claim("worker-1", [Want(queue, (kind,), 10)], 10, 30.0)
 
     async def apply(self, change: Change) -> Job:
         (job,) = await self.store.apply([change])

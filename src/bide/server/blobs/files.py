@@ -1,4 +1,4 @@
-"""Blobs in a folder: ROOT/{job id}/{fence}/{name}."""
+"""Blobs in a folder: ROOT/{job id}/{fence}/{name}, ROOT/uploads/{upload id}/content."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import errno
 import hashlib
 import io
 import os
+import secrets
 import shutil
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from bide.core.errors import JobError
+from bide.core.errors import JobError, SetupError, StorageUnavailable
 from bide.core.record import FileInfo
-from bide.server.blobs import check_name
+from bide.server.blobs import CHUNK, BlobMissing, file_gone, job_key
 
-_CHUNK = 1024 * 1024
+_COPIED = 1024 * 1024
 _FULL = "{name} cannot be stored: the disk with the data folder is full, or a quota is used up; make room on it"
 
 
@@ -29,11 +30,11 @@ class FileBlobs:
     def put(
         self, job_id: str, fence: int, name: str, source: Path | bytes, content_type: str
     ) -> FileInfo:
-        key = f"{job_id}/{fence}/{check_name(name)}"
+        key = job_key(job_id, fence, name)
         try:
-            size, digest = _store(self.root / key, source)
+            size, digest = store_file(self.root / key, source)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_full(error):
                 raise JobError("DISK_FULL", _FULL.format(name=name)) from error
             raise
         return FileInfo(name, content_type, size, digest, key)
@@ -41,28 +42,47 @@ class FileBlobs:
     def path(self, blob: str) -> Path:
         return self.root / blob
 
+    def fetch(self, file: FileInfo, folder: Path) -> Path:
+        path = self.path(file.blob)
+        if not path.exists():
+            raise file_gone(file.name)
+        return path
+
     async def open(
         self, blob: str, first: int = 0, last: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        file = await asyncio.to_thread(self.path(blob).open, "rb")
-        return _read(file, first, None if last is None else last - first + 1)
+        pieces = _read(self.path(blob), first, None if last is None else last - first + 1)
+        try:
+            await anext(pieces)  # which opens it
+        except (FileNotFoundError, NotADirectoryError):
+            raise BlobMissing(f"there is no blob {blob}") from None
+        return pieces
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
         await asyncio.to_thread(_move, source, self.path(key))
 
-    def remove(self, job_id: str) -> None:
-        shutil.rmtree(self.root / job_id, ignore_errors=True)
+    async def remove(self, owner: str) -> None:
+        await asyncio.to_thread(shutil.rmtree, self.root / owner, ignore_errors=True)
 
-    def jobs(self, older_than: float) -> Iterator[str]:
-        if not self.root.is_dir():
-            return
-        with os.scandir(self.root) as entries:
-            for entry in entries:
-                if entry.is_dir() and entry.stat().st_mtime < older_than:
-                    yield entry.name
+    async def owners(self, space: str, older_than: float) -> Sequence[str]:
+        return await asyncio.to_thread(_older, self.root / space, older_than)
+
+    async def check(self) -> str:
+        probe = self.root / f".probe-{secrets.token_hex(8)}"
+        try:
+            await asyncio.to_thread(_probe, probe)
+        except OSError as error:
+            raise SetupError(
+                f"files cannot be kept in {self.root}: {error.strerror}. Make room, give this user the right to "
+                "write there, or keep them elsewhere with --blobs"
+            ) from None
+        return f"{self.root}: written, read and removed"
+
+    async def close(self) -> None:
+        pass
 
 
-def _store(goal: Path, source: Path | bytes) -> tuple[int, str]:
+def store_file(goal: Path, source: Path | bytes) -> tuple[int, str]:
     """Size and checksum of what is on disk under its name then, or not at all."""
     goal.parent.mkdir(parents=True, exist_ok=True)
     part = goal.with_name(goal.name + ".part")
@@ -72,7 +92,7 @@ def _store(goal: Path, source: Path | bytes) -> tuple[int, str]:
             outgoing.flush()
             os.fsync(outgoing.fileno())
         part.replace(goal)
-        _sync_folder(goal.parent)
+        sync_folder(goal.parent)
     except BaseException:
         part.unlink(missing_ok=True)  # half a file is of use to nobody, and takes room
         raise
@@ -85,14 +105,14 @@ def _open(source: Path | bytes) -> BinaryIO:
 
 def _copy(incoming: BinaryIO, outgoing: BinaryIO) -> tuple[int, str]:
     size, digest = 0, hashlib.sha256()
-    while chunk := incoming.read(_CHUNK):
+    while chunk := incoming.read(_COPIED):
         digest.update(chunk)
         outgoing.write(chunk)
         size += len(chunk)
     return size, digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """A new name is only on disk when its folder is."""
     fd = os.open(folder, os.O_RDONLY)
     try:
@@ -101,23 +121,68 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-async def _read(file: BinaryIO, first: int, left: int | None) -> AsyncGenerator[bytes, None]:
-    try:
-        await asyncio.to_thread(file.seek, first)
-        while left is None or left > 0:
-            chunk = await asyncio.to_thread(file.read, _CHUNK if left is None else min(_CHUNK, left))
-            if not chunk:
-                return
-            if left is not None:
-                left -= len(chunk)
-            yield chunk
-    finally:
-        file.close()
+def is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _move(source: Path, goal: Path) -> None:
-    """What it holds is on disk before its name is."""
+    """By its name alone, where both are on one disk; what it holds is on disk before."""
     goal.parent.mkdir(parents=True, exist_ok=True)
-    source.replace(goal)
-    _sync_folder(goal.parent)
-    _sync_folder(goal.parent.parent)
+    fd = os.open(source, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    try:
+        source.replace(goal)
+        sync_folder(goal.parent)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        store_file(goal, source)
+        source.unlink()
+    sync_folder(goal.parent.parent)
+
+
+async def _read(path: Path, first: int, left: int | None) -> AsyncGenerator[bytes, None]:
+    """First an empty piece, when it is open: what has begun can be closed."""
+    try:
+        # Here, not in a thread: a task that ends meanwhile would leave it open.
+        with path.open("rb", buffering=0) as file:
+            file.seek(first)
+            yield b""
+            while left is None or left > 0:
+                wanted = CHUNK if left is None else min(CHUNK, left)
+                chunk = await asyncio.to_thread(file.read, wanted)
+                if not chunk:
+                    return
+                if left is not None:
+                    left -= len(chunk)
+                yield chunk
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: OSError) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"the file cannot be read: {error.strerror}. The disk with the data folder may be failing"
+    )
+
+
+def _older(folder: Path, older_than: float) -> list[str]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        # Each attempt makes a folder of its own in there, which is what touches it.
+        return [e.name for e in entries if e.is_dir() and e.stat().st_mtime < older_than]
+
+
+def _probe(path: Path) -> None:
+    try:
+        store_file(path, b"bide")
+        if path.read_bytes() != b"bide":
+            raise OSError(errno.EIO, "what was written is not what is read")
+    finally:
+        path.unlink(missing_ok=True)

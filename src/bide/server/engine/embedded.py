@@ -23,7 +23,6 @@ from bide.core.lease import renewal_interval
 from bide.core.record import Job, Status
 from bide.core.retry import Outcome, Raised, settle
 from bide.core.wire import Event
-from bide.server.blobs import Blobs
 from bide.server.config import WorkerConfig
 from bide.server.engine import Live, WorkerState
 from bide.server.engine.claims import Claims
@@ -62,7 +61,6 @@ class EmbeddedEngine:
         self,
         registry: Registry,
         store: Store,
-        blobs: Blobs,
         config: WorkerConfig,
         place: Place,
         pool: Callable[[Listener, int, int], Pool],
@@ -72,7 +70,6 @@ class EmbeddedEngine:
     ) -> None:
         self._registry = registry
         self._store = store
-        self._blobs = blobs
         self._config = config
         self._rng = random.Random()
         is_async = any(k.is_async for k in registry.kinds.values())
@@ -225,7 +222,7 @@ class EmbeddedEngine:
         else:
             self._slots.taken(is_async, job.queue)
             self._head(running)
-        child.send(run_message(claim, self._blobs), at_once=not waits)
+        child.send(run_message(claim), at_once=not waits)
 
     def _child_for(self, job: Job, is_async: bool) -> Child | None:
         if is_async:

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from bide.core.job import Begun, Change, advance
-from bide.core.record import FileInfo, Job, Progress
+from bide.core.record import Job, Progress
 from bide.core.retry import Outcome, Raised, Stopped, Vanished
-from bide.server.blobs import Blobs
 from bide.server.engine import Live
 from bide.server.registry import Kind
 from bide.server.store import Claim
@@ -114,7 +113,7 @@ class Running:
         return Vanished(message=f"the worker was lost ({self.child.exit_text})")
 
 
-def run_message(claim: Claim, blobs: Blobs) -> p.Run:
+def run_message(claim: Claim) -> p.Run:
     """What the child needs to know."""
     job = claim.job
     children = []
@@ -123,10 +122,9 @@ def run_message(claim: Claim, blobs: Blobs) -> p.Run:
         state = p.ChildState(c.job_id, c.key, c.kind, c.status)
         if ended is not None:
             state.result = bytes(ended.result) if ended.result is not None else None
-            if ended.result_file is not None:
-                state.result_path = str(blobs.path(ended.result_file.blob))
+            state.result_file = ended.result_file
             state.error = msgspec.to_builtins(ended.error)
-            state.files = [_given(c.job_id, file, blobs) for file in ended.files]
+            state.files = [p.GivenFile(c.job_id, file) for file in ended.files]
         children.append(state)
     return p.Run(
         job.id,
@@ -134,12 +132,8 @@ def run_message(claim: Claim, blobs: Blobs) -> p.Run:
         job.attempt,
         job.kind,
         claim.input,
-        [_given(f.job, f.file, blobs) for f in claim.files],
+        [p.GivenFile(f.job, f.file) for f in claim.files],
         {name: bytes(result) for name, result in claim.steps.items()},
         children,
         job.progress,
     )
-
-
-def _given(job_id: str, file: FileInfo, blobs: Blobs) -> p.GivenFile:
-    return p.GivenFile(job_id, file, str(blobs.path(file.blob)))

@@ -13,6 +13,7 @@ from bide.server.notify import Notify
 from bide.server.registry import Registry
 from bide.server.store import Store
 from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.presigned import Presigned
 from bide.server.uploads.reception import Reception
 
 
@@ -30,3 +31,4 @@ class Parts:
     estimates: Estimates
     reception: Reception
     chunks: Chunks
+    presigned: Presigned

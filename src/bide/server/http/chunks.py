@@ -17,6 +17,7 @@ from bide.core.errors import (
     NotFound,
     PayloadTooLarge,
     StorageFull,
+    StorageUnavailable,
     TakenOver,
     UnknownKind,
     UnsupportedMedia,
@@ -47,7 +48,7 @@ class NewChunked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     chunk_size: Annotated[int, msgspec.Meta(ge=LEAST_CHUNK, le=MOST_CHUNK)] | None = None
     sha256: str | None = None
     kind: str | None = None
-    input: msgspec.Raw = msgspec.Raw(b"{}")
+    input: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
     parameter: str | None = None
     priority: int | None = None
     queue: str | None = None
@@ -139,7 +140,11 @@ async def missing(request: Request) -> Answer:
 
 
 async def complete(request: Request) -> Answer:
-    upload, _ = await request.parts.chunks.complete(request.args[0])
+    upload_id = request.args[0]
+    if (await request.parts.reception.find(upload_id)).way is Way.PRESIGNED:
+        upload = await request.parts.presigned.complete(upload_id)
+    else:
+        upload, _ = await request.parts.chunks.complete(upload_id)
     job: list[tuple[bytes, bytes]] = []
     if upload.job_id is not None:
         job.append((b"job-location", f"{request.base}/jobs/{upload.job_id}".encode()))
@@ -209,6 +214,7 @@ OPERATIONS = [
         replies=(Reply(200, "The upload is whole.", WireUpload, headers=("Job-Location",)),),
         problems=(
             *(NotFound, Gone, UploadConflict, ChecksumMismatch, MisdirectedUpload, TakenOver, *_MAKING),
+            *(WrongLength, StorageUnavailable),
         ),
         example="-X POST $BASE/uploads/UPLOAD_ID/complete",
     ),

@@ -6,10 +6,10 @@ so that no claim slips in between. With If-Match it is refused instead.
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Awaitable
 
-from bide.core.errors import Conflict, Gone, NotFound, VersionMismatch
+from bide.core.errors import Conflict, Gone, NotFound, StorageUnavailable, VersionMismatch
 from bide.core.job import Refused, Rerun, WrongVersion, cancel
 from bide.core.record import Job
 from bide.core.wire import WireJob, etag_matches
@@ -18,6 +18,7 @@ from bide.server.http.operations import Operation, Reply
 from bide.server.http.status import IF_MATCH, JOB_ID, Shown, find, missing
 from bide.server.store import Missing
 
+log = logging.getLogger("bide.http")
 TRIES = 5
 
 
@@ -83,7 +84,12 @@ async def delete_job(request: Request) -> Answer:
     outcome = await parts.store.delete(job.id, job.version if insists else None)
     _settled(job.id, outcome, insists)
     parts.notify.changed(job.id)  # whoever waits for it hears that it is gone
-    await asyncio.to_thread(parts.blobs.remove, job.id)
+    try:
+        await parts.blobs.remove(job.id)
+    except (
+        StorageUnavailable
+    ) as error:  # it is deleted all the same: its files belong to nobody and are swept
+        log.warning("the files of the deleted job %s stay for now: %s", job.id, error)
     return Answer(204, [])
 
 

@@ -134,6 +134,10 @@ class Request:
         self._check_media(empty=not body)
         return body
 
+    async def raw(self) -> bytes:
+        """The whole body, whatever it says that it is, when it is not too large."""
+        return await self._body(self.parts.config.http.max_body)
+
     async def _body(self, most: int) -> bytes:
         chunks: list[bytes] = []
         size = 0

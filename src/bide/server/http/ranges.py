@@ -36,7 +36,3 @@ def read_range(header: str, size: int) -> list[tuple[int, int]]:
             f"there are only {size} bytes", headers={"Content-Range": f"bytes */{size}"}
         )
     return found
-
-
-def render_range(ranges: list[tuple[int, int]]) -> str:
-    return "bytes=" + ",".join(f"{first}-{last}" for first, last in ranges)

@@ -1,33 +1,28 @@
-"""GET /jobs/{id}/result and /jobs/{id}/files/{name}: what a job has made, streamed from disk, with ranges.
-
-What handlers make is handed on as it is and never shown by us: always an attachment, never sniffed, never run.
-"""
+"""GET /jobs/{id}/result and /jobs/{id}/files/{name}: what a job has made, always as an attachment, with ranges."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import re
 
-from starlette.responses import FileResponse
-
-from bide.core.errors import Gone, NoResult, NotFound, RangeNotSatisfiable
-from bide.core.record import SUCCESSFUL, FileInfo, Job
-from bide.core.wire import JSON_TYPE, etag_matches
-from bide.server.http.exchange import Answer, Headers, Receive, Request, Scope, Send
+from bide.core.errors import Gone, NoResult, NotFound, RangeNotSatisfiable, StorageUnavailable
+from bide.core.record import SUCCESSFUL, Job
+from bide.core.wire import JSON_TYPE
+from bide.server.http.attachments import (
+    asked_ranges,
+    attachment,
+    attachment_headers,
+    unchanged,
+)
+from bide.server.http.exchange import Answer, Request
 from bide.server.http.operations import Operation, Parameter, Reply
-from bide.server.http.ranges import read_range, render_range
 from bide.server.http.status import IF_NONE_MATCH, JOB_ID, find
-
-_MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(; ?[\w-]{1,50}=[\w.+-]{1,100})*", re.ASCII)
-_ANYTHING = "application/octet-stream"
 
 
 async def result(request: Request) -> Answer:
     job = await find(request.parts, request.args[0])
     _check_succeeded(job)
     if job.result_file is not None:
-        return await _file(request, job.result_file, JSON_TYPE, f"{job.id}.json")
+        return await attachment(request, job.result_file, JSON_TYPE, f"{job.id}.json")
     body = bytes(job.result) if job.result is not None else b"null"
     return _inline(request, body, f"{job.id}.json")
 
@@ -43,13 +38,7 @@ async def file(request: Request) -> Answer:
         raise NotFound(f"job {job.id} has no file {name[:200]!r}")
     if job.status.terminal:
         _check_succeeded(job)
-    return await send_file(request, info, info.content_type, info.name)
-
-
-async def send_file(request: Request, info: FileInfo, declared: str, name: str) -> Answer:
-    """Whatever was declared: only as something to be saved."""
-    content_type = declared if _MEDIA_TYPE.fullmatch(declared) else _ANYTHING
-    return await _file(request, info, content_type, name)
+    return await attachment(request, info, info.content_type, info.name)
 
 
 def _check_succeeded(job: Job) -> None:
@@ -58,63 +47,14 @@ def _check_succeeded(job: Job) -> None:
         raise NoResult(f"the job {ended} {job.status.value}; DONE and PARTIAL_SUCCESS have a result")
 
 
-def _headers(tag: str, content_type: str) -> dict[str, str]:
-    return {
-        "etag": tag,
-        "content-type": content_type,
-        "accept-ranges": "bytes",
-        "x-content-type-options": "nosniff",
-        "content-security-policy": "default-src 'none'; sandbox",
-    }
-
-
-def _unchanged(request: Request, tag: str) -> Answer | None:
-    known = request.header(b"if-none-match")
-    if known is not None and etag_matches(known, tag):
-        return Answer(304, [(b"etag", tag.encode())])
-    return None
-
-
-def _ranges(request: Request, tag: str, size: int) -> list[tuple[int, int]]:
-    asked = request.header(b"range")
-    if asked is None:
-        return []
-    condition = request.header(b"if-range")
-    # A date says too little to splice two answers together by: only the ETag counts.
-    if condition is not None and condition.strip() != tag:
-        return []
-    return read_range(asked, size)
-
-
-async def _file(request: Request, info: FileInfo, content_type: str, name: str) -> Answer:
-    tag = f'"{info.sha256}"'
-    unchanged = _unchanged(request, tag)
-    if unchanged is not None:
-        return unchanged
-    path = request.parts.blobs.path(info.blob)
-    stat = await asyncio.to_thread(path.stat)
-    ranges = _ranges(request, tag, stat.st_size)
-    response = FileResponse(path, headers=_headers(tag, content_type), filename=name, stat_result=stat)
-
-    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-        # The ranges were decided on above; the response only has to cut.
-        kept = [(k, v) for k, v in scope["headers"] if k not in (b"range", b"if-range")]
-        if ranges:
-            kept.append((b"range", render_range(ranges).encode()))
-        await response({**scope, "headers": kept}, receive, send)
-
-    return Answer(200, [], stream=stream)
-
-
 def _inline(request: Request, body: bytes, name: str) -> Answer:
     tag = f'"{hashlib.sha256(body).hexdigest()}"'
-    unchanged = _unchanged(request, tag)
-    if unchanged is not None:
-        return unchanged
+    same = unchanged(request, tag)
+    if same is not None:
+        return same
     size = len(body)
-    ranges = _ranges(request, tag, size)
-    headers: Headers = [(k.encode(), v.encode()) for k, v in _headers(tag, JSON_TYPE).items()]
-    headers.append((b"content-disposition", f'attachment; filename="{name}"'.encode()))
+    ranges = asked_ranges(request, tag, size)
+    headers = attachment_headers(tag, JSON_TYPE, name)
     status = 200
     # Several ranges of something this small: all of it is the shorter answer.
     if len(ranges) == 1:
@@ -135,7 +75,7 @@ _COMMON = (JOB_ID, _RANGE, _IF_RANGE, IF_NONE_MATCH)
 _SAME = Reply(304, "The ETag is still the same.", headers=("ETag",))
 # Without a content: a part of something is an instance of nothing.
 _PART = Reply(206, "The ranges that were asked for.", headers=("ETag", "Content-Range"))
-_PROBLEMS = (NotFound, Gone, NoResult, RangeNotSatisfiable)
+_PROBLEMS = (NotFound, Gone, NoResult, RangeNotSatisfiable, StorageUnavailable)
 
 OPERATIONS = [
     Operation(

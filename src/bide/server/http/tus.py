@@ -48,10 +48,10 @@ from bide.core.tus import (
 )
 from bide.core.upload import Upload, UploadStatus, Way
 from bide.core.wire import read_idempotency_key
+from bide.server.http.attachments import attachment
 from bide.server.http.bodies import Body, announced
 from bide.server.http.exchange import Answer, Headers, Request
 from bide.server.http.operations import Operation, Parameter, Reply
-from bide.server.http.results import send_file
 from bide.server.http.uploads import BINARY, UPLOAD_ID, read_sha256
 from bide.server.store import Kept
 from bide.server.uploads.appending import Appending
@@ -286,7 +286,7 @@ async def download(request: Request) -> Answer:
     upload = await request.parts.reception.find(request.args[0])
     if upload.status is not UploadStatus.DONE:
         raise UploadConflict(f"the upload is not whole yet: {upload.received} bytes have come")
-    return await send_file(request, upload.file, upload.content_type, upload.name)
+    return await attachment(request, upload.file, upload.content_type, upload.name)
 
 
 def _header(name: str, text: str, **schema: Any) -> Parameter:

@@ -254,8 +254,12 @@ class Uploads(Protocol):
         """Not as long as a job uses it. A job that waits for it in UPLOADING has failed."""
         ...
 
-    def expire_uploads(self, limit: int = 500) -> Awaitable[tuple[list[Upload], bool]]:
-        """Removes those whose time is over: what was removed, and whether there is more."""
+    def expire_uploads(
+        self, limit: int = 500, inputs: float | None = None
+    ) -> Awaitable[tuple[list[Upload], bool]]:
+        """Removes those whose time is over: what was removed, and whether there is more. `inputs` are the seconds after
+        its end that a job keeps what it uses; None: as long as it is there itself.
+        """
         ...
 
     async def upload(self, upload_id: str) -> Upload | Missing: ...

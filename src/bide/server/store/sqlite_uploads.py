@@ -13,7 +13,8 @@ from bide.server.store.sqlite_work import UPLOAD, SqliteWork
 T = TypeVar("T")
 _EXPIRED = (
     f"SELECT {upload_rows.READ} FROM uploads WHERE expires_at <= ? AND NOT EXISTS "
-    "(SELECT 1 FROM upload_uses u WHERE u.upload_id = uploads.id) LIMIT ?"
+    "(SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
+    "AND (? IS NULL OR j.finished_at IS NULL OR j.finished_at > ?)) LIMIT ?"
 )
 
 
@@ -36,10 +37,14 @@ class SqliteUploads:
     def remove_upload(self, upload_id: str) -> Awaitable[Upload | Used | Missing]:
         return self._write(lambda tx: upload_transactions.remove(tx, upload_id))
 
-    def expire_uploads(self, limit: int = 500) -> Awaitable[tuple[list[Upload], bool]]:
+    def expire_uploads(
+        self, limit: int = 500, inputs: float | None = None
+    ) -> Awaitable[tuple[list[Upload], bool]]:
         def operation(tx: SqliteWork) -> tuple[list[Upload], bool]:
             tx.flush()
-            found = [upload_rows.upload_of(row) for row in tx.execute(_EXPIRED, (tx.now, limit))]
+            ended = None if inputs is None else tx.now - inputs
+            rows = tx.execute(_EXPIRED, (tx.now, ended, ended, limit))
+            found = [upload_rows.upload_of(row) for row in rows]
             upload_transactions.expire(tx, found)
             return found, len(found) == limit
 

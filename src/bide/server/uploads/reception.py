@@ -13,14 +13,13 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from bide.core.errors import (
-    BideError,
     ChecksumMismatch,
     Gone,
     MisdirectedUpload,
@@ -31,8 +30,8 @@ from bide.core.errors import (
 )
 from bide.core.media import HEAD, detect
 from bide.core.record import Job
-from bide.core.upload import Upload, UploadStatus, Way
-from bide.server.blobs import Blobs, upload_key
+from bide.core.upload import Upload, UploadStatus, Way, owner_of
+from bide.server.blobs import BlobMissing, Blobs, upload_key
 from bide.server.config import UploadConfig
 from bide.server.intake import accepted
 from bide.server.store import Finished, Jobs, Kept, Missing, NewJob, Received, Uploads
@@ -71,6 +70,8 @@ class Reception:
         # What one commit of many uploads brings is answered in one go, and polls wait for that.
         self.door = asyncio.Semaphore(AT_ONCE)
         self.replica = ""
+        # Of ways whose bytes are elsewhere, too: what is called before they are removed.
+        self.forgets: list[Callable[[Upload], Awaitable[None]]] = []
 
     def open(self, replica: str) -> None:
         """The name is known, and the folder ours, only when the service starts."""
@@ -178,7 +179,7 @@ class Reception:
             async for data in await self.blobs.open(key):
                 sha256.update(data)
                 head, size = head or data[:HEAD], size + len(data)
-        except (BideError, FileNotFoundError):
+        except BlobMissing:  # and not when storage is only away: then they may well be there
             log.error(
                 "the bytes of upload %s are neither in %s nor a blob", upload.id, self.staging.root
             )
@@ -260,8 +261,10 @@ class Reception:
         await self.remove_bytes(upload)
 
     async def remove_bytes(self, upload: Upload) -> None:
+        for forget in self.forgets:
+            await forget(upload)
         await self.staging.remove(upload.id)
-        await self.staging.run(self.blobs.remove, upload_key(upload.id).rpartition("/")[0])
+        await self.blobs.remove(owner_of(upload.id))
 
 
 def job_of(kept: Kept) -> Job | None:

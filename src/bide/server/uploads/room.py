@@ -35,12 +35,18 @@ class Room:
 
     def check(self, size: int) -> None:
         """Problem when there is no room for so many bytes more."""
+        self.check_quota(size)
+        self._check_disk(size)
+
+    def check_quota(self, size: int) -> None:
         quota = self._config.quota
         used = self._stored + self._since + self.incoming
         if quota is not None and used + size > quota:
             raise StorageFull(
                 f"uploads may take {quota} bytes together and take {used}: remove some, or raise the quota (upload_quota)"
             )
+
+    def _check_disk(self, size: int) -> None:
         try:
             free = shutil.disk_usage(self._folder).free
         except FileNotFoundError:

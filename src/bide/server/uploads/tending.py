@@ -6,8 +6,9 @@ import contextlib
 import logging
 
 from bide.core.errors import BideError, Problem
-from bide.core.upload import Way
+from bide.core.upload import Way, owner_of
 from bide.core.wire import is_job_id
+from bide.server.blobs import UPLOADS
 from bide.server.uploads.reception import Reception
 
 log = logging.getLogger("bide.uploads")
@@ -40,7 +41,8 @@ class Tending:
     async def _expire(self) -> None:
         more = True
         while more:
-            removed, more = await self._reception.store.expire_uploads()
+            inputs = self._reception.config.inputs
+            removed, more = await self._reception.store.expire_uploads(inputs=inputs)
             for upload in removed:
                 await self._reception.remove_bytes(upload)
 
@@ -67,3 +69,11 @@ class Tending:
         for upload_id in set(ids) - known:
             with contextlib.suppress(OSError):
                 await reception.staging.remove(upload_id)
+        ids = [
+            name for name in await reception.blobs.owners(UPLOADS, now - ORPHAN_AGE) if is_job_id(name)
+        ]
+        orphans = set(ids) - await reception.store.known_uploads(ids)
+        if orphans:
+            log.info("removing the files of %d uploads that no longer exist", len(orphans))
+        for upload_id in orphans:
+            await reception.blobs.remove(owner_of(upload_id))

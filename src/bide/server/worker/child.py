@@ -28,7 +28,7 @@ import msgspec
 from bide.core.errors import InvalidInput, JobError
 from bide.core.upload import upload_of
 from bide.core.wire import INLINE_RESULT
-from bide.server.blobs.files import FileBlobs
+from bide.server.blobs.places import make_blobs
 from bide.server.registry import File, FileRef, Kind, Registry
 from bide.server.worker import channels, locate
 from bide.server.worker import protocol as p
@@ -72,7 +72,7 @@ class Attempt:
         given = {(g.job, "" if upload_of(g.job) else g.file.name): g for g in self.run.files}
 
         def resolve(ref: FileRef) -> File:
-            return given_file(given[ref.job, ref.name])
+            return given_file(given[ref.job, ref.name], self.context.fetch)
 
         values = self.kind.read_input(self.run.input, resolve)
         return ((self.context,) if self.kind.takes_context else ()), values
@@ -128,7 +128,7 @@ class Child:
     ) -> None:
         self.registry = registry
         self.channel = channel
-        self.blobs = FileBlobs(Path(settings.blobs).absolute())  # wherever a handler goes
+        self.blobs = make_blobs(settings.blobs)
         self.work = Path(settings.work).absolute()
         self.attempts: dict[tuple[str, int], Attempt] = {}
         control = socket.socket(fileno=settings.control_fd)

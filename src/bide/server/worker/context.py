@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from time import monotonic, time  # by name: a handler may replace what is in the module
@@ -57,13 +58,17 @@ class Partial:
         self.errors = [_error(e) for e in errors]
 
 
+Fetch = Callable[[FileInfo], Path]  # brings a file's bytes here, when they are not; says where
+
+
 class Child:
     """A job that the handler has spawned; `gather` turns it into its result, and then its files can be read, too."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_fetch", "_state")
 
-    def __init__(self, state: p.ChildState) -> None:
+    def __init__(self, state: p.ChildState, fetch: Fetch) -> None:
         self._state = state
+        self._fetch = fetch
 
     @property
     def job_id(self) -> str:
@@ -76,14 +81,14 @@ class Child:
     @property
     def files(self) -> dict[str, File]:
         """Its outputs by their names."""
-        return {given.file.name: given_file(given) for given in self._state.files}
+        return {given.file.name: given_file(given, self._fetch) for given in self._state.files}
 
 
-def given_file(given: p.GivenFile) -> File:
+def given_file(given: p.GivenFile, fetch: Fetch) -> File:
     """A file of another job, as a handler sees it."""
     info = given.file
     ref = FileRef(given.job, info.name)
-    return File(ref, Path(given.path), info.content_type, info.size, info.sha256)
+    return File(ref, partial(fetch, info), info.content_type, info.size, info.sha256)
 
 
 class Channel(Protocol):
@@ -303,9 +308,11 @@ class Context:
         data = source if isinstance(source, bytes) else Path(source)
         info = self._blobs.put(self.job_id, self.fence, name, data, kind)
         self._files.append(info)
-        return File(
-            FileRef(self.job_id, name), self._blobs.path(info.blob), kind, info.size, info.sha256
-        )
+        return given_file(p.GivenFile(self.job_id, info), self.fetch)
+
+    def fetch(self, file: FileInfo) -> Path:
+        """Where a file's bytes can be read; what is kept elsewhere comes into this job's own folder, once."""
+        return self._blobs.fetch(file, self._work / self.job_id / ".files")
 
     def take_files(self) -> list[FileInfo]:
         files, self._files = self._files, []
@@ -319,7 +326,7 @@ class Context:
         count = self._spawned[kind] = self._spawned.get(kind, 0) + 1
         key = f"{kind}#{count}"
         if key in self._children:
-            return Child(self._children[key])
+            return Child(self._children[key], self.fetch)
         if len(self._children) >= MAX_CHILDREN:
             raise JobError(
                 "TOO_MANY_CHILDREN", f"a job has at most {MAX_CHILDREN} children", retryable=False
@@ -329,7 +336,7 @@ class Context:
         child_id = job_id(time(), os.urandom(16))
         self._children[key] = p.ChildState(child_id, key, kind, None)
         self._channel.send(p.Spawn(self.job_id, self.fence, child_id, key, kind, raw, self.take_files()))
-        return Child(self._children[key])
+        return Child(self._children[key], self.fetch)
 
     def gather(self, *children: Child, partial: bool = False) -> list[Any]:
         """The children's results, in order. Until they have all ended, the handler is unwound here and run again then.
@@ -346,8 +353,8 @@ class Context:
 
     def _outcome(self, state: p.ChildState, partial: bool) -> Any:
         if state.status in (Status.DONE, Status.PARTIAL_SUCCESS):
-            if state.result_path is not None:
-                return msgspec.json.decode(Path(state.result_path).read_bytes())
+            if state.result_file is not None:
+                return msgspec.json.decode(self.fetch(state.result_file).read_bytes())
             return msgspec.json.decode(state.result) if state.result is not None else None
         error = state.error or {"code": str(state.status), "message": f"it is {state.status}"}
         if not partial:

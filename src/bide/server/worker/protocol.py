@@ -23,11 +23,10 @@ class Message(msgspec.Struct, tag=True, array_like=True):
 
 
 class GivenFile(msgspec.Struct, array_like=True):
-    """A file of the input, and where its bytes are."""
+    """A file that the handler may read."""
 
     job: str
     file: FileInfo
-    path: str
 
 
 class ChildState(msgspec.Struct, array_like=True):
@@ -38,7 +37,7 @@ class ChildState(msgspec.Struct, array_like=True):
     kind: str
     status: Status | None
     result: bytes | None = None
-    result_path: str | None = None
+    result_file: FileInfo | None = None
     error: dict[str, Any] | None = None
     files: list[GivenFile] = []
 

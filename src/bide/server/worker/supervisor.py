@@ -72,7 +72,7 @@ class Child:
             pool.location,
             theirs.fileno(),
             their_control.fileno(),
-            str(pool.blobs),
+            pool.blobs,
             str(pool.work),
             pool.beat,
             self.is_async,
@@ -243,6 +243,7 @@ class Pool:
         location: Location,
         data: Path,
         *,
+        blobs: str,
         sync: int,
         is_async: int,
         beat: float,
@@ -250,7 +251,7 @@ class Pool:
     ) -> None:
         self.location = location
         self.data = data
-        self.blobs = data / "blobs"
+        self.blobs = blobs
         self.work = data / "work"
         self.beat = beat
         self.listener = listener

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
+from bide.core.job import cancel
 from bide.core.record import FileInfo, Status
 from bide.core.upload import Upload, UploadStatus, Way, owner_of
 from bide.core.wire import job_id
@@ -205,6 +206,21 @@ class Uploads:
         await bench.store.delete(new.job.id)
         removed, _ = await port.expire_uploads()
         assert [u.id for u in removed] == [upload.id]
+
+    async def test_a_used_upload_can_go_before_its_job(self, bench: Bench) -> None:
+        port, upload = _port(bench), _upload(bench)
+        await port.finish(Finished((_whole(upload),)))
+        new = replace(bench.new(), files=(_input_of(upload),))
+        await bench.store.insert([new])
+        bench.clock.advance(1000)
+        assert await port.expire_uploads(inputs=100) == ([], False)  # the job has not ended
+        await bench.apply(cancel(await bench.get(new.job.id)))
+        bench.clock.advance(99)
+        assert await port.expire_uploads(inputs=100) == ([], False)
+        bench.clock.advance(2)
+        removed, _ = await port.expire_uploads(inputs=100)
+        assert [u.id for u in removed] == [upload.id]
+        assert (await bench.get(new.job.id)).status is Status.CANCELLED
 
     async def test_no_job_is_stored_with_an_upload_that_is_not_there(self, bench: Bench) -> None:
         port, upload = _port(bench), _upload(bench)

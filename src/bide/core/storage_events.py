@@ -1,0 +1,84 @@
+"""What storage says when an object was put: the keys, whichever envelope they come in.
+
+S3's own event message (`Records[].s3.object.key`, escaped as in a form), the same inside a notification of SNS
+(`Message`), inside messages of SQS (`Records[].body`, `Messages[].Body`), and what EventBridge makes of it
+(`detail.object.key`, not escaped). Anything else has no keys; nothing in it is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote_plus
+
+import msgspec
+
+DEEPEST = 4  # envelopes in envelopes
+MOST_KEYS = 10_000
+
+
+def read_keys(body: bytes | str) -> list[tuple[str, str]]:
+    """(bucket, key) of each object that was created, in order. ValueError when it is not JSON."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    return _keys(value, 0)[:MOST_KEYS]
+
+
+def subscription(body: bytes | str) -> str | None:
+    """The address that confirms a subscription of SNS, when this asks for one."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(value, dict) and value.get("Type") == "SubscriptionConfirmation":
+        url = value.get("SubscribeURL")
+        return url if isinstance(url, str) else None
+    return None
+
+
+def _keys(value: Any, depth: int) -> list[tuple[str, str]]:
+    if depth > DEEPEST:
+        return []
+    if isinstance(value, list):
+        return [found for item in value for found in _keys(item, depth)]
+    if not isinstance(value, dict):
+        return []
+    found = _record(value) + _bridged(value)
+    for name in ("Records", "Messages"):
+        if isinstance(value.get(name), list):
+            found += _keys(value[name], depth + 1)
+    for name in ("Message", "body", "Body"):
+        if isinstance(value.get(name), str):
+            found += _within(value[name], depth + 1)
+    return found
+
+
+def _within(text: str, depth: int) -> list[tuple[str, str]]:
+    try:
+        return _keys(msgspec.json.decode(text), depth)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return []
+
+
+def _record(value: dict[str, Any]) -> list[tuple[str, str]]:
+    """A record of S3's own."""
+    about, name = value.get("s3"), value.get("eventName")
+    if not isinstance(about, dict) or (isinstance(name, str) and "ObjectCreated" not in name):
+        return []
+    return [(bucket, unquote_plus(key)) for bucket, key in _place(about)]
+
+
+def _bridged(value: dict[str, Any]) -> list[tuple[str, str]]:
+    detail = value.get("detail")
+    if not isinstance(detail, dict) or value.get("detail-type") != "Object Created":
+        return []
+    return _place(detail)
+
+
+def _place(about: dict[str, Any]) -> list[tuple[str, str]]:
+    bucket, item = about.get("bucket"), about.get("object")
+    if not isinstance(bucket, dict) or not isinstance(item, dict):
+        return []
+    name, key = bucket.get("name"), item.get("key")
+    return [(name, key)] if isinstance(name, str) and isinstance(key, str) else []
