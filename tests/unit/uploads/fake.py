@@ -36,6 +36,7 @@ class FakeUploads(FakeService):
         super().__init__()
         self.uploads: dict[str, Kept] = {}
         self.cuts: list[int] = []
+        self.losing = 0  # answers to the next PATCHes are lost
         self.forms: list[dict[str, Any]] = []
         self.parts: list[str] = []  # of all forms
         self.requests: list[tuple[str, str]] = []
@@ -87,7 +88,12 @@ class FakeUploads(FakeService):
             if request.headers["Upload-Offset"] != str(len(upload.data)):
                 return await problem(409, "wrong-offset")(request)
             upload.digest = request.headers.get("Repr-Digest")
-            if not await self._take(request, upload):
+            whole = await self._take(request, upload)
+            if whole and self.losing:
+                self.losing -= 1
+                assert request.transport is not None
+                request.transport.abort()
+            if not whole:
                 return web.Response()
         headers = {"Upload-Offset": str(len(upload.data)), "Upload-Length": str(upload.size)}
         if len(upload.data) == upload.size:

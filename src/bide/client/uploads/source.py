@@ -81,6 +81,11 @@ class Source:
             self._take(offset, data)
             return data
 
+    def catch_up(self, offset: int) -> None:
+        """Hashes what somebody sent before us; of much of it that takes a while, so before anybody waits for bytes."""
+        with self._lock:
+            self._catch_up(offset)
+
     def sha256(self) -> str:
         """Of the whole file, as it still is."""
         self.check()
@@ -105,7 +110,6 @@ class Source:
             raise changed(self.name, what)
 
     def _catch_up(self, offset: int) -> None:
-        """What somebody sent before us is hashed too."""
         while self._hashed < offset:
             self._take(self._hashed, self._read(self._hashed, min(BLOCK, offset - self._hashed)))
 

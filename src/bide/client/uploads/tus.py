@@ -115,6 +115,7 @@ class Resumable:
             rest = size - offset
             end = size if rest <= TAIL else min(offset + PIECE, size - TAIL)
             headers = {**VERSION, "Upload-Offset": str(offset), "Content-Type": OFFSET_TYPE}
+            await asyncio.to_thread(self._source.catch_up, offset)
             if end == size:
                 headers["Repr-Digest"] = await asyncio.to_thread(self._source.digest)
             piece = Piece(self._source, offset, end, self._show)
