@@ -23,23 +23,33 @@ def cut(size: int) -> Event:
     return lambda service: service.cuts.append(size)
 
 
+def die(size: int) -> Event:
+    """In the middle of a piece, for good: another process must go on."""
+
+    def happen(service: FakeUploads) -> None:
+        service.cuts.append(size)
+        service.before("HEAD", "/files", problem(401, "http-401"))
+
+    return happen
+
+
 def lose_an_answer(service: FakeUploads) -> None:
     service.losing += 1
 
 
 def answered(method: str, status: int) -> Event:
-    """401 ends the process, as a crash would."""
     reply = reset if not status else problem(status, f"http-{status}")
     return lambda service: service.before(method, "/jobs" if method == "GET" else "/files", reply)
 
 
 EVENTS = st.one_of(
     st.integers(1, SIZE).map(cut),
+    st.integers(1, SIZE).map(die),
     st.just(lose_an_answer),
     st.builds(
         answered,
         st.sampled_from(["POST", "HEAD", "PATCH", "GET"]),
-        st.sampled_from([0, 401, 429, 500, 503]),
+        st.sampled_from([0, 429, 500, 503]),
     ),
 )
 
