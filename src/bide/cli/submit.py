@@ -81,6 +81,12 @@ def _read_files(
     return found
 
 
+def _file_options(files: dict[str, list[Path]]) -> SubmitOptions:
+    if ONLY in files:
+        return SubmitOptions(file=files[ONLY][0])
+    return SubmitOptions(files={name: p if len(p) > 1 else p[0] for name, p in files.items()})
+
+
 class Sent(msgspec.Struct, rename="camel"):
     """A job that another API has taken, as --json prints it; `bide wait -` reads it."""
 
@@ -163,11 +169,7 @@ def submit(
     asked = Asked(connection, api, ClientOptions(ledger=ledger))
     if not kind and asked.own:
         raise click.UsageError("no KIND: what the service calls the job")
-    given: SubmitOptions = {**options, "labels": labels or None}  # type: ignore[typeddict-item]
-    if ONLY in files:
-        (given["file"],) = files[ONLY]
-    else:
-        given["files"] = {name: p if len(p) > 1 else p[0] for name, p in files.items()} or None
+    given: SubmitOptions = {**options, "labels": labels or None, **_file_options(files)}  # type: ignore[typeddict-item]
     try:
         if wait:
             asyncio.run(_submit_and_wait(asked, kind, body, given, timeout, as_json))
