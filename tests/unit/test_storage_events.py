@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from bide.core.storage_events import read_keys, subscription
 from bide.server.uploads.presigned import Presigned
 
-WORDS = """
-    Records Messages Message body Body s3 bucket object key name detail detail-type eventName Type SubscribeURL
-""".split()
+WORDS = [
+    *("Records", "Messages", "Message", "body", "Body", "s3", "bucket", "object", "key", "name"),
+    *("detail", "detail-type", "eventName", "Type", "SubscribeURL"),
+]
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
     lambda inner: (

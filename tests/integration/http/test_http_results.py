@@ -109,6 +109,18 @@ async def test_a_file_comes_as_an_attachment(service: Service) -> None:
     assert "sandbox" in reply.headers["content-security-policy"]
 
 
+@pytest.mark.parametrize(
+    "content_type", ["text/html", "image/svg+xml", "application/xhtml+xml", "text/xml", "application/pdf"]
+)
+async def test_what_a_browser_would_run_is_only_saved(service: Service, content_type: str) -> None:
+    job = await _with_file(service, "a.html", b"<script>alert(1)</script>", content_type)
+    for method in ("GET", "HEAD"):
+        reply = await service.call(method, f"/jobs/{job.id}/files/a.html")
+        assert reply.headers["content-disposition"].startswith("attachment")
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["content-security-policy"] == "default-src 'none'; sandbox"
+
+
 @pytest.mark.parametrize("name", ['a"b; x=.txt', "ü ß.txt", "a%2Fb", "..hidden", "a;b", "100%"])
 async def test_any_name_is_safe_in_the_headers(service: Service, name: str) -> None:
     job = await _with_file(service, name, b"x")
