@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_form_is_read_wherever_it_is_cut(
 ) -> None:
     body = preamble + written(parts) + b"epilogue"
     places = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
-    pieces = [body[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [body[a:b] for a, b in pairwise(places)]
     assert read(pieces) == parts
     assert read([body[i : i + 1] for i in range(len(body))]) == parts
 
