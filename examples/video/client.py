@@ -1,4 +1,7 @@
-"""Sends one video to the service, shows a bar, and fetches the files. The service is `bide serve app:app`."""
+"""Sends a film to the service, shows bars, and fetches what was made of it: python client.py FILM [FOLDER]
+
+The service is `bide serve app:app`. Run it again after a crash: it goes on where it was.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,16 @@ from pathlib import Path
 
 from bide import Client
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out")
+film = Path(sys.argv[1])
+folder = Path(sys.argv[2] if len(sys.argv) > 2 else "out")
 folder.mkdir(parents=True, exist_ok=True)
 
-with Client() as client:  # the service of BIDE_URL, or else the one on this machine
-    job = client.submit("video", {"seconds": 5, "target": 360})
-    about = job.result(timeout=600, progress=True)  # JobFailed says what went wrong
-
-    print(job.download("video.mp4", folder))
-    print(job.download("metadata.json", folder))
-    picture = about["thumbnail"]  # a file of another job: the thumbnail is one of its own
-    print(client.job(picture["job"]).download(picture["name"], folder))
-    print(f"{client.requests} requests")
+with Client(
+    ledger=folder / "ledger"
+) as client:  # the service of BIDE_URL, or else the one on this machine
+    job = client.submit("video", {"height": 360}, file=film)
+    about = job.result(timeout=3600, progress=True)  # JobFailed says what went wrong, and in which step
+    print(f"{about['source']['seconds']:.0f} s of {about['source']['codec']}")
+    for name in job.files:
+        print(job.download(name, folder))
+    client.told(job)

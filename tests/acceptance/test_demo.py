@@ -22,7 +22,6 @@ from bide.demo.process import ServiceProcess
 from bide.demo.video import app
 
 SMALL = {"seconds": 1, "width": 320, "height": 180, "target": 90}
-EXAMPLE = Path(__file__).parents[2] / "examples" / "video"
 DEMO = [sys.executable, "-m", "bide", "demo"]
 
 
@@ -171,16 +170,6 @@ def test_bad_input_is_refused_before_there_is_a_job() -> None:
     for wrong in ({"seconds": 0}, {"width": 321}, {"codec": "h265"}):
         with pytest.raises(Exception, match="does not fit"):
             kind.read_input(json.dumps(wrong).encode())
-
-
-def test_the_example_runs_as_its_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE))
-    with ServiceProcess("app:app", tmp_path) as service:
-        monkeypatch.setenv("BIDE_URL", service.url)
-        command = [sys.executable, str(EXAMPLE / "client.py"), "out"]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    made = {path.name for path in (tmp_path / "out").iterdir()}
-    assert made == {"video.mp4", "metadata.json", "thumbnail.jpg"}
 
 
 def test_a_cancelled_video_leaves_no_ffmpeg(service: ServiceProcess) -> None:

@@ -26,6 +26,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "examples/video/README.md": {
         "$ pip install 'bide[demo]'": "installs from the network",
     },
+    "examples/ocr/README.md": {
+        "$ pip install 'bide[server]' pillow": "installs from the network",
+    },
 }
 
 # Files of the repository that a page tells its reader to put into the folder.

@@ -16,6 +16,7 @@ from bide.cli import COMMANDS, root
 from bide.client.api import AsyncClient
 from bide.client.handle import JobHandle
 from bide.client.options import ClientOptions, WaitOptions
+from bide.client.submission import SubmitOptions
 from bide.client.sync import Client
 from bide.core.errors import problems
 from bide.core.wire import Event, WireJob
@@ -145,9 +146,10 @@ def test_every_option_of_a_kind_is_described() -> None:
     assert set(Options.__annotations__) - described == set()
 
 
-def test_every_option_of_a_client_and_of_a_wait_is_described() -> None:
+@pytest.mark.parametrize("options", [ClientOptions, SubmitOptions, WaitOptions])
+def test_every_option_of_the_client_is_described(options: type) -> None:
     described = codes(section(page("python"), "Client"))
-    assert {*ClientOptions.__annotations__, *WaitOptions.__annotations__} - described == set()
+    assert set(options.__annotations__) - described == set()
 
 
 @pytest.mark.parametrize(

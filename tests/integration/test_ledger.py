@@ -201,3 +201,20 @@ def test_a_beginning_that_was_cut_off_begins_again(tmp_path: Path) -> None:
     connection = connect(path)
     assert len(connection.execute("SELECT salt FROM secret").fetchall()) == 1
     connection.close()
+
+
+async def test_a_ledger_from_before_there_were_parcels_keeps_its_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "wait.ledger"
+    ledger = SqliteLedger(path)
+    await ledger.open()
+    await ledger.add([entry()])
+    await ledger.close()
+    old = sqlite3.connect(path)
+    old.executescript("DROP TABLE parcels; PRAGMA user_version = 1")
+    old.close()
+    for _ in range(2):
+        again = SqliteLedger(path)
+        await again.open()
+        assert len(await again.entries()) == 1
+        assert await again.outbox.get("https://jobs.example", "what") is None
+        await again.close()

@@ -10,7 +10,7 @@ import tqdm
 from rich.console import Console
 
 from bide.client.api import AsyncClient
-from bide.client.bars import SHOWN, TheirBar, bars
+from bide.client.bars import SHOWN, TheirBar, bars, upload_bar
 from bide.core.wire import WireJob
 from tests.unit.fake_service import FakeService, failed, job, job_id, says
 
@@ -113,3 +113,25 @@ async def test_a_wait_moves_the_bar_that_it_is_given(service: FakeService) -> No
         await client.wait_all([client.job(job_id(n)) for n in range(3)], timeout=10, progress=many)
     assert (one.total, one.n) == (100, 100)
     assert (many.total, many.n) == (3, 3)
+
+
+def test_an_upload_shows_its_bytes() -> None:
+    console, screen = terminal()
+    with upload_bar("film [1].mp4", 3_000_000, console=console) as show:
+        show(1_500_000)
+    assert "film [1].mp4" in screen.getvalue()
+    assert "1.5/3.0 MB" in screen.getvalue()
+
+
+def test_an_upload_that_nobody_watches_shows_nothing() -> None:
+    silent = io.StringIO()
+    with upload_bar("film.mp4", 3, console=Console(file=silent, force_terminal=False)) as show:
+        show(2)
+    assert silent.getvalue() == ""
+
+
+def test_an_upload_moves_the_callers_bar_back_too() -> None:
+    with tqdm.tqdm(file=io.StringIO()) as bar, upload_bar("film.mp4", 10, bar) as show:
+        show(7)
+        show(4)  # what the service has after a cut
+        assert (bar.n, bar.total) == (4, 10)

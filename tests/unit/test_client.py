@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bide.client.addresses import proxy_for, without_credentials
 from bide.client.api import AsyncClient
 from bide.client.options import ClientOptions
 from bide.client.submission import BATCH, Submission, batches, render_submission
 from bide.client.sync import Client
-from bide.client.transport import proxy_for, read_retry_after, without_credentials
+from bide.client.transport import read_retry_after
 from bide.client.waiting import Pace
 from bide.core.errors import (
     BideError,

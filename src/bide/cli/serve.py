@@ -132,6 +132,12 @@ def is_loopback(host: str) -> bool:
     help="Seconds after its last byte that an upload is kept for; one that a job uses as long as the job.",
 )
 @click.option(
+    "--input-lifetime",
+    envvar="BIDE_INPUT_LIFETIME",
+    type=click.FloatRange(0),
+    help="Seconds after the end of the last job that uses an upload until it may go; by default with that job.",
+)
+@click.option(
     "--origin",
     "origins",
     envvar="BIDE_ORIGIN",
@@ -169,6 +175,7 @@ def serve(
     max_upload: int,
     upload_quota: int | None,
     upload_lifetime: float,
+    input_lifetime: float | None,
     origins: tuple[str, ...],
     insecure: bool,
     log_level: str,
@@ -221,7 +228,7 @@ def serve(
         blobs=BlobsConfig(url=blobs),
         http=HttpConfig(host=host, port=port),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
-        uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, origins=origins),
+        uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime, origins=origins),
     )
     run(
         location.load(),

@@ -17,6 +17,7 @@ from bide.client.account import Account
 from bide.client.handle import JobHandle
 from bide.client.options import ClientOptions
 from bide.client.submission import SubmitOptions, read_time
+from bide.client.uploads.asked import ONLY
 from bide.core.errors import JobFailed
 from bide.core.record import Status
 
@@ -63,6 +64,29 @@ def _read_labels(
     return dict(filter(None, (read_label(ctx, parameter, value) for value in values)))
 
 
+def _read_files(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, list[Path]]:
+    """`PATH`, or `NAME=PATH` for a parameter; what is a file as it is written is a path."""
+    found: dict[str, list[Path]] = {}
+    for value in values:
+        name, sign, path = value.partition("=")
+        if not sign or Path(value).exists():
+            name, path = ONLY, value
+        if found and ONLY in (name, *found):
+            raise click.BadParameter("of several files each needs the name of its parameter: NAME=PATH")
+        if not Path(path).is_file():
+            raise click.BadParameter(f"there is no file {path}")
+        found.setdefault(name, []).append(Path(path))
+    return found
+
+
+def _file_options(files: dict[str, list[Path]]) -> SubmitOptions:
+    if ONLY in files:
+        return SubmitOptions(file=files[ONLY][0])
+    return SubmitOptions(files={name: p if len(p) > 1 else p[0] for name, p in files.items()})
+
+
 class Sent(msgspec.Struct, rename="camel"):
     """A job that another API has taken, as --json prints it; `bide wait -` reads it."""
 
@@ -77,6 +101,24 @@ class Sent(msgspec.Struct, rename="camel"):
 @click.argument("kind", required=False, default="")
 @click.option(
     "--input", "-i", "body", callback=read_input, metavar="JSON|@FILE|-", help="The job's input."
+)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    callback=_read_files,
+    metavar="[NAME=]PATH",
+    help="A file to send along, with the name of its parameter if there are several.",
+)
+@click.option(
+    "--ledger",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --file: a file by which the same command goes on after a crash.",
+)
+@click.option(
+    "--dedupe",
+    type=click.Choice(["content"]),
+    help="The same files and input give the first job again.",
 )
 @click.option("--idempotency-key", help="The same key and input give the first job again.")
 @click.option("--priority", type=int, help="Higher goes first.")
@@ -93,6 +135,8 @@ def submit(
     connection: Connection,
     kind: str,
     body: Any,
+    files: dict[str, list[Path]],
+    ledger: Path | None,
     labels: dict[str, str],
     wait: bool,
     timeout: float | None,
@@ -105,9 +149,14 @@ def submit(
     Prints the job's id once the service has it on disk, or with --wait its result. With --api, KIND is what that API
     calls it, a model or a process, where it has such a thing.
 
+    A file of 16 MB or more is sent so that it goes on where it was after anything that cuts it off; with --ledger the
+    same command does so after a crash, too.
+
     \b
     Examples:
       bide submit transcode --input '{"height": 480}'
+      bide submit transcode -i '{"height": 480}' --file film.mp4 --ledger uploads.ledger --wait
+      bide submit merge --file video=film.mp4 --file sound=film.wav
       bide submit report --input @report.json --idempotency-key 2030-01 --wait
       bide submit cleanup --run-at 2030-01-31T03:00:00Z --label team=ops
       bide submit transcode -i @job.json | bide wait -
@@ -115,14 +164,21 @@ def submit(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
-    asked = Asked(connection, api, ClientOptions())
+    if ledger is not None and not files:
+        raise click.UsageError("--ledger is for --file")
+    asked = Asked(connection, api, ClientOptions(ledger=ledger))
     if not kind and asked.own:
         raise click.UsageError("no KIND: what the service calls the job")
-    given: SubmitOptions = {**options, "labels": labels or None}  # type: ignore[typeddict-item]
-    if wait:
-        asyncio.run(_submit_and_wait(asked, kind, body, given, timeout, as_json))
-    else:
-        asyncio.run(_submit(asked, kind, body, given, as_json))
+    given: SubmitOptions = {**options, "labels": labels or None, **_file_options(files)}  # type: ignore[typeddict-item]
+    try:
+        if wait:
+            asyncio.run(_submit_and_wait(asked, kind, body, given, timeout, as_json))
+        else:
+            asyncio.run(_submit(asked, kind, body, given, as_json))
+    except KeyboardInterrupt:
+        if ledger is not None:
+            click.echo("bide: the same command goes on where this one was", err=True)
+        raise
 
 
 async def _submit(asked: Asked, kind: str, body: Any, options: SubmitOptions, as_json: bool) -> None:
@@ -161,8 +217,12 @@ async def _submit_and_wait(
         except JobFailed:
             if as_json:
                 print_json(job.latest)
+            if asked.options.get("ledger") is not None:
+                await client.told(job)
             raise
         if as_json:
             print_json(job.latest)
         else:
             click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
+        if asked.options.get("ledger") is not None:
+            await client.told(job)

@@ -175,6 +175,10 @@ class Account:
         """How long to wait where the caller does not say."""
         return None if self.terms.size is None else TIMEOUTS[self.terms.size]
 
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return self._timing.wall()
+
     def moment(self, seconds: float) -> float:
         """So many seconds from now, in this account's time."""
         return self._timing.now() + seconds * self._timing.speed

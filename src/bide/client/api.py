@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -24,11 +24,13 @@ import msgspec
 
 from bide.client import DEFAULT_URL
 from bide.client.account import Account, Terms
+from bide.client.addresses import split_credentials, without_credentials
 from bide.client.apis import Api, load
 from bide.client.followed import Followed
 from bide.client.gathering import Gathering
 from bide.client.handle import JobHandle, cancel_all
 from bide.client.keeper import Keeper
+from bide.client.ledger.outbox import outbox_of
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.options import ClientOptions, WaitOptions
 from bide.client.own import own_api
@@ -47,16 +49,16 @@ from bide.client.transport import (
     Answer,
     Params,
     Transport,
-    split_credentials,
     unreadable,
-    without_credentials,
 )
+from bide.client.uploads.asked import Asked, open_sources
+from bide.client.uploads.submitting import Sending
 from bide.client.waiting import AT_ONCE, OnChange, Pace, Watch
 from bide.core.advice import Advice
 from bide.core.budget import Limit, read_limit
 from bide.core.errors import ServiceError, SetupError, WaitTimeout
 from bide.core.pacing import PRICE
-from bide.core.record import Status
+from bide.core.record import FAILED, Status
 from bide.core.wire import WireJob, encode, quote, read_job
 
 PAGE = 100
@@ -167,14 +169,34 @@ class AsyncClient:
         check_names("submit", options, SubmitOptions)
         if not self._own:
             return await self._submit_elsewhere(kind, input, options)
+        if options.get("file") is not None or options.get("files"):
+            return await self._submit_files(kind, input, options)
         body = render_submission(kind, input, options)
         headers = submission_headers(options)
         hold = options.get("wait") or 0.0
         answer = await self._transport.send("POST", "/jobs", json=body, headers=headers, hold=hold)
         return self._handle(answer.read(WireJob), answer.headers.get("ETag"))
 
+    async def _submit_files(self, kind: str, input: Any, options: SubmitOptions) -> JobHandle:
+        account = await self.account()
+        outbox = outbox_of(account.ledger)
+        with ExitStack() as stack:
+            asked = Asked(kind, input, options, await asyncio.to_thread(open_sources, options, stack))
+            show = stack.enter_context(_upload_bar(asked, options.get("progress", True)))
+            sending = Sending(self._transport, self._pace, account.wall, outbox, asked, show)
+            answer = await sending.submit()
+        handle = self._handle(answer.read(WireJob), answer.headers.get("ETag"))
+        if outbox is not None:
+            await account.keep([handle._tracked()])
+        return handle
+
     async def _submit_elsewhere(self, kind: str, input: Any, options: Mapping[str, Any]) -> JobHandle:
         key = options.get("idempotency_key")
+        if options.get("file") is not None or options.get("files"):
+            raise SetupError(
+                f"{self.api} takes no file from this client: put it where that API can fetch it, and its address into "
+                "the input"
+            )
         more = [
             name for name, value in options.items() if value is not None and name != "idempotency_key"
         ]
@@ -377,6 +399,10 @@ class AsyncClient:
         """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
         keeper = await self._keeper()
         await keeper.told([job._tracked() for job in jobs if job._over()])
+        outbox = outbox_of(self._account.ledger)
+        for job in jobs:
+            if outbox is not None and job.latest is not None and job.latest.status in FAILED:
+                await outbox.forget(self.url, job.id)  # the same submission is another try from now on
 
     async def _keeper(self) -> Keeper:
         account = await self.account()
@@ -417,6 +443,14 @@ def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[O
     from bide.client.bars import bars
 
     return bars([handle.id for handle in handles])
+
+
+def _upload_bar(asked: Asked, wanted: Any) -> AbstractContextManager[Callable[[int], object]]:
+    if wanted is None or wanted is False:
+        return nullcontext(lambda sent: None)
+    from bide.client.bars import upload_bar
+
+    return upload_bar(", ".join(source.name for source in asked.sources.values()), asked.size, wanted)
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

@@ -7,12 +7,22 @@ bar that counts; of the single ones only those that run are shown, and no more t
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from bide.client.waiting import OnChange
 from bide.core.record import SUCCESSFUL, Status
@@ -45,6 +55,35 @@ def bars(job_ids: Sequence[str], console: Console | None = None) -> Iterator[OnC
     # Where stdout is a pipe its lines must stay in it; in a terminal they go above the bars.
     with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as progress:
         yield Board(progress, job_ids).show
+
+
+@contextmanager
+def upload_bar(
+    name: str, size: int, wanted: Any = True, console: Console | None = None
+) -> Iterator[Callable[[int], object]]:
+    """What to tell how many bytes are sent; `wanted` may be a bar that the caller made, with tqdm or alike."""
+    if hasattr(wanted, "update"):
+        wanted.total = size
+        shown = 0
+
+        def move(sent: int) -> None:
+            nonlocal shown
+            wanted.update(sent - shown)
+            shown = sent
+
+        yield move
+        return
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda sent: None
+        return
+    columns = (
+        *(TextColumn("{task.description}"), BarColumn(bar_width=24, finished_style="green")),
+        *(DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()),
+    )
+    with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as progress:
+        row = progress.add_task(name.replace("[", r"\["), total=size)
+        yield lambda sent: progress.update(row, completed=sent)
 
 
 class Board:

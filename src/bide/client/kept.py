@@ -19,12 +19,11 @@ from bide.core.errors import SetupError
 
 @dataclass(frozen=True)
 class Form:
-    """How such a file is recognised and made. All have a table `secret` with a salt."""
+    """How such a file is recognised, made and brought up to date. All have a table `secret` with a salt."""
 
     mark: int  # SQLite's application id
-    number: int
-    tables: str
     instead: str  # what to name when the file cannot be used
+    steps: tuple[str, ...]  # SQL that makes the first form, and each next one of the one before
 
 
 def lock(path: Path, what: str, instead: str) -> int:
@@ -63,15 +62,20 @@ def _check(connection: sqlite3.Connection, path: Path, form: Form) -> None:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if mark != form.mark and (mark or number or tables):
         raise SetupError(f"{path} is a database of something else: use {form.instead}")
-    if number > form.number:
+    if number > len(form.steps):
         raise SetupError(f"{path} was written by a newer bide: use that one, or {form.instead}")
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(" ".join(verdict.split()))
-    if not number:
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {form.tables} CREATE TABLE secret (salt BLOB NOT NULL);"
-            f"PRAGMA application_id = {form.mark}; PRAGMA user_version = {form.number};"
-        )
+    if number < len(form.steps):
+        _bring_up(connection, form, number)
+
+
+def _bring_up(connection: sqlite3.Connection, form: Form, number: int) -> None:
+    connection.executescript(f"BEGIN IMMEDIATE; {''.join(form.steps[number:])}")
+    if number == 0:
+        connection.execute("CREATE TABLE secret (salt BLOB NOT NULL)")
         connection.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(32),))
-        connection.execute("COMMIT")
+    connection.execute(f"PRAGMA application_id = {form.mark}")
+    connection.execute(f"PRAGMA user_version = {len(form.steps)}")
+    connection.execute("COMMIT")

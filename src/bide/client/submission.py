@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Required, TypedDict
+from typing import Any, BinaryIO, Literal, Required, TypedDict
 
 import msgspec
 
@@ -15,6 +16,7 @@ BATCH = 1000
 BATCH_SIZE = 512 * 1024  # half of what a service takes in one body
 
 Instant = datetime | float | str
+Given = str | os.PathLike[str] | BinaryIO  # a file
 
 
 class JobOptions(TypedDict, total=False):
@@ -25,6 +27,7 @@ class JobOptions(TypedDict, total=False):
     run_at: Instant | None  # not before: an aware datetime, seconds since the epoch, or RFC 3339
     deadline: Instant | None  # must have ended by then
     labels: Mapping[str, str] | None
+    dedupe: Literal["content"] | None  # the same files and input give the first job again
 
 
 class SubmitOptions(JobOptions, total=False):
@@ -32,6 +35,11 @@ class SubmitOptions(JobOptions, total=False):
 
     idempotency_key: str | None  # the same key and input give the first job again
     wait: float | None  # let the service hold the answer up to so many seconds until the job has ended
+    file: Given | None  # a path or a seekable file object, for the only parameter that takes a file
+    files: (
+        Mapping[str, Given | Sequence[Given]] | None
+    )  # the same by parameter; several for one that takes a list
+    progress: Any  # of sending files: True, as by default, a bar in a terminal; or a tqdm bar; or False
 
 
 class Submission(JobOptions, total=False):
@@ -91,10 +99,12 @@ def submission_headers(options: SubmitOptions) -> dict[str, str]:
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    if key is None:
-        return {}
+    return {} if key is None else {"Idempotency-Key": quoted_key(key)}
+
+
+def quoted_key(key: str) -> str:
     escaped = key.replace("\\", "\\\\").replace('"', '\\"')
-    return {"Idempotency-Key": f'"{escaped}"'}
+    return f'"{escaped}"'
 
 
 def read_time(value: Instant) -> str:

@@ -12,22 +12,21 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import base64
 import email.utils
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 from yarl import URL
 
+from bide.client.addresses import loopback, proxy_for, split_credentials, without_credentials
 from bide.client.apis.values import absolute, header, instant, origin
+from bide.client.content import Content, Flow
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable, SetupError
 from bide.core.wire import JSON_TYPE, encode
 
@@ -139,12 +138,54 @@ class Transport:
     ) -> Answer:
         """One request, one Answer; `hold` is how long the service was asked to keep it open."""
         timeout = aiohttp.ClientTimeout(total=hold + ANSWER_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        async with self._request(method, path, params, json, headers, timeout) as response:
-            body = await _whole(response)
-            if response.status >= 400:
-                body = self._clean(body)
-                raise problem(response.status, response.headers, body, str(response.url))
-            return Answer(response.status, response.headers, body, str(response.url))
+        body = None
+        if json is not None:
+            body, headers = encode(json), {"Content-Type": JSON_TYPE, **(headers or {})}
+        async with self._request(method, path, params, body, headers, timeout) as response:
+            return await self._answer(response)
+
+    async def send_content(
+        self,
+        method: str,
+        path: str,
+        content: Content,
+        headers: Mapping[str, str],
+        hold: float = 0.0,
+    ) -> Answer:
+        """The same with a body of any size, however long that takes as long as the connection takes bytes.
+
+        What keeps the body from being made is raised as it is.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT, sock_read=hold + ANSWER_TIMEOUT
+        )
+        sized = {"Content-Length": str(content.size), **headers}
+        try:
+            async with asyncio.timeout(None) as scope:
+                flow = Flow(content, scope)
+                try:
+                    async with self._request(method, path, (), flow, sized, timeout) as response:
+                        return await self._answer(response)
+                except ServiceUnreachable as error:
+                    raise flow.error or error from None
+                finally:
+                    flow.close()
+        except TimeoutError as error:
+            self._unreachable(error, self._address + path)
+
+    async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
+        body = await _whole(response)
+        if response.status >= 400:
+            body = self._clean(body)
+            raise problem(response.status, response.headers, body, str(response.url))
+        return Answer(response.status, response.headers, body, str(response.url))
+
+    def path_of(self, location: str | None, url: str) -> str | None:
+        """What `send` takes for an address that an answer from `url` has named; None when it named none."""
+        found = absolute(url, location)
+        if found is not None and found.startswith(self._address + "/"):
+            return found.removeprefix(self._address)
+        return found
 
     async def exchange(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", only: str = ""
@@ -248,17 +289,13 @@ class Transport:
         method: str,
         path: str,
         params: Params,
-        json: Any,
+        body: bytes | Flow | None,
         headers: Mapping[str, str] | None,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         own = path.startswith("/")
         url = self._address + path if own else path
         sent = {**(self._proof if own else {}), **(headers or {})}
-        data = None
-        if json is not None:
-            sent["Content-Type"] = JSON_TYPE
-            data = encode(json)
         session = self._session or self._open()
         try:
             for _ in range(REDIRECTS + 1):
@@ -268,7 +305,7 @@ class Transport:
                     method,
                     url,
                     params=params,
-                    data=data,
+                    data=body.chunks() if isinstance(body, Flow) else body,
                     headers={**sent, **added},
                     timeout=timeout,
                     allow_redirects=False,
@@ -281,7 +318,8 @@ class Transport:
                     if not own:
                         raise Redirected(location)
                     if response.status <= 303 and method != "GET":
-                        method, data = "GET", None
+                        method, body = "GET", None
+                        sent.pop("Content-Length", None)
                     url, params = self._led(response, location), ()
                     if origin(url) != origin(self._address):  # nothing of ours is meant for them
                         sent = {name: sent[name] for name in sent if name not in self._proof}
@@ -318,7 +356,11 @@ class Transport:
         )
         host = self.url if self.url and url.startswith(self.url) else "/".join(url.split("/", 3)[:3])
         hint = "; is `bide serve` running there?" if loopback(urlsplit(url).hostname or "") else ""
-        raise ServiceUnreachable(f"no answer from {without_credentials(host)}: {what}{hint}") from None
+        told = ServiceUnreachable(f"no answer from {without_credentials(host)}: {what}{hint}")
+        told.connected = not isinstance(
+            error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+        )
+        raise told from None
 
     def _open(self) -> aiohttp.ClientSession:
         """Made with the first request, for a session belongs to the loop that runs then."""
@@ -381,43 +423,6 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
         response.close()
         raise aiohttp.ClientPayloadError(f"the answer is larger than {LARGEST >> 20} MiB")
     return b"".join(parts)
-
-
-def proxy_for(url: str) -> tuple[str | None, str | None]:
-    """The proxy of HTTPS_PROXY and its like with its credentials, unless NO_PROXY or a loopback address excludes it.
-
-    aiohttp's trust_env would do, but it looks for them, and into ~/.netrc, in a thread before each single request.
-    """
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    proxy = getproxies().get(parts.scheme)
-    if not proxy or loopback(host) or proxy_bypass(host):
-        return None, None
-    bare, proof = split_credentials(proxy if "://" in proxy else f"http://{proxy}")
-    return bare, proof.get("Authorization")
-
-
-def split_credentials(url: str) -> tuple[str, dict[str, str]]:
-    """An address without the user and password in it, and the header that says the same."""
-    at = urlsplit(url)
-    bare = at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
-    if at.username is None:
-        return bare, {}
-    pair = f"{unquote(at.username)}:{unquote(at.password or '')}"
-    return bare, {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
-
-
-def loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def without_credentials(url: str) -> str:
-    head, slashes, rest = url.partition("//")
-    host, slash, path = rest.partition("/")
-    return head + slashes + host.rpartition("@")[2] + slash + path.partition("?")[0]
 
 
 def problem(status: int, headers: Mapping[str, str], body: bytes, url: str = "") -> ServiceError:

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from bide.client.account import Account
+from bide.client.addresses import without_credentials
 from bide.client.apis import NOT_FOUND, Api, BadPoll, Call, Crowded, Denied, Ref, Seen, Throttled
 from bide.client.apis.signs import document
 from bide.client.inspection import Finding, fields, outputs, shown, taken
-from bide.client.transport import Answer, without_credentials
+from bide.client.transport import Answer
 from bide.core.errors import ServiceError, SetupError
 from bide.core.limits import read_limits, read_pause, telling
 

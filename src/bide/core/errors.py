@@ -19,6 +19,7 @@ BideError
 ├── WaitTimeout            the caller's own patience ran out; the job goes on
 ├── ServiceError           the service answered, but not with what was asked for
 ├── ServiceUnreachable     the service did not answer at all
+├── UploadFailed           a file cannot be sent as it is, or did not arrive as it was
 └── SetupError             something about this installation; says what to do
 
 A code is stable and machine readable; a title is the same for every occurrence; `detail` is about this one.
@@ -120,7 +121,20 @@ class ServiceError(BideError):
 
 
 class ServiceUnreachable(BideError):
-    """No answer: refused, reset, name not found, timed out."""
+    """No answer: refused, reset, name not found, timed out. `connected`: somebody was there."""
+
+    connected = True
+
+
+class UploadFailed(BideError):
+    """A file changed while it was sent, or did not arrive as it was; the message says which.
+
+    `resumable`: the same submission with the same ledger goes on where it was.
+    """
+
+    def __init__(self, message: str, *, resumable: bool = False) -> None:
+        super().__init__(message)
+        self.resumable = resumable
 
 
 class SetupError(BideError):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Generator, Iterator
 from urllib.parse import unquote
 
+from bide.core.digest import read_digest
 from bide.core.errors import MalformedRequest
 
 MOST_PARTS = 100
@@ -20,12 +21,15 @@ _PARAMETER = re.compile(r';\s*([\w!#$%&\'*+.^`|~-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^
 class Part:
     """A part begins. `filename` is None for a plain field."""
 
-    __slots__ = ("content_type", "filename", "name")
+    __slots__ = ("content_type", "filename", "name", "sha256")
 
-    def __init__(self, name: str, filename: str | None, content_type: str | None) -> None:
+    def __init__(
+        self, name: str, filename: str | None, content_type: str | None, sha256: str | None = None
+    ) -> None:
         self.name = name
         self.filename = filename
         self.content_type = content_type
+        self.sha256 = sha256  # that its sender has promised
 
 
 class PartEnd:
@@ -144,7 +148,8 @@ class Multipart:
         found = dict(_parameters(disposition))
         if "name" not in found:
             raise MalformedRequest("a part without a name")
-        return Part(found["name"], _filename(found), headers.get("content-type"))
+        promised = read_digest(headers.get("content-digest"))
+        return Part(found["name"], _filename(found), headers.get("content-type"), promised)
 
 
 def _filename(found: dict[str, str]) -> str | None:

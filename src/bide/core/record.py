@@ -29,6 +29,7 @@ class Status(enum.StrEnum):
 TERMINAL = frozenset({Status.DONE, Status.PARTIAL_SUCCESS, Status.ERROR, Status.CANCELLED})
 LIVE = frozenset(Status) - TERMINAL
 SUCCESSFUL = frozenset({Status.DONE, Status.PARTIAL_SUCCESS})
+FAILED = TERMINAL - SUCCESSFUL
 
 
 class Progress(msgspec.Struct, frozen=True):

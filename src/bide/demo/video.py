@@ -1,6 +1,6 @@
 """A video pipeline as jobs: make a clip, probe it, transcode it, take a thumbnail, write the metadata.
 
-Start it with `bide serve app:app` and send it work with `bide submit video --wait`.
+Start it with `bide serve bide.demo.video:app` and send it work with `bide submit video --wait`.
 
 How to read it: `video` below is the job. It is an ordinary function whose parts are steps, and what a step returns is
 kept: when a later part fails, or the power does, the next attempt goes on after the last finished step. The thumbnail

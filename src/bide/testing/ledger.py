@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from bide.client.apis import Found, Ref
 from bide.client.ledger import Entry, Learned, Ledger
+from bide.client.ledger.outbox import Item, Outbox, Parcel, outbox_of
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.record import Progress
 
@@ -35,9 +36,14 @@ def entry(job_id: str = "j1", **fields: object) -> Entry:
     return Entry(job_id=job_id, **given)  # type: ignore[arg-type]
 
 
+def parcel(base: str = "https://jobs.example") -> Parcel:
+    item = Item(path="/films/a.mp4", size=2**40, modified=10**18, head="ab")
+    return Parcel(base=base, what="what", key="k", since=NOW, items={"source": item})
+
+
 @pytest.mark.asyncio
 class LedgerSuite:
-    """Every rule of the port `bide.client.ledger` that can be seen through it."""
+    """Every rule of the ports `bide.client.ledger` and `bide.client.ledger.outbox` that can be seen through it."""
 
     def ledger(self, place: Path) -> Ledger:
         """A ledger, not opened yet, on what is at `place`; an empty one when it is called the first time."""
@@ -210,6 +216,42 @@ class LedgerSuite:
         for job in jobs:
             book.note(job)
         assert [e.job_id for e in await book.entries(ended=False)] == [e.job_id for e in jobs]
+
+    async def test_parcels_survive_and_the_newest_counts(self, book: Ledger, tmp_path: Path) -> None:
+        sent = parcel()
+        box = self.outbox(book)
+        await box.put(sent)
+        assert await box.get(sent.base, "other") is None
+        assert await box.get("https://elsewhere.example", sent.what) is None
+        assert await box.get(sent.base, sent.what) == sent
+        sent.items["source"].url = "/files/u1"
+        await box.put(sent)
+        sent.job_id = "j1"
+        await box.put(sent)
+        again = await self.reopened(book, tmp_path)
+        box = self.outbox(again)
+        assert await box.get(sent.base, sent.what) == sent
+        await box.forget(sent.base, "another job")
+        assert await box.get(sent.base, sent.what) == sent
+        await box.forget(sent.base, "j1")
+        assert await box.get(sent.base, sent.what) is None
+        await box.put(sent)
+        await box.drop(sent)
+        assert await box.get(sent.base, sent.what) is None
+        await again.close()
+
+    async def test_a_parcel_is_kept_without_secrets(self, book: Ledger) -> None:
+        secret = "https://me:sk-secret@jobs.example/v1?token=sk-secret"
+        box = self.outbox(book)
+        await box.put(parcel(base=secret))
+        kept = await box.get(secret, "what")
+        assert kept is not None and kept.base == "https://jobs.example/v1"
+
+    def outbox(self, book: Ledger) -> Outbox:
+        found = outbox_of(book)
+        if found is None:
+            pytest.skip("this ledger keeps no files on their way")
+        return found
 
     async def test_closing_twice_does_no_harm(self, book: Ledger) -> None:
         await book.close()

@@ -11,9 +11,9 @@ from bide.core.errors import SetupError
 
 FORM = kept.Form(
     mark=0x62696465,  # "bide"
-    number=1,
     instead="another file for the ledger",
-    tables="""
+    steps=(
+        """
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY,
   api TEXT NOT NULL, base TEXT NOT NULL, job_id TEXT NOT NULL,
@@ -31,6 +31,14 @@ CREATE TABLE durations (
 ) WITHOUT ROWID;
 CREATE TABLE budgets (fingerprint TEXT PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 """,
+        # the first form knew no files
+        """
+CREATE TABLE parcels (
+  base TEXT NOT NULL, what TEXT NOT NULL, key TEXT, since REAL NOT NULL, items BLOB NOT NULL, job_id TEXT,
+  PRIMARY KEY (base, what)
+) WITHOUT ROWID;
+""",
+    ),
 )
 
 

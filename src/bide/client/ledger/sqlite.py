@@ -14,6 +14,7 @@ import msgspec
 from bide.client.apis.answers import Found, Ref
 from bide.client.ledger import Entry, Key, Learned
 from bide.client.ledger.file import Lock, connect, unusable
+from bide.client.ledger.sqlite_outbox import SqliteOutbox
 from bide.client.ledger.writer import Writer
 from bide.core.errors import ErrorInfo
 from bide.core.record import Progress
@@ -44,6 +45,7 @@ class SqliteLedger:
         self._noted: dict[Key, Entry] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._complained = False
+        self.outbox = SqliteOutbox(self._do)
 
     @property
     def salt(self) -> bytes:

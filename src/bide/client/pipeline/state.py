@@ -27,14 +27,15 @@ from bide.core.errors import SetupError
 
 FORM = kept.Form(
     mark=0x62696470,  # "bidp"
-    number=1,
     instead="another folder with --state",
-    tables="""
+    steps=(
+        """
 CREATE TABLE run (data BLOB NOT NULL);
 CREATE TABLE exports (key TEXT PRIMARY KEY, number INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE outputs (output TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE learned (name TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
 """,
+    ),
 )
 _encode = msgspec.json.Encoder().encode
 

@@ -11,11 +11,11 @@ from bide.server.http.exchange import Answer, Headers, Message, Request, Send
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _TAKEN = (
     b"Authorization, Content-Type, Content-Disposition, Idempotency-Key, If-Match, If-None-Match, Prefer, Range, "
-    b"Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, Upload-Length, Upload-Metadata, "
-    b"Upload-Offset, X-HTTP-Method-Override, X-Request-ID, X-Requested-With, traceparent"
+    b"Repr-Digest, Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, Upload-Length, "
+    b"Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, X-Request-ID, X-Requested-With, traceparent"
 )
 _SHOWN = (
-    b"Content-Disposition, Content-Range, ETag, Job-Location, Location, Preference-Applied, Retry-After, "
+    b"Content-Disposition, Content-Range, ETag, Job-Location, Location, Preference-Applied, Repr-Digest, Retry-After, "
     b"Tus-Checksum-Algorithm, Tus-Extension, Tus-Max-Size, Tus-Resumable, Tus-Version, Upload-Concat, "
     b"Upload-Defer-Length, Upload-Expires, Upload-Length, Upload-Metadata, Upload-Offset"
 )

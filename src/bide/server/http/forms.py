@@ -67,6 +67,7 @@ async def _read(request: Request, form: Form, is_field: Callable[[Part], bool]) 
                     incoming = Incoming(
                         reception, upload_id, clean_name(event.filename), clean_type(event.content_type)
                     )
+                    incoming.promised = event.sha256
                     form.files.append((name, incoming))
             elif isinstance(event, PartEnd):
                 if incoming is None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from bide.core.digest import read_digest, render_digest
 from bide.core.errors import (
     ChecksumMismatch,
     Gone,
@@ -200,6 +201,7 @@ async def _append(request: Request, upload_id: str, offset: int) -> tuple[Upload
         announced=announced(request),
         size=read_count("Upload-Length", request.header(b"upload-length")),
         checksum=read_checksum(request.header(b"upload-checksum")),
+        promised=read_digest(request.header(b"repr-digest")),
     )
 
 
@@ -265,7 +267,9 @@ def _answer(
         headers.append((b"upload-offset", b"%d" % upload.received))
     if upload.job_id is not None:
         headers.append((b"job-location", f"{request.base}/jobs/{upload.job_id}".encode()))
-    if upload.expires_at is not None and upload.status is not UploadStatus.DONE:
+    if upload.status is UploadStatus.DONE:
+        headers.append((b"repr-digest", render_digest(upload.sha256).encode()))
+    elif upload.expires_at is not None:
         headers.append((b"upload-expires", render_date(upload.expires_at).encode()))
     return Answer(status, headers)
 
@@ -294,7 +298,10 @@ _COUNT = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 _TUS = Parameter("Tus-Resumable", "header", "Always 1.0.0.", {"const": VERSION}, required=True)
 _LENGTH = _header("Upload-Length", "How many bytes there will be.", **_COUNT)
 _CHECKSUM = _header("Upload-Checksum", f"One of {', '.join(ALGORITHMS)}, and the checksum in Base64.")
-_ANSWERED = ("Tus-Resumable", "Upload-Offset", "Upload-Expires", "Job-Location")
+_WHOLE = _header(
+    "Repr-Digest", "The SHA-256 that the whole must have (RFC 9530), at the latest with the last byte."
+)
+_ANSWERED = ("Tus-Resumable", "Upload-Offset", "Upload-Expires", "Job-Location", "Repr-Digest")
 _PATCHING = (
     *(MalformedRequest, WrongOffset, TakenOver, UploadConflict, WrongLength, WrongContent, InvalidInput),
     *(ChecksumMismatch, UnsupportedMedia, StorageFull, PayloadTooLarge, MisdirectedUpload),
@@ -334,6 +341,7 @@ _OPERATIONS = [
             _header("Upload-Metadata", "Names, each with a value in Base64, separated by commas."),
             _header("Upload-Concat", "`partial`, or `final;` and the addresses of the parts."),
             _CHECKSUM,
+            _WHOLE,
         ),
         content=((BODY_TYPE, BINARY),),
         needs_body=False,
@@ -386,6 +394,7 @@ _OPERATIONS = [
             Parameter("Upload-Offset", "header", "Where these bytes begin.", _COUNT, required=True),
             _LENGTH,
             _CHECKSUM,
+            _WHOLE,
         ),
         content=((BODY_TYPE, BINARY),),
         replies=(Reply(204, "They are on disk.", headers=_ANSWERED),),

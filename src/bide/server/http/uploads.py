@@ -51,7 +51,8 @@ async def create(request: Request) -> Answer:
     else:
         incoming = await _raw(request)
     try:
-        await incoming.whole(promised)
+        incoming.promised = promised or incoming.promised
+        await incoming.whole()
         kept = await keep(request.parts.reception, [incoming])
     except BaseException:
         await incoming.discard()

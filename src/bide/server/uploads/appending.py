@@ -37,9 +37,10 @@ class Appending:
         announced: int | None = None,
         size: int | None = None,
         checksum: tuple[Hash, str] | None = None,
+        promised: str | None = None,
     ) -> tuple[Upload, Kept | None]:
         """Adds bytes at the end. `announced`: how many are to come; `size`: how many there will be in all, when that was
-        not known; `checksum`: a hash of these bytes, and what it must come to.
+        not known; `checksum`: a hash of these bytes, and what it must come to; `promised`: the SHA-256 of the whole.
         """
         async with self._reception.turns.take(upload_id):
             upload = await self._reception.recovered(
@@ -47,7 +48,7 @@ class Appending:
             )
             if offset != upload.received:
                 raise WrongOffset(f"the upload is at {upload.received}, and the request at {offset}")
-            upload = self._sized(upload, size)
+            upload = replace(self._sized(upload, size), promised=promised or upload.promised)
             room = self._limit(upload) - offset
             if announced is not None and announced > room:
                 raise WrongLength(f"{announced} bytes are announced, and {room} are missing")

@@ -27,6 +27,7 @@ class Incoming:
         self._digest = Digest()
         self._sink = Sink(reception.staging, reception.staging.path(upload_id), 0, self._digest)
         self._granted = 0
+        self.promised: str | None = None  # the SHA-256 that its sender has told
 
     async def write(self, data: Bytes) -> None:
         """A Problem when it becomes too large, or there is no room for it."""
@@ -44,7 +45,7 @@ class Incoming:
                 raise
             raise problem from error
 
-    async def whole(self, promised: str | None = None) -> Upload:
+    async def whole(self) -> Upload:
         """It is on disk, but neither a blob nor in the store yet."""
         try:
             await self._sink.settle()
@@ -54,8 +55,10 @@ class Incoming:
                 raise
             raise problem from error
         sha256 = self._digest.sha256.hexdigest()
-        if promised is not None and promised != sha256:
-            raise ChecksumMismatch(f"the file has the SHA-256 {sha256}, and {promised} was promised")
+        if self.promised is not None and self.promised != sha256:
+            raise ChecksumMismatch(
+                f"the file has the SHA-256 {sha256}, and {self.promised} was promised"
+            )
         self.upload = self._reception.whole(self.upload, self._sink.durable, sha256, self._digest.head)
         return self.upload
 

@@ -14,6 +14,8 @@ from bide.server.intake import Intake, Submission, read_submission
 from bide.server.registry import Kind, Registry
 from bide.server.store import NewJob
 
+UNNAMED = "file"  # a part of a form that is called so goes to the only parameter that takes a file
+
 
 def _refuse(place: str, detail: str) -> InvalidInput:
     return InvalidInput(f"{place}: {detail}", errors=[{"pointer": place, "detail": detail}])
@@ -49,7 +51,10 @@ class Wishes:
         trace_id: str | None,
     ) -> NewJob:
         """The job of a submission whose files go to these parameters."""
-        filled = with_files(self._registry.kind(submission.kind), submission, files)
+        kind = self._registry.kind(submission.kind)
+        if set(files) == {UNNAMED} and UNNAMED not in kind.file_parameters:
+            files = {self.parameter(kind, submission): files[UNNAMED]}
+        filled = with_files(kind, submission, files)
         given = {upload.id: upload for uploads in files.values() for upload in uploads}
         return await self._intake.prepare(filled, key=key, trace_id=trace_id, uploads=given)
 
