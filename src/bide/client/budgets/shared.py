@@ -163,6 +163,7 @@ class SharedPurse:
         self._budget = Budget(records.rest_of(limit), rng=budgets._rng)  # as it was last heard of
         self._hand: deque[tuple[float, float]] = deque()  # grants: a moment of the server, and its cost
         self._sent: list[float] = []  # grants that were sent and not answered yet
+        self._lost_grants: list[float] = []  # that were not sent
         self._pending: list[Heard] = []
         self._errand: tuple[Errand, Ask] | None = None
         self._overdue = self._refused = False  # there is news that must not wait; a refusal
@@ -221,7 +222,7 @@ class SharedPurse:
         refused = status in (429, 503)
         if refused:
             self._refused = True
-            self._hand.clear()
+            self._drop()
             if self._away_since is not None:
                 self._alone = max(self._alone, now + (read_pause(told or {}, wall) or REFUSED))
         if len(self._pending) > 2 * MOST_PENDING:  # a place that has been away for long
@@ -254,6 +255,7 @@ class SharedPurse:
             self._errand[0].done.wait(LEAVING)
         now = self._budgets._now()
         self._collect(now)
+        self._drop()
         if self._away_since is None:
             self._start(Ask(now, leaves=True))
             if self._errand is not None:
@@ -275,7 +277,11 @@ class SharedPurse:
     def _void(self, now: float) -> None:
         oldest = self._clock.there(now) - self._teller.moment
         while self._hand and self._hand[0][0] < oldest:
-            self._hand.popleft()
+            self._lost_grants.append(self._hand.popleft()[0])
+
+    def _drop(self) -> None:
+        self._lost_grants.extend(at for at, _ in self._hand)
+        self._hand.clear()
 
     def _wanted(self, now: float) -> int:
         """More at once for who comes back soon."""
@@ -287,7 +293,7 @@ class SharedPurse:
     # --- the conversation
 
     def _start(self, ask: Ask) -> None:
-        ask.heard, ask.sent = list(self._pending), list(self._sent)
+        ask.heard, ask.sent, ask.lost = list(self._pending), list(self._sent), list(self._lost_grants)
         self._errand = self._budgets.run(lambda: self._teller.run(ask)), ask
         self._collect(ask.now)
 
@@ -315,19 +321,20 @@ class SharedPurse:
         told: Told = errand.result
         self._found()
         self._budget, self._next, self._seat = told.budget, told.next, told.seat
-        del self._pending[: len(ask.heard)]
+        del self._pending[: len(ask.heard)], self._lost_grants[: len(ask.lost)]
         del self._sent[: min(len(ask.heard), len(ask.sent))]
         if not self._pending:
             self._overdue = self._refused = False
-        if not self._refused:
-            self._hand.extend((at, ask.cost) for at in told.grants)
+        self._hand.extend((at, ask.cost) for at in told.grants)
+        if self._refused:
+            self._drop()
 
     # --- while the place is away
 
     def _lost(self, now: float, reason: str) -> None:
         if self._away_since is None:
             self._away_since = now
-            self._hand.clear()
+            self._drop()
             may = "one request a window" if self._may_alone(now) else "nothing"
             log.warning("%s: %s; %s is sent until it is back", self._budgets.shown, reason, may)
         self._next = now + AGAIN

@@ -39,6 +39,9 @@ class Ask:
     cost: float = 1.0
     heard: list[Heard] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)  # moments of the server: what the answers are to
+    lost: list[float] = field(
+        default_factory=list
+    )  # grants that were never sent, so that no answer is to come
     leaves: bool = False
 
 
@@ -99,6 +102,7 @@ class Teller:
             record = self._current(now)
             budget = Budget(self._limit, rng=self._rng)
             budget.state = record.state
+            budget.state.sent = [at for at in budget.state.sent if at not in ask.lost]
             answer(budget, ask.sent, [(self._clock.there(h[0]), *h[1:]) for h in ask.heard])
             grants = self._draw(budget, ask, now)
             if ask.leaves:
