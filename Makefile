@@ -24,7 +24,7 @@ format: $(READY) ## put the code into shape
 bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: an hour and a half; one of them: python -m bench.poller
 	@failed=0; for part in service poller pipeline pacing scale; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
 
-bench-scale: $(READY) ## the same for PostgreSQL, at a million rows; needs a PostgreSQL server's programs and wrk
+bench-scale: $(READY) .venv-bench/.ready ## of these, PostgreSQL and Celery alone; needs the programs of PostgreSQL, Redis and RabbitMQ, and wrk
 	@$(BIN)/python -m bench.scale $(ARGS)
 
 chaos: $(READY) ## kill things at random and count what is lost, beside peers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -37,7 +38,9 @@ Blow = Callable[[], Struck | None]  # None: there was nobody to strike
 
 
 class Crew:
-    """Blows are one after another; only who is frozen stays so during the next ones."""
+    """Blows are one after another; only who is frozen stays so during the next ones. No job's worker is struck a third time:
+    one that costs three is given up, on purpose.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Crew:
         self._tail = tail
         self._rng = rng
         self._frozen = frozen
+        self._struck: Counter[str] = Counter()  # how often each job's worker was
         self._timers: list[threading.Timer] = []
         self._over = threading.Event()
         self._tending = threading.Thread(target=self._tend, daemon=True)
@@ -70,26 +74,37 @@ class Crew:
             "reset": self._reset,
         }
 
-    def _at_work(self) -> list[Host]:
-        """Who runs a job now: of the others a blow is hardly seen."""
+    def _at_work(self) -> dict[Host, dict[int, str]]:
+        """Who runs which jobs now, for of the others a blow is hardly seen; but nobody whose job was struck twice."""
         self._tail.grow()
-        busy = set(self._tail.open)
-        return [host for host in self.hosts if not host.frozen and host.family & busy]
+        running = dict(self._tail.open)
+        found = {}
+        for host in self.hosts:
+            jobs = {pid: running[pid] for pid in host.family & running.keys()}
+            if jobs and not host.frozen and all(self._struck[job] < 2 for job in jobs.values()):
+                found[host] = jobs
+        return found
+
+    def _choose(self) -> tuple[Host, dict[int, str]] | None:
+        hosts = self._at_work()
+        return self._rng.choice(list(hosts.items())) if hosts else None
 
     def _child(self) -> Struck | None:
-        hosts = self._at_work()
-        killed = self._rng.choice(hosts).kill_child(self._rng, set(self._tail.open)) if hosts else None
-        if not killed:
+        chosen = self._choose()
+        killed = chosen and chosen[0].kill_child(self._rng, set(chosen[1]))
+        if not chosen or not killed:
             return None
         for pid in killed:
+            self._struck[chosen[1][pid]] += 1
             self._tail.open.pop(pid, None)
         return Struck(killed, time.monotonic())
 
     def _worker(self) -> Struck | None:
-        hosts = self._at_work()
-        if not hosts:
+        chosen = self._choose()
+        if chosen is None:
             return None
-        host = self._rng.choice(hosts)
+        host, jobs = chosen
+        self._struck.update(jobs.values())
         killed = host.kill()
         time.sleep(self._rng.uniform(0, 0.5))
         host.start()
@@ -97,10 +112,11 @@ class Crew:
 
     def _freeze(self) -> Struck | None:
         """For longer than anybody waits for a sign of life, then it goes on as if nothing had been."""
-        hosts = self._at_work()
-        if not hosts or any(host.frozen for host in self.hosts):
+        chosen = self._choose()
+        if chosen is None or any(host.frozen for host in self.hosts):
             return None
-        host = self._rng.choice(hosts)
+        host, jobs = chosen
+        self._struck.update(jobs.values())
         family = host.family
         host.freeze(alone=self._rng.random() < 0.3)
         timer = threading.Timer(self._frozen, host.thaw)

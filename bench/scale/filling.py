@@ -91,3 +91,16 @@ def size(url: str) -> int:
         found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
         assert found is not None
         return int(found[0])
+
+
+def warm(url: str) -> None:
+    """Reads all jobs and the index of their ids, so that they are in the machine's memory."""
+    with psycopg.connect(url.partition("?")[0], options="-c search_path=bide") as connection:
+        connection.execute(
+            "SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off"
+        )
+        connection.execute("SELECT count(*) FROM jobs")
+        connection.execute(
+            "RESET ALL; SET search_path = bide; SET enable_seqscan = off; SET enable_bitmapscan = off"
+        )
+        connection.execute("SELECT count(*) FROM jobs WHERE id > ''")
