@@ -1,3 +1,4 @@
+-- usable from 1
 CREATE TABLE uploads (
   id text COLLATE "C" PRIMARY KEY,
   tenant text NOT NULL,
