@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from bide.client.handle import JobHandle
     from bide.client.sync import Client
     from bide.core.errors import BideError, JobError, JobFailed, WaitTimeout
-    from bide.server.registry import File
+    from bide.server.registry import Accepts, File
     from bide.server.worker.context import Context, Partial
     from bide.service.app import App
 
 _HOMES = {
+    "Accepts": "bide.server.registry",
     "App": "bide.service.app",
     "AsyncClient": "bide.client.api",
     "BideError": "bide.core.errors",
@@ -34,6 +35,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Accepts",
     "App",
     "AsyncClient",
     "BideError",

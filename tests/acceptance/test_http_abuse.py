@@ -132,6 +132,59 @@ async def test_what_is_not_finished_is_cut(served: Served, beginning: bytes, sta
     assert TIMEOUT - 0.1 < time.monotonic() - begin < TIMEOUT + 8
 
 
+UPLOAD = b"POST /uploads HTTP/1.1\r\nHost: x\r\nContent-Type: video/mp4\r\n"
+
+
+async def test_an_upload_may_take_long_but_not_be_slow(served: Served) -> None:
+    pair = await served.connect()
+    pair[1].write(UPLOAD + b"Content-Length: 30000\r\n\r\n")
+    begin = time.monotonic()
+    for _ in range(30):  # ten times as fast as it must be, for twice as long as other requests may take
+        pair[1].write(b"x" * 1000)
+        await asyncio.sleep(0.1)
+    assert time.monotonic() - begin > TIMEOUT * 1.5
+    status, told = await answer_of(pair)
+    assert (status, told["size"]) == (201, 30_000)
+    await leave(pair)
+    slow = await served.connect()
+    slow[1].write(UPLOAD + b"Content-Length: 30000\r\n\r\n")
+    begin = time.monotonic()
+    answering = asyncio.ensure_future(answer_of(slow))
+    while not answering.done() and time.monotonic() - begin < 15:
+        slow[1].write(b"x" * 10)
+        await asyncio.sleep(0.1)
+    assert TIMEOUT - 0.1 < time.monotonic() - begin < TIMEOUT + 8
+    assert (await answering)[0] == 408
+    await leave(slow)
+
+
+async def test_an_upload_is_not_held_in_memory(tmp_path: Path) -> None:
+    with Served(tmp_path, max_unanswered=1_000_000).running() as served:
+        before = served.rss
+        pair = await served.connect()
+        pair[1].write(UPLOAD + b"Content-Length: 60000000\r\n\r\n")
+        most = before
+        for _ in range(60):
+            pair[1].write(bytes(1_000_000))
+            await pair[1].drain()
+            most = max(most, served.rss)
+        status, told = await answer_of(pair)
+        assert (status, told["size"]) == (201, 60_000_000)
+        assert most - before < 20 * 2**20
+        await leave(pair)
+
+
+async def test_a_refused_upload_is_answered_before_it_was_sent(served: Served) -> None:
+    """And the caller can read why, although it goes on sending."""
+    head = b"PATCH /files/nobody HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
+    head += b"Content-Type: application/offset+octet-stream\r\nContent-Length: 100000000\r\n\r\n"
+    pair = await served.connect()
+    pair[1].write(head + bytes(500_000))
+    status, told = await answer_of(pair)
+    assert (status, told["code"]) == (404, "not-found")
+    await leave(pair)
+
+
 async def test_empty_lines_do_not_keep_a_connection(served: Served) -> None:
     pair = await served.connect()
     pair[1].write(HEALTH)

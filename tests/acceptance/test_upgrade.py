@@ -23,7 +23,11 @@ ENDED = ("cancelled", "done", "error", "file", "key", "partial")
 def restored(version: int, folder: Path) -> Serving:
     """What a killed service of that schema left, and the present code's service for it."""
     service = Serving(folder, env={"LONGEST": "0"})
-    shutil.copytree(DATA / f"schema_{version}" / "blobs", service.data / "blobs")
+    for part in DATA.joinpath(f"schema_{version}").iterdir():
+        if part.is_dir():
+            shutil.copytree(part, service.data / part.name)
+        elif part.name == "replica":
+            shutil.copy(part, service.data)
     with contextlib.closing(sqlite3.connect(service.data / "bide.db")) as database:
         database.executescript((DATA / f"schema_{version}" / "bide.sql").read_text())
         database.execute(f"PRAGMA user_version = {version}")
@@ -57,6 +61,8 @@ def test_a_folder_of_every_schema_keeps_its_jobs(version: int, tmp_path: Path) -
         assert service.ended(ids["paused"])["result"] == "rested"
         marks = service.marks.read_text()
         assert marks.count("first") == 1 and marks.count("second") == 3, "kept steps are not repeated"
+        if (folder / "uploads.json").exists():
+            _go_on(service, json.loads((folder / "uploads.json").read_text()))
         new = service.post("work", number=9)
         assert new > max(ids.values()) and service.ended(new)["result"] == 9
     finally:
@@ -64,3 +70,15 @@ def test_a_folder_of_every_schema_keeps_its_jobs(version: int, tmp_path: Path) -
     with contextlib.closing(sqlite3.connect(service.data / "bide.db")) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (VERSIONS[-1],)
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def _go_on(service: Serving, ids: dict[str, str]) -> None:
+    """What was whole is there, and what was half sent goes on."""
+    tus = {"Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-stream"}
+    place = f"{service.url}/files/{ids['half']}"
+    sending = urllib.request.Request(place, bytes(10), {**tus, "Upload-Offset": "10"}, method="PATCH")
+    with urllib.request.urlopen(sending) as answer:
+        assert answer.headers["Upload-Offset"] == "20"
+    for what, size in (("whole", 10), ("half", 20)):
+        with urllib.request.urlopen(f"{service.url}/files/{ids[what]}") as file:
+            assert file.read() == bytes(size)

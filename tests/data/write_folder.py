@@ -7,6 +7,7 @@ the folder of every schema that there was.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -53,23 +54,44 @@ def live(service: Serving) -> dict[str, str]:
     return jobs
 
 
+def uploads(service: Serving) -> dict[str, str]:
+    """One that is whole, and one that is half sent, by what they are."""
+    tus = {"Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-stream"}
+    places = {}
+    for what, size in (("whole", 10), ("half", 20)):
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+        connection.request("POST", "/files", bytes(10), {**tus, "Upload-Length": str(size)})
+        answer = connection.getresponse()
+        answer.read()
+        places[what] = str(answer.getheader("Location")).rpartition("/")[2]
+        connection.close()
+    return places
+
+
 def main() -> None:
     goal = HERE / f"schema_{scripts('sqlite')[-1][0]}"
     with tempfile.TemporaryDirectory() as name:
-        service = Serving(Path(name))
+        # Whoever opens the folder does so years later, and must still find its uploads.
+        service = Serving(Path(name), env={"BIDE_UPLOAD_LIFETIME": "3000000000"})
         service.step_clock(PAST - time.time())
         service.start()
         try:
+            sent = uploads(service)
             jobs = live(service)
             shown: dict[str, Any] = {what: service.job(job_id) for what, job_id in jobs.items()}
         finally:
             service.kill()
         goal.mkdir(exist_ok=True)
-        shutil.copytree(service.data / "blobs", goal / "blobs", dirs_exist_ok=True)
+        for folder in ("blobs", "uploads"):
+            shutil.copytree(service.data / folder, goal / folder, dirs_exist_ok=True)
+        replica = (service.data / "replica").read_text()
         with contextlib.closing(sqlite3.connect(service.data / "bide.db")) as database:
             dump = "\n".join(database.iterdump())
     text = re.sub(rf"{re.escape(os.uname().nodename)}(\.[0-9a-f]+)?:", "host:", dump)
+    text = text.replace(replica, "host")
     (goal / "bide.sql").write_text(text + "\n")
+    (goal / "replica").write_text("host")
+    (goal / "uploads.json").write_text(json.dumps(sent, indent=1, sort_keys=True) + "\n")
     (goal / "jobs.json").write_text(json.dumps(shown, indent=1, sort_keys=True) + "\n")
 
 

@@ -90,7 +90,7 @@ class Sender:
 
     async def read(self) -> None:
         """Until all that was put has been taken."""
-        while not self._messages.empty():
+        while not self._messages.empty() and not self.task.done():
             await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -590,7 +590,7 @@ def films() -> Registry:
 
     def film(video: Annotated[File, Accepts("video/*")]) -> None: ...
 
-    film.__annotations__["video"] = Annotated[File, Accepts("video/*")]
+    film.__annotations__["video"] = Annotated[File, Accepts("video/*")]  # which is local
     registry.job()(film)
     return registry
 

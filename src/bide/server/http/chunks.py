@@ -46,9 +46,9 @@ class NewChunked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     name: str | None = None
     content_type: str | None = None
     chunk_size: Annotated[int, msgspec.Meta(ge=LEAST_CHUNK, le=MOST_CHUNK)] | None = None
-    sha256: str | None = None
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
     kind: str | None = None
-    input: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+    input: dict[str, Any] = {}
     parameter: str | None = None
     priority: int | None = None
     queue: str | None = None
@@ -107,7 +107,7 @@ def _wish(request: Request, wanted: NewChunked) -> dict[str, Any]:
         return {}
     submission = wish(
         kind=wanted.kind,
-        input=bytes(wanted.input),
+        input=msgspec.json.encode(wanted.input),
         dedupe=wanted.dedupe,
         priority=wanted.priority,
         queue=wanted.queue,
@@ -183,6 +183,7 @@ OPERATIONS = [
         description="In any order, several at once, and again whenever it is not known whether it arrived.",
         parameters=(UPLOAD_ID, _NUMBER),
         content=(("application/octet-stream", BINARY),),
+        needs_body=False,
         replies=(Reply(204, "It is on disk."),),
         problems=(
             *(NotFound, Gone, UploadConflict, TakenOver, WrongLength, WrongContent, StorageFull),

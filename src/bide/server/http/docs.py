@@ -70,7 +70,8 @@ def _page(document: dict[str, Any], every: Sequence[Operation], registry: Regist
     base = document["servers"][0]["url"].rstrip("/")
     by_tag: dict[str, list[Operation]] = {}
     for operation in every:
-        by_tag.setdefault(operation.tag, []).append(operation)
+        if operation.listed:
+            by_tag.setdefault(operation.tag, []).append(operation)
     parts = [
         f"<p>{_prose(document['info']['description'])}</p>",
         f'<p>The same for programs: <a href="{base}/openapi.json">openapi.json</a>. '

@@ -20,18 +20,13 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Preference-Applied": ("Which preference was obeyed.", {"type": "string"}),
     "Content-Range": ("Which bytes these are.", {"type": "string"}),
     "Job-Location": ("Where the job is that the upload has become.", {"type": "string"}),
-    "Tus-Extension": ("The extensions, separated by commas.", {"type": "string"}),
-    "Tus-Max-Size": ("The most bytes that an upload may have.", {"type": "string"}),
-    "Tus-Resumable": ("The version of tus.", {"type": "string"}),
-    "Tus-Version": ("The versions of tus that are spoken.", {"type": "string"}),
-    "Upload-Expires": ("When the upload is removed if nothing more comes.", {"type": "string"}),
-    "Upload-Offset": ("How many bytes are on disk.", {"type": "string"}),
     "Content-Disposition": ("The name to save it under.", {"type": "string"}),
 }
 _ABOUT = (
     "Long-running jobs over HTTP. Submit a job, then ask how it is going, as often as `Retry-After` says, "
     "or let the answer wait with `Prefer: wait=N`. HEAD works wherever GET does. Every error answer is "
-    "`application/problem+json`; its `type` leads to what it means and what to do."
+    "`application/problem+json`; its `type` leads to what it means and what to do. Resumable uploads at `/files` speak "
+    "tus 1.0, which has a document of its own."
 )
 
 
@@ -39,6 +34,7 @@ def document(
     operations: Sequence[Operation], registry: Registry, base: str, max_batch: int
 ) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
+    operations = [operation for operation in operations if operation.listed]
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     types = {

@@ -55,6 +55,7 @@ class Operation:
     content: tuple[tuple[str, Schema], ...] = ()  # bodies other than JSON: their type and schema
     needs_body: bool = True
     description: str = ""
+    listed: bool = True  # False: it speaks a protocol that has a document of its own
     example: str = ""  # what follows `curl`, with $BASE for where the service is
 
     @property

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -303,7 +304,7 @@ _ABOUT = (
     "As [tus 1.0](https://tus.io/protocols/resumable-upload) has it; any client of tus can be used. "
 )
 
-OPERATIONS = [
+_OPERATIONS = [
     Operation(
         "OPTIONS",
         PLACE,
@@ -405,3 +406,5 @@ OPERATIONS = [
         example="-X DELETE $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0'",
     ),
 ]
+# Its own protocol says more of it than OpenAPI could.
+OPERATIONS = [replace(operation, listed=False) for operation in _OPERATIONS]

@@ -15,7 +15,7 @@ UNNAMED = "file"
 def clean_name(given: str | None) -> str:
     """The last part of a path, without what cannot be seen: controls, marks that turn the direction, line breaks."""
     last = re.split(r"[/\\]", given or "")[-1]
-    seen = "".join(c for c in unicodedata.normalize("NFC", last) if _visible(c)).strip(" ")
+    seen = "".join(map(_shown, unicodedata.normalize("NFC", last))).strip(" ")
     if seen.strip(".") == "":
         return UNNAMED
     if len(seen.encode()) <= LONGEST:
@@ -24,12 +24,14 @@ def clean_name(given: str | None) -> str:
     if not dot or len(ending.encode()) > 20:
         stem, dot, ending = seen, "", ""
     room = LONGEST - len((dot + ending).encode())
-    return stem.encode()[:room].decode(errors="ignore") + dot + ending
+    return (stem.encode()[:room].decode(errors="ignore") + dot + ending).strip(" ")
 
 
-def _visible(character: str) -> bool:
-    # Cc: NUL and other controls; Cf: marks of direction, joiners; Cs: halves of characters; Zl, Zp: separators.
-    return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+def _shown(character: str) -> str:
+    """Itself, a plain space for any other kind of space, or nothing for what cannot be seen."""
+    if character.isprintable():
+        return character
+    return " " if unicodedata.category(character) == "Zs" else ""
 
 
 def clean_type(given: str | None) -> str:
