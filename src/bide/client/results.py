@@ -43,7 +43,9 @@ async def save(
     partial = path.with_name(path.name + ".part")
     sha256 = hashlib.sha256()
     try:
-        with partial.open("wb") as file:  # here, not in a thread: a task that ends meanwhile would leave it open
+        with partial.open(
+            "wb"
+        ) as file:  # here, not in a thread: a task that ends meanwhile would leave it open
 
             async def go_on() -> None:
                 async for chunk in source(file.tell()):

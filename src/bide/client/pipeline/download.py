@@ -54,7 +54,9 @@ async def download(
     """The file, and the headers that came with it. Damaged, OSError (a full disk) or ServiceError otherwise."""
     partial = path.with_name(path.name + ".part")
     try:
-        with partial.open("wb") as file:  # here, not in a thread: a task that ends meanwhile would leave it open
+        with partial.open(
+            "wb"
+        ) as file:  # here, not in a thread: a task that ends meanwhile would leave it open
             so_far = _Partial(file, hashlib.sha256())
             await outage.persist(lambda: _go_on(account, call, so_far))
             await asyncio.to_thread(_sync, file)
