@@ -147,7 +147,6 @@ _CONFIG = SchemathesisConfig.from_dict(
                 {"include-operation-id": name, **_refusals([*_UNSAYABLE, "413", "415", "460", "507"])}
                 for name in ("createUpload", "createChunkedUpload", "putChunk", "completeUpload")
             ),
-            # A kind and its input belong together, and a size is within what is left.
             *(
                 {"include-operation-id": name, **_refusals([*_UNSAYABLE, "413", "507"])}
                 for name in ("presignUpload", "signParts")

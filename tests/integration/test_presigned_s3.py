@@ -181,7 +181,7 @@ async def test_an_aborted_one_leaves_nothing_in_the_bucket(door: Door, swift: Sw
         await door.call("POST", f"/uploads/{begun['uploadId']}/parts", json={"numbers": [2]})
     ).json()["parts"][0]
     assert (await door.call("DELETE", f"/uploads/{begun['uploadId']}")).status == 204
-    assert await asyncio.to_thread(put, signed, bytes(signed["size"])) == 404
+    assert await asyncio.to_thread(put, signed, bytes(signed["size"])) in (400, 404)
     client = swift.client()
     left = client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
     assert not [one for one in left if begun["uploadId"] in one["Key"]]

@@ -34,10 +34,11 @@ from bide.server.store import (
     migrations,
     postgres,
     postgres_reads,
+    postgres_server,
 )
 from bide.server.store.migrations import scripts
 from bide.server.store.postgres import PostgresStore
-from bide.server.store.postgres_server import Server, prepare
+from bide.server.store.postgres_server import Server, prepare, version
 from bide.server.store.postgres_work import PostgresWork
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
@@ -529,9 +530,43 @@ async def test_data_of_a_newer_bide_is_left_alone(url: str) -> None:
     server = Server(url)
     prepare(server)
     with server.connect() as connection:
-        connection.execute("INSERT INTO schema_version VALUES (999)")
+        connection.execute("INSERT INTO schema_version VALUES (999, 999)")
     with pytest.raises(SetupError, match=r"version 999.*install the newer bide"):
         await PostgresStore(url).open(lambda events: None)
+
+
+async def test_data_of_a_newer_bide_is_used_when_that_has_only_added(url: str) -> None:
+    server = Server(url)
+    prepare(server)
+    newest = scripts("postgres")[-1][0]
+    with server.connect() as connection:
+        connection.execute("INSERT INTO schema_version VALUES (999, %s)", (newest,))
+    store = PostgresStore(url)
+    await store.open(lambda events: None)
+    await store.close()
+
+
+async def test_a_migration_that_has_to_wait_makes_nobody_else_wait(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(url)
+    prepare(server)
+    newest = scripts("postgres")[-1][0]
+    wider = (newest + 1, f"-- usable from {newest}\nALTER TABLE jobs ADD COLUMN extra text")
+    monkeypatch.setattr(migrations, "scripts", lambda dialect: [*scripts(dialect), wider])
+    monkeypatch.setattr(postgres_server, "PATIENCE", 0.2)
+    with server.connect() as slow, server.connect() as other:
+        slow.execute("BEGIN")
+        slow.execute("SELECT count(*) FROM jobs")
+        migrating = asyncio.create_task(asyncio.to_thread(prepare, server))
+        for _ in range(20):  # at each moment of it, waiting or resting
+            other.execute("SET statement_timeout = '2s'")
+            other.execute("SELECT count(*) FROM jobs")
+            await asyncio.sleep(0.05)
+        assert not migrating.done()
+        slow.execute("COMMIT")
+        assert await migrating == [newest + 1]
+        assert version(other) == (newest + 1, newest)
 
 
 @pytest.mark.parametrize(

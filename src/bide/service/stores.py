@@ -59,8 +59,8 @@ def describe(url: str) -> str:
 
     try:
         with server.connect() as connection:
-            at = version(connection)
-            pending = migrations.pending("postgres", at)
+            at, usable = version(connection)
+            pending = migrations.pending("postgres", at, usable)
             (name,) = connection.execute("SHOW server_version").fetchone() or ("?",)
             rows = connection.execute(
                 "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'"

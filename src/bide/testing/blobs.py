@@ -196,6 +196,12 @@ def send(signed: Signed, body: bytes, headers: Mapping[str, str] | None = None) 
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ConnectionResetError | BrokenPipeError):
+            return 400  # refused before all of the body was read, and the connection with it
+        raise
+    except ConnectionResetError:  # the same, while the answer was read
+        return 400
 
 
 @pytest.mark.asyncio

@@ -110,7 +110,8 @@ async def test_a_file_comes_as_an_attachment(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    "content_type", ["text/html", "image/svg+xml", "application/xhtml+xml", "text/xml", "application/pdf"]
+    "content_type",
+    ["text/html", "image/svg+xml", "application/xhtml+xml", "text/xml", "application/pdf"],
 )
 async def test_what_a_browser_would_run_is_only_saved(service: Service, content_type: str) -> None:
     job = await _with_file(service, "a.html", b"<script>alert(1)</script>", content_type)

@@ -34,7 +34,7 @@ from bide.server.http.bodies import Body, announced
 from bide.server.http.exchange import Answer, Request, object_answer
 from bide.server.http.operations import Operation, Parameter, Reply
 from bide.server.http.status import Shown
-from bide.server.http.uploads import BINARY, UPLOAD_ID, location, read_sha256
+from bide.server.http.uploads import BINARY, UPLOAD_ID, location
 from bide.server.intake import decode
 from bide.server.uploads.names import clean_name, clean_type
 from bide.server.uploads.presigned import NOBODY
@@ -51,10 +51,10 @@ class NewPresigned(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     size: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
     name: str | None = None
     content_type: str | None = None
-    sha256: str | None = None
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
     multipart: bool = False
     kind: str | None = None
-    input: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+    input: dict[str, Any] = {}
     parameter: str | None = None
     priority: int | None = None
     queue: str | None = None
@@ -147,7 +147,7 @@ async def presign(request: Request) -> Answer:
         content_type=clean_type(wanted.content_type),
         replica=NOBODY,
         size=wanted.size,
-        promised=read_sha256(wanted.sha256),
+        promised=wanted.sha256,
         expires_at=parts.reception.expiry(),
         **_wish(request, wanted),
     )
@@ -171,7 +171,7 @@ def _wish(request: Request, wanted: NewPresigned) -> dict[str, Any]:
         return {}
     submission = wish(
         kind=wanted.kind,
-        input=bytes(wanted.input),
+        input=msgspec.json.encode(wanted.input),
         dedupe=wanted.dedupe,
         priority=wanted.priority,
         queue=wanted.queue,

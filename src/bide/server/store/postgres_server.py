@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -22,6 +23,7 @@ from bide.core.errors import SetupError
 from bide.server.store import migrations
 
 DEFAULT_SCHEMA = "bide"
+PATIENCE, ATTEMPTS = 1.0, 60  # seconds that a migration waits for a lock, and how often
 MIGRATING, NUMBERING = (
     0x62696401,
     0x62696402,
@@ -119,13 +121,13 @@ def prepare(server: Server) -> list[int]:
         raise SetupError(f"{server.shown} cannot be used: {explain(error) or error}") from error
 
 
-def version(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
-    """Of the schema; 0 when there is none."""
+def version(connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[int, int]:
+    """Of the schema, and from which on it can be used; 0 when there is none."""
     row = connection.execute("SELECT to_regclass('schema_version')::text").fetchone()
     if row is None or row[0] is None:
-        return 0
-    found = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    return 0 if found is None or found[0] is None else int(found[0])
+        return 0, 0
+    found = connection.execute("SELECT max(version), max(usable_from) FROM schema_version").fetchone()
+    return (0, 0) if found is None or found[0] is None else (int(found[0]), int(found[1]))
 
 
 def _migrate(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> list[int]:
@@ -133,13 +135,32 @@ def _migrate(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> li
     if exists is None or not exists[0]:
         connection.execute(f"CREATE SCHEMA {schema}".encode())
     applied = []
-    for number, sql in migrations.pending("postgres", version(connection)):
-        with connection.transaction():
-            connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version integer PRIMARY KEY)")
-            connection.execute(sql.encode(), prepare=False)
-            connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
+    for number, sql in migrations.pending("postgres", *version(connection)):
+        _apply(connection, number, sql)
         applied.append(number)
     return applied
+
+
+def _apply(connection: psycopg.Connection[tuple[Any, ...]], number: int, sql: str) -> None:
+    """A table that is in use is locked only when nobody has to wait for it for long: who waits for a lock makes all others
+    wait behind it."""
+    for _ in range(ATTEMPTS):
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f}ms'".encode())
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS schema_version (version integer PRIMARY KEY, usable_from integer NOT NULL)"
+                )
+                connection.execute(sql.encode(), prepare=False)
+                connection.execute(
+                    "INSERT INTO schema_version VALUES (%s, %s)",
+                    (number, migrations.usable_from(number, sql)),
+                )
+            return
+        except psycopg.errors.LockNotAvailable as error:
+            busy = error
+            time.sleep(PATIENCE)
+    raise busy
 
 
 _REASONS = {
