@@ -130,3 +130,14 @@ async def test_a_store_that_cannot_be_asked_is_complained_of_once_and_asked_agai
         "jobs cannot be claimed: full",
     ]
     assert yard.started == ["wide"]
+
+
+async def test_what_was_asked_for_before_the_end_is_handed_over_before_it() -> None:
+    yard = Yard({"wide": 1}, idle=1)
+    yard.claims.nudge("wide", "in-wide")
+    assert yard.started == []
+    await yard.claims.close()
+    assert yard.started == ["wide"]
+    yard.claims.nudge("narrow", "in-narrow")
+    await yard.claims.close()
+    assert len(yard.asked) == 1

@@ -81,6 +81,19 @@ async def test_a_shutdown_hands_back_what_does_not_end(opened: Open, log: Path) 
         assert (await house.ended(job_id)).status is Status.CANCELLED
 
 
+async def test_a_job_that_is_being_claimed_when_it_stops_is_given_back(opened: Open) -> None:
+    house = await opened(SMALL)
+    await house.run("pid")
+    await house.store.pause("default", True)
+    job_id = await house.submit("pid")
+    await house.store.pause("default", False)
+    house.service.engine.nudge("default", "pid")  # from here on the claim is under way
+    await house.service.engine.stop(5.0)
+    job = await house.job(job_id)
+    assert (job.status, job.held, job.losses) == (Status.PENDING, False, 0)
+    assert job.fence == 1  # it had been claimed
+
+
 async def test_waiting_jobs_are_found_after_a_restart(opened: Open) -> None:
     house = await opened(SMALL)
     await house.store.pause("default", True)

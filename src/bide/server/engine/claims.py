@@ -1,7 +1,8 @@
 """Asks the store for work: as much as could start now, where there may be any.
 
 1. A claim under way has its room set aside, so that the next one does not count on it too.
-2. A hint that arrives while a claim is under way is newer than it, and leads to another one.
+2. Whatever a claim brings is handed over, after the end too: whoever takes it then gives it back.
+3. A hint that arrives while a claim is under way is newer than it, and leads to another one.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Claims:
         self._number = 0
         self._asked_for = {False: 0, True: 0}
         self._complaint = ("", 0.0)  # the last one, and when it may be repeated
+        self._under_way: set[asyncio.Future[list[Claim]]] = set()
         self._lining: Counter[str] = Counter()  # by queue, what reservations under way may bring
 
     def nudge(self, queue: str, kind: str) -> None:
@@ -101,7 +103,7 @@ class Claims:
                 self._taker.start_job(claim, False)
             self.look(line_up=len(future.result()) == limit)
 
-        asyncio.ensure_future(self._claim(wants, limit)).add_done_callback(claimed)
+        self._ask(wants, limit, claimed)
 
     def _someone_else_waits(self, queues: set[str]) -> bool:
         """A hint that no idle child was there for: lines then run out, so that a child becomes idle."""
@@ -130,7 +132,21 @@ class Claims:
                 self._taker.start_job(claim, is_async)
             self.look()
 
-        asyncio.ensure_future(self._claim(wants, limit)).add_done_callback(claimed)
+        self._ask(wants, limit, claimed)
+
+    def _ask(
+        self, wants: list[Want], limit: int, claimed: Callable[[asyncio.Future[list[Claim]]], None]
+    ) -> None:
+        asking = asyncio.ensure_future(self._claim(wants, limit))
+        self._under_way.add(asking)
+        asking.add_done_callback(claimed)
+        asking.add_done_callback(self._under_way.discard)
+
+    async def close(self) -> None:
+        """Asks for nothing more, and waits for what it has asked for: who is given a job must know it."""
+        self.closed = True
+        while self._under_way:
+            await asyncio.wait(self._under_way)
 
     def _complain(self, future: asyncio.Future[list[Claim]]) -> None:
         """The hints stay, and the next tick asks again; the log need not have each of them."""

@@ -109,7 +109,8 @@ class EmbeddedEngine:
         self._ticking = self._loop.create_task(self._tick_on())
 
     async def stop(self, drain: float) -> None:
-        self._stopping = self._claims.closed = True
+        self._stopping = True
+        await self._claims.close()
         await self._quiet(drain)
         for running in list(self._running.values()):
             running.stop(SHUTDOWN, self._now())
@@ -224,8 +225,8 @@ class EmbeddedEngine:
 
     def start_job(self, claim: Claim, is_async: bool) -> None:
         job = claim.job
-        child = self._child_for(job, is_async)
-        if child is None:  # it died while the claim was under way
+        child = None if self._stopping else self._child_for(job, is_async)
+        if child is None:  # it died, or we stop, while the claim was under way
             self._recorder.write([changes.HandedBack(job_id=job.id, fence=job.fence)])
             return
         running = Running(job, self._registry.kinds[job.kind], child)
