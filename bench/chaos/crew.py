@@ -174,7 +174,8 @@ class Crew:
 
     def stop(self) -> None:
         self._over.set()
-        self._tending.join()
+        if self._tending.is_alive():
+            self._tending.join()
         for timer in self._timers:
             timer.cancel()
         for host in self.hosts:

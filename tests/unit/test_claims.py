@@ -110,7 +110,7 @@ async def test_a_store_that_cannot_be_asked_is_complained_of_once_and_asked_agai
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     yard = Yard({"wide": 1}, idle=1)
-    claim, reasons = yard.claim, ["away", "away", "full"]
+    claim, reasons = yard.claim, ["away", "away", "full", "away", "full"]
 
     def refuse(wants: list[Want], limit: int) -> Awaitable[list[Claim]]:
         if not reasons:
@@ -121,7 +121,7 @@ async def test_a_store_that_cannot_be_asked_is_complained_of_once_and_asked_agai
 
     monkeypatch.setattr(yard.claims, "_claim", refuse)
     yard.claims.nudge("wide", "in-wide")
-    for _ in range(3):
+    for _ in range(5):
         await settle()
         yard.claims.look()
     await settle()

@@ -52,7 +52,7 @@ class Claims:
         self._hints: dict[tuple[str, str], int] = {}
         self._number = 0
         self._asked_for = {False: 0, True: 0}
-        self._complaint = ("", 0.0)  # the last one, and when it may be repeated
+        self._complaints: dict[str, float] = {}  # when each may be repeated
         self._under_way: set[asyncio.Future[list[Claim]]] = set()
         self._lining: Counter[str] = Counter()  # by queue, what reservations under way may bring
 
@@ -152,8 +152,9 @@ class Claims:
         """The hints stay, and the next tick asks again; the log need not have each of them."""
         reason = "cancelled" if future.cancelled() else str(future.exception())
         now = asyncio.get_running_loop().time()
-        if reason != self._complaint[0] or now >= self._complaint[1]:
-            self._complaint = (reason, now + COMPLAIN_EVERY)
+        if now >= self._complaints.get(reason, 0.0):
+            recent = {other: until for other, until in self._complaints.items() if until > now}
+            self._complaints = {**recent, reason: now + COMPLAIN_EVERY}
             log.error("jobs cannot be claimed: %s", reason)
 
     def _set_aside(self, is_async: bool, wants: list[Want], limit: int, sign: int) -> None:
