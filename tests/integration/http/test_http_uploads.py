@@ -219,6 +219,9 @@ async def test_a_key_and_the_same_bytes_are_the_same_submission(service: Service
     assert first.json()["jobId"] == again.json()["jobId"]
     assert (other.status, other.json()["code"]) == (422, "idempotency-conflict")
     assert len(left_over(service)) == 1
+    assert await service.reception.store.upload_bytes() == len(CONTENT), (
+        "nor is there a record of the others"
+    )
 
 
 async def test_there_is_a_limit_and_a_quota(tmp_path: Path) -> None:
@@ -246,3 +249,18 @@ async def test_a_job_with_an_upload_that_there_is_not_is_refused(service: Servic
     body = {"kind": "thumbnail", "input": {"video": {"upload": "0" * 26}}}
     reply = await service.call("POST", "/jobs", json=body)
     assert (reply.status, reply.json()["errors"][0]["pointer"]) == (422, "/input")
+
+
+async def test_a_page_of_another_port_sends_no_form(service: Service) -> None:
+    """Which a browser would let it send without asking first."""
+    page = {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:9000"}
+    parts: list[tuple[str, str | None, bytes]] = [
+        ("job", None, b'{"kind": "thumbnail"}'),
+        ("video", "a", b"x"),
+    ]
+    refused = await post_form(service, "/jobs", *parts, **page)
+    assert (refused.status, refused.json()["code"]) == (403, "cross-site")
+    assert (await service.call("POST", "/uploads", body=b"x", headers=page)).status == 403
+    own = {"sec-fetch-site": "same-origin"}
+    assert (await post_form(service, "/jobs", *parts, **own)).status == 202
+    assert left_over(service) != []

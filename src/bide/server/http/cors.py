@@ -34,6 +34,16 @@ def allowed_origin(request: Request) -> bytes | None:
     )
 
 
+def check_page(request: Request) -> None:
+    """For what a page could send without asking first, as a form can be: CrossSite when the page is of another origin.
+
+    Another port of the same host is the same site, but another origin.
+    """
+    site = request.header(b"sec-fetch-site")
+    if site in ("cross-site", "same-site") and allowed_origin(request) is None:
+        raise CrossSite("a page of another origin may not send files here: allow it with --origin")
+
+
 def preflight(request: Request) -> Answer | None:
     """The answer to a browser's question; None when this is none."""
     if request.scope["method"] != "OPTIONS" or request.header(b"access-control-request-method") is None:
