@@ -22,7 +22,7 @@ format: $(READY) ## put the code into shape
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
 bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: an hour and a half; one of them: python -m bench.poller
-	@failed=0; for part in service poller pipeline pacing; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
+	@failed=0; for part in service poller pipeline pacing uploads; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
 
 bench-scale: $(READY) ## the same for PostgreSQL, at a million rows; needs a PostgreSQL server's programs and wrk
 	@$(BIN)/python -m bench.scale $(ARGS)

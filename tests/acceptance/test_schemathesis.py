@@ -53,7 +53,7 @@ class _Served:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            scope["path"] = self._to_what_there_is(scope["path"])
+            scope["path"] = self._to_what_there_is(scope["method"], scope["path"])
             return await self.service.app(scope, receive, send)
         await receive()
         with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ class _Served:
                 await receive()
         return await send(_message("lifespan.shutdown.complete"))
 
-    def _to_what_there_is(self, path: str) -> str:
+    def _to_what_there_is(self, method: str, path: str) -> str:
         segments = path.split("/")
         if len(segments) > 2 and segments[1] == "jobs" and segments[2] not in ("", "batch"):
             chosen = zlib.crc32(segments[2].encode())
@@ -73,13 +73,12 @@ class _Served:
                 segments[2] = self.ids[chosen % len(self.ids)]
                 if segments[3:4] == ["files"] and segments[4:] not in ([], [""]):
                     segments[4] = "a.txt"
-        if (
-            len(segments) > 2
-            and segments[1] in ("uploads", "files")
-            and segments[2] not in ("", "chunked")
-        ):
+        # Names of operations, which a drawn id can be, too.
+        named = segments[2:3] in (["chunked"], ["presign"], ["events"])
+        begins = named and method not in ("GET", "HEAD", "DELETE") and len(segments) == 3
+        if len(segments) > 2 and segments[1] in ("uploads", "files") and segments[2] and not begins:
             chosen = zlib.crc32(segments[2].encode())
-            if chosen % 4:
+            if chosen % 4 or named:
                 segments[2] = self.uploads[chosen % len(self.uploads)]
         return "/".join(segments)
 
@@ -95,6 +94,8 @@ async def _uploads(service: Service) -> list[str]:
             "POST", "/files", headers={**tus, "upload-length": "9", "upload-concat": "partial"}
         ),
         await service.call("POST", "/uploads/chunked", json={"size": 1_000_000}),
+        await service.call("POST", "/uploads/presign", json={"size": 10}),
+        await service.call("POST", "/uploads/presign", json={"size": 10_000_000, "multipart": True}),
         await service.call("POST", "/uploads", body=b"gone"),
     ]
     ids = [reply.headers["location"].rpartition("/")[2] for reply in made]

@@ -219,6 +219,9 @@ async def test_a_key_and_the_same_bytes_are_the_same_submission(service: Service
     assert first.json()["jobId"] == again.json()["jobId"]
     assert (other.status, other.json()["code"]) == (422, "idempotency-conflict")
     assert len(left_over(service)) == 1
+    assert await service.reception.store.upload_bytes() == len(CONTENT), (
+        "nor is there a record of the others"
+    )
 
 
 async def test_there_is_a_limit_and_a_quota(tmp_path: Path) -> None:

@@ -216,8 +216,8 @@ async def show_parts(request: Request) -> Answer:
 
 async def put_content(request: Request) -> Answer:
     local, asked = _signed_here(request)
+    size = _verify(request, local, asked, f"/uploads/{request.args[0]}/content")
     upload = await request.parts.presigned.find(request.args[0])
-    size = _verify(request, local, asked, f"/uploads/{upload.id}/content")
     _check_open(upload)
     return await _taken(local.take(incoming_key(upload.id), Body(request), size))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bide.core.errors import ChecksumMismatch
+from bide.core.errors import ChecksumMismatch, Problem
 from bide.core.upload import Upload, Way
 from bide.server.blobs import upload_key
 from bide.server.store import Finished, Kept, NewJob
@@ -74,12 +74,19 @@ class Incoming:
 
 
 async def keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None = None) -> Kept:
-    """Makes blobs of whole files and stores them, with the job that they are for."""
+    """Makes blobs of whole files and stores them, with the job that they are for; none of it when there is a Problem.
+    The bytes are the caller's to discard then.
+    """
     async with reception.door:
         for one in incoming:
             path = reception.staging.path(one.upload.id)
             await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
-        kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
+        try:
+            kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
+        except Problem:  # its key was used for something else: the files were stored, the job was not
+            for one in incoming:
+                await reception.store.remove_upload(one.upload.id)
+            raise
     for one in incoming:
         one.counted()
         reception.room.promise(one.upload.bytes)

@@ -42,7 +42,7 @@ from bide.server.uploads.wishes import Wishes
 
 log = logging.getLogger("bide.uploads")
 T = TypeVar("T")
-AT_ONCE = 16  # uploads that are begun, made durable or finished at the same time; more are received
+AT_ONCE = 8  # uploads that are begun, made durable or finished at the same time; more are received
 
 
 class UploadStore(Jobs, Uploads, Protocol):
