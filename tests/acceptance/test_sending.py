@@ -234,7 +234,7 @@ async def test_a_file_that_changes_meanwhile_leaves_nothing_at_the_service(
 
 def test_memory_does_not_grow_with_the_file(service: Victim, tmp_path: Path) -> None:
     small, large = tmp_path / "small", tmp_path / "large"
-    for path, size in ((small, DIRECT), (large, 12 * DIRECT)):
+    for path, size in ((small, DIRECT), (large, 6 * DIRECT)):
         with path.open("wb") as file:
             file.truncate(size)
     done = subprocess.run(
@@ -243,4 +243,4 @@ def test_memory_does_not_grow_with_the_file(service: Victim, tmp_path: Path) -> 
         text=True,
         check=True,
     )
-    assert int(done.stdout) < 30_000, "kilobytes more than for a file of a twelfth"
+    assert int(done.stdout) < 30_000, "kilobytes more than for a file of a sixth"
