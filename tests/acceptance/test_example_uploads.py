@@ -1,7 +1,8 @@
-"""The examples that begin with an upload, as they are, on either store: real ffmpeg, real tesseract."""
+"""The examples that begin with an upload, as they are, on either store and either engine: real ffmpeg, real tesseract."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import pytest
 from bench.chaos.victim import Victim
 
 from bide import Client, JobFailed
+from bide.server.config import Config, EngineConfig, StoreConfig
+from tests.crews import Crew
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -26,30 +30,50 @@ PATIENCE = 90.0
 Serve = Callable[..., Victim]
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a service keeps its record, and who carries hints to its workers."""
+
+    store: str | None = None
+    broker: str | None = None
+
+    @property
+    def options(self) -> list[str]:
+        engine = [] if self.broker is None else ["--engine", "celery", "--broker", self.broker]
+        return [*([] if self.store is None else ["--store", self.store]), *engine]
+
+
+EMBEDDED = Place()
+
+
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    running: list[Victim] = []
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    with contextlib.ExitStack() as ends:
 
-    def start(target: str, folder: Path, store: str | None = None, **env: str) -> Victim:
-        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-        options = ["--upload-lifetime", "1", "--input-lifetime", "0"]
-        options += [] if store is None else ["--store", store]
-        victim = Victim(tmp_path, target, env={"PYTHONPATH": path, **env}, options=options)
-        running.append(victim)
-        victim.start()
-        return victim
+        def start(target: str, folder: Path, place: Place = EMBEDDED, **env: str) -> Victim:
+            path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+            monkeypatch.setenv("PYTHONPATH", path)
+            options = ["--upload-lifetime", "1", "--input-lifetime", "0", *place.options]
+            victim = Victim(tmp_path, target, env=env, options=options)
+            victim.start()
+            ends.callback(victim.stop)
+            if place.broker is not None:
+                engine, store = EngineConfig("celery", place.broker), StoreConfig(place.store)
+                config = Config(data=victim.data, store=store, engine=engine)
+                ends.callback(Crew(config, target, tmp_path / "worker.log").end)
+            return victim
 
-    yield start
-    for victim in running:
-        victim.stop()
+        yield start
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest) -> str | None:
+@pytest.fixture(params=["sqlite", "postgresql", "celery"])
+def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "sqlite":
-        return None
+        return EMBEDDED
     schema = hashlib.sha256(request.node.name.encode()).hexdigest()[:16]
-    return f"{request.getfixturevalue('postgres').url}?schema=t{schema}"
+    store = f"{request.getfixturevalue('postgres').url}?schema=t{schema}"
+    celery = request.param == "celery"
+    return Place(store, request.getfixturevalue("redis_server").url if celery else None)
 
 
 @pytest.fixture
@@ -70,8 +94,8 @@ def originals(service: Victim) -> list[Path]:
     return [path for path in (service.data / "blobs" / "uploads").rglob("*") if path.is_file()]
 
 
-def test_a_film_is_uploaded_and_transcoded(serve: Serve, store: str | None, film: Path) -> None:
-    service = serve("app:app", EXAMPLES / "video", store)
+def test_a_film_is_uploaded_and_transcoded(serve: Serve, place: Place, film: Path) -> None:
+    service = serve("app:app", EXAMPLES / "video", place)
     shown: list[Any] = []
     with Client(service.url) as client:
         job = client.submit("video", {"height": 180}, file=film)
@@ -90,7 +114,7 @@ def test_a_film_is_uploaded_and_transcoded(serve: Serve, store: str | None, film
         assert json.loads(get(service, f"/jobs/{job.id}/files/metadata.json")) == about
 
         assert len(originals(service)) == 1
-        if store is None:  # the upkeep looks every few seconds; once is enough
+        if place.store is None:  # the upkeep looks every few seconds; once is enough
             until(lambda: not originals(service))  # the original goes when nobody needs it any more
             assert len(get(service, about["links"]["video"])) == made.stat().st_size
 
@@ -128,7 +152,7 @@ def test_a_step_that_fails_is_repeated_alone(serve: Serve, film: Path, tmp_path:
     assert (failed.value.error.code, failed.value.error.failed_step) == ("NOT_A_VIDEO", "probe")
 
 
-def test_text_is_read_from_a_scan(serve: Serve, store: str | None, tmp_path: Path) -> None:
+def test_text_is_read_from_a_scan(serve: Serve, place: Place, tmp_path: Path) -> None:
     if shutil.which("tesseract") is None:
         reason = "there is no tesseract: apt install tesseract-ocr"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
@@ -137,7 +161,7 @@ def test_text_is_read_from_a_scan(serve: Serve, store: str | None, tmp_path: Pat
         [sys.executable, EXAMPLES / "ocr" / "scan.py", scan, "Now is the winter", "of our discontent"],
         check=True,
     )
-    service = serve("app:app", EXAMPLES / "ocr", store)
+    service = serve("app:app", EXAMPLES / "ocr", place)
     with Client(service.url) as client:
         job = client.submit("ocr", file=scan)
         about = job.result(timeout=PATIENCE)
