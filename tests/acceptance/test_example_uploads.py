@@ -128,6 +128,7 @@ def test_a_step_that_fails_is_repeated_alone(serve: Serve, film: Path, tmp_path:
     assert (failed.value.error.code, failed.value.error.failed_step) == ("NOT_A_VIDEO", "probe")
 
 
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)  # its README runs as a test on SQLite
 def test_text_is_read_from_a_scan(serve: Serve, store: str | None, tmp_path: Path) -> None:
     if shutil.which("tesseract") is None:
         reason = "there is no tesseract: apt install tesseract-ocr"
