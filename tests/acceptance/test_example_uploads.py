@@ -152,6 +152,8 @@ def test_a_step_that_fails_is_repeated_alone(serve: Serve, film: Path, tmp_path:
     assert (failed.value.error.code, failed.value.error.failed_step) == ("NOT_A_VIDEO", "probe")
 
 
+# Its README runs as a test on SQLite.
+@pytest.mark.parametrize("place", ["postgresql", "celery"], indirect=True)
 def test_text_is_read_from_a_scan(serve: Serve, place: Place, tmp_path: Path) -> None:
     if shutil.which("tesseract") is None:
         reason = "there is no tesseract: apt install tesseract-ocr"
