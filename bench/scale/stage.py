@@ -84,11 +84,15 @@ class Stage:
 
 def _cpu(pid: int) -> float:
     """Of this process, and of the children that PostgreSQL or Erlang has or had under it."""
-    total = _times(pid, slice(11, 15 if _has_backends(pid) else 13))
-    if _has_backends(pid):
-        for child in processes.descendants(pid):
-            with contextlib.suppress(FileNotFoundError):  # ended now: the parent has its time
-                total += _times(child, slice(11, 13))
+    try:
+        if not _has_backends(pid):
+            return _times(pid, slice(11, 13))
+    except FileNotFoundError:  # a child that was replaced
+        return 0.0
+    total = _times(pid, slice(11, 15))
+    for child in processes.descendants(pid):
+        with contextlib.suppress(FileNotFoundError):  # ended now: the parent has its time
+            total += _times(child, slice(11, 13))
     return total
 
 
