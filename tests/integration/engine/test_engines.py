@@ -17,7 +17,7 @@ from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, 
 from bide.testing.engine import EngineSuite, House
 from tests.crews import Crew
 
-WORKER = WorkerConfig(workers=3, grace=1.0, drain=1.5)
+WORKER = WorkerConfig(workers=3, grace=1.0, drain=1.0)
 UPKEEP = UpkeepConfig(interval=0.05)
 
 

@@ -81,14 +81,19 @@ class Broker:
         return app
 
     def connect(self, app: Celery) -> Connection:
-        """For a thread of its own; nobody waits for a silent broker for longer than PATIENCE. Not connected yet."""
+        """For a thread of its own; nobody waits for a silent broker for longer than PATIENCE."""
         limits = (
             {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
             if self.is_redis
             else {"read_timeout": PATIENCE, "write_timeout": PATIENCE}
         )
         options = {**app.conf.broker_transport_options, **limits}
-        return app.connection_for_write(connect_timeout=PATIENCE, transport_options=options, heartbeat=0)
+        connection = app.connection_for_write(
+            connect_timeout=PATIENCE, transport_options=options, heartbeat=0
+        )
+        # Once and at once: left to itself it would try for ever, or wait for two seconds before it gives up.
+        connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
+        return connection
 
     def explain(self, error: BaseException) -> str:
         """Why it cannot be used, and what to do."""

@@ -107,7 +107,7 @@ class Hints:
     def _tell_all(self, wanted: Mapping[str, int]) -> None:
         if self._connection is None:
             self._connection = self._broker.connect(self._app)
-            self._channel = self._connection.channel()  # `default_channel` would try for ever
+            self._channel = self._connection.channel()
         channel = self._channel
         producer = Producer(channel)
         for queue, jobs in wanted.items():

@@ -89,7 +89,7 @@ class EngineSuite(Ends, Losses, Families, Order):
     ) -> None:
         """The last of all: there is nobody left to run jobs after it."""
         house, crew = working
-        short = await house.submit("sleep", {"seconds": 0.5, "log": str(log)}, queue="children")
+        short = await house.submit("sleep", {"seconds": 0.3, "log": str(log)}, queue="children")
         long = await house.submit("sleep", {"seconds": 60, "log": str(log)})
         await house.until(short, lambda job: job.running)
         await house.until(long, lambda job: job.running)

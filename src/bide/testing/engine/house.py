@@ -16,7 +16,7 @@ from bide.server.intake import Submission
 from bide.server.worker.locate import Location
 from bide.service.build import Service
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 class House:

@@ -16,12 +16,13 @@ class Losses:
         assert (job.attempt, job.losses, job.fence) == (1, 2, 3)
         assert log.read_text().split() == ["step", "1", "2", "3"]
 
-    async def test_three_lost_children_poison_a_job(self, house: House, log: Path) -> None:
-        job = await house.run("dies", {"log": str(log)})
-        assert job.error is not None and job.error.code == "POISONED"
+    async def test_three_lost_children_poison_a_job_and_one_ends_what_may_run_only_once(
+        self, house: House, log: Path, tmp_path: Path
+    ) -> None:
+        only = tmp_path / "once"
+        deadly = await house.submit("dies", {"log": str(log)})
+        once = await house.submit("once", {"log": str(only)}, queue="children")
+        ended = [await house.ended(deadly), await house.ended(once)]
+        assert [job.error and job.error.code for job in ended] == ["POISONED", "WORKER_LOST"]
         assert log.read_text().split() == ["step", "1", "2", "3"]
-
-    async def test_at_most_once_does_not_run_again(self, house: House, log: Path) -> None:
-        job = await house.run("once", {"log": str(log)})
-        assert job.error is not None and job.error.code == "WORKER_LOST"
-        assert log.read_text().split() == ["ran"]
+        assert only.read_text().split() == ["ran"]
