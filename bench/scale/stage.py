@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -82,12 +83,23 @@ class Stage:
 
 
 def _cpu(pid: int) -> float:
-    """Of this process, and of those of its children that PostgreSQL or Erlang has under it."""
-    total = 0.0
-    for each in {pid} | (processes.descendants(pid) if _has_backends(pid) else set()):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / TICK
+    """Of this process, and of the children that PostgreSQL or Erlang has or had under it."""
+    try:
+        if not _has_backends(pid):
+            return _times(pid, slice(11, 13))
+    except FileNotFoundError:  # a child that was replaced
+        return 0.0
+    total = _times(pid, slice(11, 15))
+    for child in processes.descendants(pid):
+        with contextlib.suppress(FileNotFoundError):  # ended now: the parent has its time
+            total += _times(child, slice(11, 13))
     return total
+
+
+def _times(pid: int, which: slice) -> float:
+    """Of user and system; the next two fields are those of children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[which])) / TICK
 
 
 def _has_backends(pid: int) -> bool:
