@@ -82,6 +82,8 @@ def _read_files(
 
 
 def _file_options(files: dict[str, list[Path]]) -> SubmitOptions:
+    if not files:
+        return SubmitOptions()
     if ONLY in files:
         return SubmitOptions(file=files[ONLY][0])
     return SubmitOptions(files={name: p if len(p) > 1 else p[0] for name, p in files.items()})

@@ -207,7 +207,7 @@ async def test_kinds_that_no_worker_knows_are_named_and_not_hinted_at(
     await asyncio.sleep(0.1)
     assert waiting(config) == 0
     await house.submit("add", {"a": 1})
-    await until(lambda: waiting(config) == 1)
+    await until(lambda: waiting(config) >= 1)
 
 
 async def test_a_worker_that_cannot_reach_its_store_says_why(config: Config, tmp_path: Path) -> None:
