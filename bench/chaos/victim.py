@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -100,7 +101,7 @@ class Victim:
         while True:
             try:
                 return self.ask(method, path, body, headers)
-            except (urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError, OSError):
+            except (urllib.error.URLError, http.client.HTTPException, json.JSONDecodeError, OSError):
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.05)

@@ -203,9 +203,12 @@ class RabbitServer(_Broker):
 
     def _control(self, *words: str) -> None:
         command = [str(self._programs / "rabbitmqctl"), *words]
-        subprocess.run(
-            command, cwd=self.folder, env={**os.environ, **self._env()}, capture_output=True, check=True
+        env = {**os.environ, **self._env()}
+        done = subprocess.run(
+            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False
         )
+        if done.returncode != 0:
+            raise RuntimeError(f"rabbitmqctl {words[0]} failed: {done.stdout}{done.stderr}")
 
     def flush(self) -> None:
         """Forgets all messages that nobody holds."""

@@ -58,14 +58,15 @@ def outcomes(
     rabbit: RabbitServer,
 ) -> dict[str, scale.Outcome]:
     """Both at once: most of a bad day is waiting."""
+    one, two = (tmp_path_factory.mktemp(name) for name in ("redis", "rabbitmq"))
 
     def redis() -> scale.Outcome:
-        folder = tmp_path_factory.mktemp("redis")
-        return scale.trial(folder, RedisServer, jobs=200, blows=ON_ALL, lease=LEASE, seed=7, longest=60)
+        return scale.trial(one, RedisServer, jobs=200, blows=ON_ALL, lease=LEASE, seed=7, longest=60)
 
     def rabbitmq() -> scale.Outcome:
-        folder, make = tmp_path_factory.mktemp("rabbitmq"), lambda home: Spared(rabbit)
-        return scale.trial(folder, make, jobs=100, blows=ON_BROKER, lease=LEASE, seed=8, longest=60)
+        return scale.trial(
+            two, lambda home: Spared(rabbit), jobs=100, blows=ON_BROKER, lease=LEASE, seed=8, longest=60
+        )
 
     with ThreadPoolExecutor(2) as pool:
         running = {"Redis": pool.submit(redis), "RabbitMQ": pool.submit(rabbitmq)}
