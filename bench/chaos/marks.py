@@ -99,7 +99,9 @@ class Tail:
         with self._path.open() as file:
             file.seek(self._offset)
             text = file.read()
-        self._offset += len(text)  # ASCII; and each line was written at once
+        # A line is written at once, and yet only its beginning may be seen: where it crosses the end of a page.
+        text = text[: text.rfind("\n") + 1]
+        self._offset += len(text)  # ASCII
         found = [Mark.read(line) for line in text.splitlines()]
         for mark in found:
             if mark.step in (END, UNWOUND):
