@@ -14,38 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from bide.cli import options
 from bide.core.errors import BideError, SetupError
 
 if TYPE_CHECKING:
     from bide.server.registry import Registry
 
-DATA = click.option(
-    "--data",
-    envvar="BIDE_DATA",
-    default="bide-data",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="The data folder.",
-)
-STORE = click.option(
-    "--store",
-    envvar="BIDE_STORE",
-    metavar="URL",
-    help="postgresql://user@host/database; by default SQLite in the data folder.",
-)
-
-BROKER = click.option(
-    "--broker",
-    envvar="BIDE_BROKER",
-    metavar="URL",
-    help="Also look at this broker and at the workers of the store.",
-)
-
-BLOBS = click.option(
-    "--blobs",
-    envvar="BIDE_BLOBS",
-    metavar="URL",
-    help="s3://bucket/prefix?endpoint=…&region=…; by default files are in the data folder.",
+DATA = options.data()
+STORE = options.address("store", options.STORE_HELP)
+BROKER = options.address("broker", "Also look at this broker and at the workers of the store.")
+BLOBS = options.address(
+    "blobs", "s3://bucket/prefix?endpoint=…&region=…; by default files are in the data folder."
 )
 
 

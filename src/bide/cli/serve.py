@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from bide.cli import options
 from bide.core.errors import SetupError
 
 
@@ -38,34 +39,13 @@ def is_loopback(host: str) -> bool:
     type=click.IntRange(0, 65535),
     help="0 for any free one.",
 )
-@click.option(
-    "--data",
-    envvar="BIDE_DATA",
-    default="bide-data",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="The data folder.",
-)
-@click.option(
-    "--store",
-    envvar="BIDE_STORE",
-    metavar="URL",
-    help="postgresql://user@host/database; by default SQLite in the data folder.",
-)
-@click.option(
-    "--connections",
-    envvar="BIDE_CONNECTIONS",
-    default=8,
-    show_default=True,
-    type=click.IntRange(3),
-    help="Connections to PostgreSQL for reads; three more write, listen, and are for progress.",
-)
-@click.option(
-    "--progress",
-    envvar="BIDE_PROGRESS",
-    metavar="URL",
-    help="redis://host:6379/0, where replicas share the progress of running jobs; by default the broker "
-    "if that is a Redis, else the store's database.",
+@options.data()
+@options.address("store", options.STORE_HELP)
+@options.connections(8)
+@options.address(
+    "progress",
+    "redis://host:6379/0, where replicas share the progress of running jobs; by default the broker if that is a "
+    "Redis, else the store's database.",
 )
 @click.option(
     "--engine",
@@ -75,17 +55,9 @@ def is_loopback(host: str) -> bool:
     type=click.Choice(["embedded", "celery"]),
     help="Who runs jobs: this service's children, or `bide worker`s anywhere.",
 )
-@click.option(
-    "--broker",
-    envvar="BIDE_BROKER",
-    metavar="URL",
-    help="For Celery: redis://host:6379/0 or amqp://user@host:5672//.",
-)
-@click.option(
-    "--blobs",
-    envvar="BIDE_BLOBS",
-    metavar="URL",
-    help="s3://bucket/prefix?endpoint=…&region=… keeps files there; by default in the data folder.",
+@options.address("broker", "For Celery: redis://host:6379/0 or amqp://user@host:5672//.")
+@options.address(
+    "blobs", "s3://bucket/prefix?endpoint=…&region=… keeps files there; by default in the data folder."
 )
 @click.option(
     "--workers",
@@ -93,22 +65,8 @@ def is_loopback(host: str) -> bool:
     type=click.IntRange(1),
     help="Handler children; by default one a core, and at least one a queue.",
 )
-@click.option(
-    "--lease",
-    envvar="BIDE_LEASE",
-    default=30.0,
-    show_default=True,
-    type=click.FloatRange(0.5),
-    help="Seconds after which a silent child has lost its job.",
-)
-@click.option(
-    "--drain",
-    envvar="BIDE_DRAIN",
-    default=30.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Seconds that a shutdown waits for running jobs.",
-)
+@options.lease("Seconds after which a silent child has lost its job.")
+@options.drain()
 @click.option(
     "--max-upload",
     envvar="BIDE_MAX_UPLOAD",
@@ -151,13 +109,7 @@ def is_loopback(host: str) -> bool:
     is_flag=True,
     help="Allow an address other than loopback, although nobody has to log in.",
 )
-@click.option(
-    "--log-level",
-    envvar="BIDE_LOG_LEVEL",
-    default="INFO",
-    show_default=True,
-    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-)
+@options.log_level()
 def serve(
     target: str,
     host: str,

@@ -7,30 +7,19 @@ from pathlib import Path
 
 import click
 
+from bide.cli import options
 from bide.core.errors import SetupError
 
 
 @click.command()
 @click.argument("target", metavar="MODULE:app")
-@click.option(
-    "--store",
-    envvar="BIDE_STORE",
-    metavar="URL",
-    required=True,
-    help="The services' database: postgresql://user@host/database.",
+@options.address("store", "The services' database: postgresql://user@host/database.", required=True)
+@options.address(
+    "broker", "The services' broker: redis://host:6379/0 or amqp://user@host:5672//.", required=True
 )
-@click.option(
-    "--broker",
-    envvar="BIDE_BROKER",
-    metavar="URL",
-    required=True,
-    help="The services' broker: redis://host:6379/0 or amqp://user@host:5672//.",
-)
-@click.option(
-    "--progress",
-    envvar="BIDE_PROGRESS",
-    metavar="URL",
-    help="As the services': redis://host:6379/0, where the progress of running jobs is told; by default the broker if "
+@options.address(
+    "progress",
+    "As the services': redis://host:6379/0, where the progress of running jobs is told; by default the broker if "
     "that is a Redis, else the store's database.",
 )
 @click.option("--queues", metavar="a,b", help="Only these queues; by default all of the app's.")
@@ -40,51 +29,15 @@ from bide.core.errors import SetupError
     type=click.IntRange(1),
     help="Handler children; by default one a core.",
 )
-@click.option(
-    "--data",
-    envvar="BIDE_DATA",
-    default="bide-data",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="The data folder: files, and a folder for each worker.",
+@options.data("The data folder: files, and a folder for each worker.")
+@options.address(
+    "blobs",
+    "As the services': s3://bucket/prefix?endpoint=…&region=…; by default `blobs` in the data folder.",
 )
-@click.option(
-    "--blobs",
-    envvar="BIDE_BLOBS",
-    metavar="URL",
-    help="As the services': s3://bucket/prefix?endpoint=…&region=…; by default `blobs` in the data folder.",
-)
-@click.option(
-    "--connections",
-    envvar="BIDE_CONNECTIONS",
-    default=3,
-    show_default=True,
-    type=click.IntRange(3),
-    help="Connections to PostgreSQL for reads; up to three more write, listen, and are for progress.",
-)
-@click.option(
-    "--lease",
-    envvar="BIDE_LEASE",
-    default=30.0,
-    show_default=True,
-    type=click.FloatRange(0.5),
-    help="Seconds after which a silent child, or a lost worker, has lost its jobs.",
-)
-@click.option(
-    "--drain",
-    envvar="BIDE_DRAIN",
-    default=30.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Seconds that a shutdown waits for running jobs.",
-)
-@click.option(
-    "--log-level",
-    envvar="BIDE_LOG_LEVEL",
-    default="INFO",
-    show_default=True,
-    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-)
+@options.connections(3)
+@options.lease("Seconds after which a silent child, or a lost worker, has lost its jobs.")
+@options.drain()
+@options.log_level()
 def worker(
     target: str,
     store: str,

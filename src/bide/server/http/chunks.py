@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -26,37 +26,22 @@ from bide.core.errors import (
     WrongLength,
 )
 from bide.core.upload import MOST_CHUNKS, Upload, Way, WireUpload, wire_upload
-from bide.core.wire import read_idempotency_key
 from bide.server.http.bodies import Body, announced
 from bide.server.http.exchange import Answer, Request, object_answer
 from bide.server.http.operations import Operation, Parameter, Reply
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location, read_sha256
+from bide.server.http.wanted import NewUpload
 from bide.server.intake import decode
 from bide.server.uploads.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK
 from bide.server.uploads.names import clean_name, clean_type
-from bide.server.uploads.wishes import wish
 
 MOST_TOLD = 1000  # missing chunks in one answer
 
 
-class NewChunked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class NewChunked(NewUpload, kw_only=True):
     """What is to come, and, with a kind, the job that it is to become."""
 
-    size: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
-    name: str | None = None
-    content_type: str | None = None
     chunk_size: Annotated[int, msgspec.Meta(ge=LEAST_CHUNK, le=MOST_CHUNK)] | None = None
-    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
-    kind: str | None = None
-    input: dict[str, Any] = {}
-    parameter: str | None = None
-    priority: int | None = None
-    queue: str | None = None
-    run_at: str | None = None
-    deadline: str | None = None
-    labels: dict[str, str] | None = None
-    idempotency_key: str | None = None
-    dedupe: Literal["content"] | None = None
 
 
 class ChunkState(msgspec.Struct, rename="camel"):
@@ -97,31 +82,9 @@ async def begin(request: Request) -> Answer:
         content_type=clean_type(wanted.content_type),
         chunk_size=chunk_size,
         promised=read_sha256(wanted.sha256),
-        **_wish(request, wanted),
+        **wanted.wish(request),
     )
     return object_answer(_state(upload), location(request, upload), status=201)
-
-
-def _wish(request: Request, wanted: NewChunked) -> dict[str, Any]:
-    if wanted.kind is None:
-        return {}
-    submission = wish(
-        kind=wanted.kind,
-        input=msgspec.json.encode(wanted.input),
-        dedupe=wanted.dedupe,
-        priority=wanted.priority,
-        queue=wanted.queue,
-        labels=wanted.labels,
-        runAt=wanted.run_at,
-        deadline=wanted.deadline,
-    )
-    key = wanted.idempotency_key
-    return {
-        "submission": submission,
-        "parameter": wanted.parameter,
-        "key": None if key is None else read_idempotency_key(key),
-        "trace_id": request.trace_id,
-    }
 
 
 async def put(request: Request) -> Answer:

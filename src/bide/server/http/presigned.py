@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -27,7 +27,7 @@ from bide.core.errors import (
     WrongLength,
 )
 from bide.core.upload import Upload, Way
-from bide.core.wire import WireJob, read_idempotency_key
+from bide.core.wire import WireJob
 from bide.server.blobs import BlobMissing, incoming_key, upload_key
 from bide.server.blobs.local_signing import NAMES, LocalSigning
 from bide.server.http.bodies import Body, announced
@@ -35,34 +35,20 @@ from bide.server.http.exchange import Answer, Request, object_answer
 from bide.server.http.operations import Operation, Parameter, Reply
 from bide.server.http.status import Shown
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location
+from bide.server.http.wanted import NewUpload
 from bide.server.intake import decode
 from bide.server.uploads.names import clean_name, clean_type
 from bide.server.uploads.presigned import NOBODY
 from bide.server.uploads.room import told
-from bide.server.uploads.wishes import wish
 
 log = logging.getLogger("bide.http")
 MOST_SIGNED = 100  # parts in one request
 
 
-class NewPresigned(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class NewPresigned(NewUpload, kw_only=True):
     """What will be put and, with a kind, the job that waits for it. With `dedupe` the job is made when it is there."""
 
-    size: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
-    name: str | None = None
-    content_type: str | None = None
-    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
     multipart: bool = False
-    kind: str | None = None
-    input: dict[str, Any] = {}
-    parameter: str | None = None
-    priority: int | None = None
-    queue: str | None = None
-    run_at: str | None = None
-    deadline: str | None = None
-    labels: dict[str, str] | None = None
-    idempotency_key: str | None = None
-    dedupe: Literal["content"] | None = None
 
 
 class PresignedUpload(msgspec.Struct, rename="camel"):
@@ -149,7 +135,7 @@ async def presign(request: Request) -> Answer:
         size=wanted.size,
         promised=wanted.sha256,
         expires_at=parts.reception.expiry(),
-        **_wish(request, wanted),
+        **wanted.wish(request),
     )
     upload, job = await parts.presigned.begin(upload, multipart=wanted.multipart)
     signed = await parts.presigned.sign(upload)
@@ -164,28 +150,6 @@ async def presign(request: Request) -> Answer:
         None if job is None else msgspec.Raw(Shown(request, job).body()),  # type: ignore[arg-type]
     )
     return object_answer(shown, location(request, upload), status=201)
-
-
-def _wish(request: Request, wanted: NewPresigned) -> dict[str, Any]:
-    if wanted.kind is None:
-        return {}
-    submission = wish(
-        kind=wanted.kind,
-        input=msgspec.json.encode(wanted.input),
-        dedupe=wanted.dedupe,
-        priority=wanted.priority,
-        queue=wanted.queue,
-        labels=wanted.labels,
-        runAt=wanted.run_at,
-        deadline=wanted.deadline,
-    )
-    key = wanted.idempotency_key
-    return {
-        "submission": submission,
-        "parameter": wanted.parameter,
-        "key": None if key is None else read_idempotency_key(key),
-        "trace_id": request.trace_id,
-    }
 
 
 async def sign_parts(request: Request) -> Answer:

@@ -1,0 +1,50 @@
+"""What a caller tells of an upload before its bytes, and of the job that it is to become: the same for every way."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from bide.core.wire import read_idempotency_key
+from bide.server.http.exchange import Request
+from bide.server.uploads.wishes import wish
+
+
+class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    size: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+    name: str | None = None
+    content_type: str | None = None
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
+    kind: str | None = None
+    input: dict[str, Any] = {}
+    parameter: str | None = None
+    priority: int | None = None
+    queue: str | None = None
+    run_at: str | None = None
+    deadline: str | None = None
+    labels: dict[str, str] | None = None
+    idempotency_key: str | None = None
+    dedupe: Literal["content"] | None = None
+
+    def wish(self, request: Request) -> dict[str, Any]:
+        """The fields of its record that are about the job; none without a kind."""
+        if self.kind is None:
+            return {}
+        submission = wish(
+            kind=self.kind,
+            input=msgspec.json.encode(self.input),
+            dedupe=self.dedupe,
+            priority=self.priority,
+            queue=self.queue,
+            labels=self.labels,
+            runAt=self.run_at,
+            deadline=self.deadline,
+        )
+        key = self.idempotency_key
+        return {
+            "submission": submission,
+            "parameter": self.parameter,
+            "key": None if key is None else read_idempotency_key(key),
+            "trace_id": request.trace_id,
+        }
