@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
-from bide.service.cycle import begin
+from bide.server.config import HttpConfig
+from bide.service.connection import Limits, within
+from bide.service.cycle import Cycle, begin
 
 
 async def test_what_waits_for_nothing_needs_no_task() -> None:
@@ -73,3 +80,36 @@ async def test_cancelling_the_task_cancels_the_work_and_lets_it_clean_up() -> No
     with pytest.raises(asyncio.CancelledError):
         await task
     assert cleaned == [1]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector(whole: bool) -> None:
+    cycles: weakref.WeakSet[Cycle] = weakref.WeakSet()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        cycles.add(scope["bide.reply"].__self__)
+        if not (whole and scope["bide.reply"](200, [(b"content-length", b"2")], b"ok")):
+            headers = [(b"content-length", b"2")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"ok"})
+
+    config = uvicorn.Config(app, lifespan="off", access_log=False)
+    config.load()
+    connection = within(Limits.of(HttpConfig(), 10))
+    loop = asyncio.get_running_loop()
+    state = ServerState()
+    server = await loop.create_server(
+        lambda: connection(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    gc.disable()
+    try:
+        for _ in range(3):
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert len(cycles) == 1  # the last one, which its connection still has
+    finally:
+        gc.enable()
+        writer.close()
+        server.close()
+        await server.wait_closed()

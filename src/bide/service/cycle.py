@@ -45,6 +45,13 @@ class Cycle(RequestResponseCycle):
     hang_up: Callable[[], None]
     streamed = False  # its body is put away as it arrives
 
+    async def run_asgi(self, app: Any) -> None:
+        try:
+            await super().run_asgi(app)
+        finally:
+            # It names us: what nothing else names is freed now, not when the collector comes by, and polls wait for that.
+            self.scope.clear()  # type: ignore[attr-defined]
+
     async def send(self, message: Any) -> None:
         self.outbox.flush()  # what was answered before comes before
         await super().send(message)

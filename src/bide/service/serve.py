@@ -141,6 +141,8 @@ async def _serve(
     # What is there now stays: looking through it again and again would be a tax on every request.
     gc.collect()
     gc.freeze()
+    # A request leaves nothing for the collector, so that it may come seldom: a thousand connections take it milliseconds.
+    gc.set_threshold(10_000, 20, 50)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     gone = asyncio.create_task(ending.wait())
     await asyncio.wait({serving, gone}, return_when=asyncio.FIRST_COMPLETED)
