@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from bide.core.upload import Upload
 from bide.server.store import Finished, Kept, Missing, Received, Used, upload_rows, upload_transactions
-from bide.server.store.sqlite_work import UPLOAD, SqliteWork
+from bide.server.store.sqlite_work import UPLOAD, Memory, SqliteWork
 
 T = TypeVar("T")
 _EXPIRED = (
@@ -24,6 +24,7 @@ class SqliteUploads:
     _read: Callable[..., Any]
     _write: Callable[..., asyncio.Future[Any]]
     _missing: Callable[[str], Missing]
+    _memory: Memory
 
     def add_upload(self, upload: Upload) -> Awaitable[Upload]:
         return self._write(lambda tx: upload_transactions.add(tx, upload))
@@ -51,6 +52,9 @@ class SqliteUploads:
         return self._write(operation)
 
     async def upload(self, upload_id: str) -> Upload | Missing:
+        known = self._memory.uploads.get(upload_id)
+        if known is not None:
+            return known
         row = self._read(UPLOAD, (upload_id,)).fetchone()
         return self._missing(upload_id) if row is None else upload_rows.upload_of(row)
 

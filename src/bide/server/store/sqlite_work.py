@@ -10,7 +10,7 @@ import msgspec
 
 from bide.core.clock import Clock
 from bide.core.record import Job, Status
-from bide.core.upload import Upload
+from bide.core.upload import Upload, UploadStatus
 from bide.core.wire import Event
 from bide.server.store import InputFile, NewJob, Unwritable, Want, upload_rows
 from bide.server.store.recent import Recent
@@ -40,16 +40,20 @@ _PUT_UPLOAD = (
 )
 _BURIED = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
 
+MOST_UPLOADS = 20_000
+
 
 class Memory:
-    """What is remembered between transactions: all jobs that workers hold, the last event's number, what polls have read.
+    """What is remembered between transactions: all jobs that workers hold, the last event's number, what polls have read,
+    and uploads that are under way.
 
-    The writer alone changes jobs, so that what it remembers is what is stored.
+    The writer alone changes jobs and uploads, so that what it remembers is what is stored.
     """
 
     def __init__(self) -> None:
         self.held: dict[str, Job] = {}
         self.recent = Recent()
+        self.uploads: dict[str, Upload] = {}  # the first that came in leave first
         self.paused: frozenset[str] | None = None  # None: to be read
         self.last_event: int | None = None  # None: nothing has been recalled yet
 
@@ -199,6 +203,9 @@ class SqliteWork(Work):
         self._execute("UPDATE inputs SET files = ? WHERE job_id = ?", (text_of(files), job_id))
 
     def read_upload(self, upload_id: str) -> Upload | None:
+        known = self._memory.uploads.get(upload_id)
+        if known is not None:
+            return known
         row = self._execute(UPLOAD, (upload_id,)).fetchone()
         return None if row is None else upload_rows.upload_of(row)
 
@@ -253,6 +260,16 @@ class SqliteWork(Work):
             else:
                 held.pop(job_id, None)
         self._memory.recent.changed(self._jobs)
+        if self._uploads:
+            self._remember_uploads(self._memory.uploads)
+
+    def _remember_uploads(self, known: dict[str, Upload]) -> None:
+        for upload_id, upload in self._uploads.items():
+            known.pop(upload_id, None)
+            if upload is not None and upload.status is UploadStatus.UPLOADING:
+                known[upload_id] = upload
+        while len(known) > MOST_UPLOADS:
+            del known[next(iter(known))]
 
 
 def _due(row: tuple[Any, ...]) -> Due:
