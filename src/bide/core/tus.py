@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import zlib
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Any
 
 from bide.core.errors import MalformedRequest
@@ -99,4 +100,9 @@ def read_concat(text: str | None) -> tuple[bool, list[str]]:
 
 
 def render_date(instant: float) -> str:
-    return formatdate(instant, usegmt=True)
+    return _date(int(instant))
+
+
+@lru_cache(16)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)

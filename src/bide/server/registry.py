@@ -238,6 +238,15 @@ class Kind:
         return {name: several for name, several in found.items() if several is not None}
 
     @cached_property
+    def choosy(self) -> bool:
+        """Whether a file parameter accepts only some types."""
+        return any(
+            _chooses(part)
+            for field in self.model.model_fields.values()
+            for part in (field.annotation, *field.metadata)
+        )
+
+    @cached_property
     def schema(self) -> dict[str, Any]:
         """The input's JSON Schema (2020-12), self-contained."""
         schema = self.model.model_json_schema(by_alias=True)
@@ -266,6 +275,10 @@ class Kind:
                     for e in error.errors(include_url=False, include_input=False)
                 ],
             ) from None
+
+
+def _chooses(annotation: Any) -> bool:
+    return isinstance(annotation, Accepts) or any(map(_chooses, typing.get_args(annotation)))
 
 
 def _takes_file(annotation: Any) -> bool | None:

@@ -58,7 +58,9 @@ class Blobs(Protocol):
         ...
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
-        """Makes a finished file of this machine the blob of that key. `source` is gone then, and only then."""
+        """Makes a finished file of this machine, which is on disk, the blob of that key. `source` is gone then, and only
+        then.
+        """
         ...
 
     async def remove(self, owner: str) -> None:

@@ -18,6 +18,7 @@ from bide.core.record import FileInfo
 from bide.server.blobs import CHUNK, BlobMissing, file_gone, job_key
 
 _COPIED = 1024 * 1024
+MOVED = 2  # files at once: more would only wait for the same disk
 _FULL = "{name} cannot be stored: the disk with the data folder is full, or a quota is used up; make room on it"
 
 
@@ -26,6 +27,7 @@ class FileBlobs:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._moving = asyncio.Semaphore(MOVED)
 
     def put(
         self, job_id: str, fence: int, name: str, source: Path | bytes, content_type: str
@@ -59,7 +61,8 @@ class FileBlobs:
         return pieces
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
-        await asyncio.to_thread(_move, source, self.path(key))
+        async with self._moving:
+            await asyncio.to_thread(_move, source, self.path(key))
 
     async def remove(self, owner: str) -> None:
         await asyncio.to_thread(shutil.rmtree, self.root / owner, ignore_errors=True)
@@ -126,13 +129,8 @@ def is_full(error: OSError) -> bool:
 
 
 def _move(source: Path, goal: Path) -> None:
-    """By its name alone, where both are on one disk; what it holds is on disk before."""
+    """By its name alone, where both are on one disk."""
     goal.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(source, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
     try:
         source.replace(goal)
         sync_folder(goal.parent)

@@ -24,6 +24,7 @@ from bide.server.blobs.s3_signing import S3Signing
 PART = 8 * 1024 * 1024
 MOST_PARTS = 1000  # what the strictest of the compatible takes; S3 itself takes ten times as many
 AT_ONCE = 2  # parts of one file
+ADOPTED = 4  # files at once; each has its parts in memory
 DELETED = 16  # keys at once
 
 
@@ -36,6 +37,7 @@ class S3Blobs(S3Signing):
         # The handlers' own connections: a client belongs to the loop that it was made on.
         self._background = Background()
         self._blocking = S3Client(self.place)
+        self._adopting = asyncio.Semaphore(ADOPTED)
 
     # --- for handlers
 
@@ -112,7 +114,8 @@ class S3Blobs(S3Signing):
             raise StorageUnavailable(f"{self.place.shown} broke off with {left} bytes to come")
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
-        await self._put_file(self._client, key, source, content_type)
+        async with self._adopting:
+            await self._put_file(self._client, key, source, content_type)
         await asyncio.to_thread(source.unlink)
 
     async def remove(self, owner: str) -> None:

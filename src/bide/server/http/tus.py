@@ -212,14 +212,6 @@ async def patch(request: Request) -> Answer:
     offset = read_count("Upload-Offset", request.header(b"upload-offset"))
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
-    found = await request.parts.reception.find(upload_id)
-    if found.parts:
-        raise UploadConflict("a final upload is made of its parts, and takes no bytes")
-    if found.status is UploadStatus.DONE and found.way is Way.TUS:
-        if offset != found.received:
-            raise WrongOffset(f"the upload is whole, at {found.received}, and the request at {offset}")
-        if announced(request) == 0:  # the last answer was lost, and is asked for again
-            return _answer(request, 204, found, None, offset=True)
     upload, kept = await _append(request, upload_id, offset)
     return _answer(request, 204, upload, kept, offset=True)
 

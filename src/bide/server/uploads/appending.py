@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from bide.core.errors import ChecksumMismatch, WrongLength, WrongOffset
+from bide.core.errors import ChecksumMismatch, UploadConflict, WrongLength, WrongOffset
 from bide.core.media import HEAD
 from bide.core.upload import Upload, UploadStatus, Way
 from bide.server.store import Kept
 from bide.server.uploads.reception import Reception
 from bide.server.uploads.room import told
-from bide.server.uploads.staging import Digest, Hash, Sink
+from bide.server.uploads.staging import BATCH, BytesLost, Digest, Hash, Sink
 
 log = logging.getLogger("bide.uploads")
 Body = AsyncIterator[bytes]
@@ -43,9 +43,11 @@ class Appending:
         not known; `checksum`: a hash of these bytes, and what it must come to; `promised`: the SHA-256 of the whole.
         """
         async with self._reception.turns.take(upload_id):
-            upload = await self._reception.recovered(
-                await self._reception.unfinished(upload_id, Way.TUS)
-            )
+            upload = await self._reception.find(upload_id)
+            if _is_again(upload, offset, announced):
+                return upload, None
+            self._reception.check_unfinished(upload, Way.TUS)
+            upload = await self._reception.recovered(upload)
             if offset != upload.received:
                 raise WrongOffset(f"the upload is at {upload.received}, and the request at {offset}")
             upload = replace(self._sized(upload, size), promised=promised or upload.promised)
@@ -107,8 +109,10 @@ class Appending:
         )
         try:
             await self._fill(upload, sink, body, durably=checksum is None)
-            async with self._reception.door:
-                await sink.settle()
+            await self._settle(sink)
+        except BytesLost:
+            await self._reception.recovered(upload)  # which tells it
+            raise
         except BaseException as error:
             await self._save(upload, sink, digest, before, keep=checksum is None)
             problem = told(error) if isinstance(error, OSError) else None
@@ -120,6 +124,15 @@ class Appending:
             raise ChecksumMismatch(f"the bytes have {checksum[0].hexdigest()}, and not {checksum[1]}")
         self._staging.keep_digest(upload.id, digest)
         return await self._noted(upload, sink.durable)
+
+    async def _settle(self, sink: Sink) -> None:
+        """The door is for what is over in a moment: a large file keeps nobody waiting there."""
+        if sink.taken - sink.durable > BATCH:
+            await sink.settle()
+        else:
+            async with self._reception.door:
+                await sink.settle()
+        await self._reception.lane.turn()
 
     async def _fill(self, upload: Upload, sink: Sink, body: Body, *, durably: bool) -> None:
         limit, noted = self._limit(upload), sink.durable
@@ -162,5 +175,15 @@ class Appending:
         """The record of the last byte comes with that of the whole."""
         if received == upload.size and not upload.partial:
             return replace(upload, received=received)
-        async with self._reception.door:
-            return await self._reception.note(upload, received=received)
+        return await self._reception.note(upload, received=received)
+
+
+def _is_again(upload: Upload, offset: int, announced: int | None) -> bool:
+    """Whether only the last answer is asked for, which was lost. Problems when it can take no bytes at all."""
+    if upload.parts:
+        raise UploadConflict("a final upload is made of its parts, and takes no bytes")
+    if upload.status is not UploadStatus.DONE or upload.way is not Way.TUS:
+        return False
+    if offset != upload.received:
+        raise WrongOffset(f"the upload is whole, at {upload.received}, and the request at {offset}")
+    return announced == 0

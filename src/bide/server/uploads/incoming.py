@@ -77,16 +77,15 @@ async def keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob |
     """Makes blobs of whole files and stores them, with the job that they are for; none of it when there is a Problem.
     The bytes are the caller's to discard then.
     """
-    async with reception.door:
+    for one in incoming:
+        path = reception.staging.path(one.upload.id)
+        await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
+    try:
+        kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
+    except Problem:  # its key was used for something else: the files were stored, the job was not
         for one in incoming:
-            path = reception.staging.path(one.upload.id)
-            await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
-        try:
-            kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
-        except Problem:  # its key was used for something else: the files were stored, the job was not
-            for one in incoming:
-                await reception.store.remove_upload(one.upload.id)
-            raise
+            await reception.store.remove_upload(one.upload.id)
+        raise
     for one in incoming:
         one.counted()
         reception.room.promise(one.upload.bytes)

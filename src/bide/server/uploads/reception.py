@@ -35,6 +35,7 @@ from bide.server.blobs import BlobMissing, Blobs, upload_key
 from bide.server.config import UploadConfig
 from bide.server.intake import accepted
 from bide.server.store import Finished, Jobs, Kept, Missing, NewJob, Received, Uploads
+from bide.server.uploads.lane import Lane
 from bide.server.uploads.room import Room
 from bide.server.uploads.staging import Digest, Staging, finished
 from bide.server.uploads.turns import Turns
@@ -42,7 +43,7 @@ from bide.server.uploads.wishes import Wishes
 
 log = logging.getLogger("bide.uploads")
 T = TypeVar("T")
-AT_ONCE = 8  # uploads that are begun, made durable or finished at the same time; more are received
+STORING = 2  # uploads that are stored at the same time
 
 
 class UploadStore(Jobs, Uploads, Protocol):
@@ -66,9 +67,11 @@ class Reception:
         self.staging = staging
         self.config = config
         self.room = Room(config, staging.root)
-        self.turns = Turns()
-        # What one commit of many uploads brings is answered in one go, and polls wait for that.
-        self.door = asyncio.Semaphore(AT_ONCE)
+        self.lane = Lane()
+        self.turns = Turns(self.lane)
+        # What one commit of many uploads brings is answered in one go, and polls wait for that. So they are let through by
+        # twos, however many have arrived.
+        self.door = asyncio.Semaphore(STORING)
         self.replica = ""
         # Of ways whose bytes are elsewhere, too: what is called before they are removed.
         self.forgets: list[Callable[[Upload], Awaitable[None]]] = []
@@ -91,12 +94,15 @@ class Reception:
     async def unfinished(self, upload_id: str, way: Way) -> Upload:
         """One that bytes can be added to, here."""
         upload = await self.find(upload_id)
-        if upload.way is not way:
-            raise UploadConflict(f"upload {upload_id} comes by way of {upload.way}, not of {way}")
-        if upload.status is UploadStatus.DONE:
-            raise UploadConflict(f"upload {upload_id} is whole already")
-        self.check_here(upload)
+        self.check_unfinished(upload, way)
         return upload
+
+    def check_unfinished(self, upload: Upload, way: Way) -> None:
+        if upload.way is not way:
+            raise UploadConflict(f"upload {upload.id} comes by way of {upload.way}, not of {way}")
+        if upload.status is UploadStatus.DONE:
+            raise UploadConflict(f"upload {upload.id} is whole already")
+        self.check_here(upload)
 
     def check_here(self, upload: Upload) -> None:
         if upload.replica != self.replica:
@@ -111,6 +117,7 @@ class Reception:
 
     async def begin(self, way: Way, name: str, upload_id: str, **fields: Any) -> Upload:
         """Stores a new one, when there is room for it and a job could come of it."""
+        await self.lane.turn()
         now = self.store.now()
         upload = Upload(
             upload_id, way, name, now, now, replica=self.replica, expires_at=self.expiry(), **fields
@@ -121,7 +128,9 @@ class Reception:
         await self.wishes.check(upload)
         self.room.promise(upload.bytes)
         async with self.door:
-            return await self.store.add_upload(upload)
+            stored = await self.store.add_upload(upload)
+        await self.lane.turn()
+        return stored
 
     async def note(
         self,
@@ -134,7 +143,9 @@ class Reception:
         """What is on disk now; a caller that leaves meanwhile changes nothing of it."""
         expires_at = self.expiry() if expires_in is None else self.store.now() + expires_in
         progress = Received(upload.id, received, upload.size, chunk, expires_at)
-        after = await surely(self.store.receive(progress))
+        async with self.door:
+            after = await surely(self.store.receive(progress))
+        await self.lane.turn()
         if isinstance(after, Missing):
             raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
         return after
@@ -143,8 +154,7 @@ class Reception:
 
     async def finish(self, upload: Upload) -> Kept:
         """Makes a blob of a whole upload, and the job that was asked for, if one was. Once begun it goes to its end."""
-        async with self.door:
-            return await surely(self._finish(upload))
+        return await surely(self._finish(upload))
 
     async def _finish(self, upload: Upload) -> Kept:
         assert upload.size is not None
@@ -170,9 +180,9 @@ class Reception:
         """The upload when its bytes are where they are to be. A crash right before the record of the whole leaves them
         as a blob already: then it is finished now.
         """
-        if upload.received == 0 or await self.staging.run(
-            _is_there, self.staging.path(upload.id), upload.received
-        ):
+        if upload.received == 0 or self.staging.has_digest(upload.id, upload.received):
+            return upload
+        if await self.staging.run(_is_there, self.staging.path(upload.id), upload.received):
             return upload
         key, sha256, size, head = upload_key(upload.id), hashlib.sha256(), 0, b""
         try:
@@ -191,7 +201,7 @@ class Reception:
 
     async def check_head(self, upload: Upload) -> None:
         """As soon as the first bytes are there: a file of the wrong type is not to be sent to its end."""
-        if upload.submission is None or upload.partial:
+        if upload.submission is None or upload.partial or not self.wishes.choosy(upload):
             return
         head = await self.staging.head(upload.id)
         try:
@@ -228,10 +238,12 @@ class Reception:
             return None, problem
 
     async def store_finished(self, what: Finished) -> Kept:
-        storing = self.store.finish(what)
-        if what.new is not None:
-            self.wishes.stored(what.new)
-        kept = await surely(storing)
+        async with self.door:
+            storing = self.store.finish(what)
+            if what.new is not None:
+                self.wishes.stored(what.new)
+            kept = await surely(storing)
+        await self.lane.turn()
         if isinstance(kept, Missing):
             for upload in what.uploads:
                 await self.remove_bytes(upload)

@@ -13,11 +13,11 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bide.core.media import HEAD
+from bide.server.uploads.hands import Hands
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
@@ -25,6 +25,10 @@ BATCH = 512 * 1024
 CHECKPOINT = 64 * 1024 * 1024  # bytes after which a long request is made durable in between
 MOST_HASHES = 20_000
 _VECTOR = 512  # buffers in one system call; the system takes up to 1,024
+
+
+class BytesLost(OSError):
+    """What had been put away before is not there any more: somebody has removed it."""
 
 
 class Hash(Protocol):
@@ -74,20 +78,20 @@ class Staging:
     def __init__(self, root: Path, threads: int | None = None) -> None:
         self.root = root
         # Not in the loop's own pool: uploads must not stand in the way of lists and downloads.
-        self._pool = ThreadPoolExecutor(threads or min(8, (os.cpu_count() or 1) + 2), "bide-upload")
+        self._hands = Hands(threads or min(8, (os.cpu_count() or 1) + 2), "bide-upload")
         self._digests: OrderedDict[str, Digest] = OrderedDict()
 
     def prepare(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
+        self._hands.close()
 
     def path(self, upload_id: str) -> Path:
         return self.root / upload_id
 
     def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+        return self._hands.run(work, *args)
 
     def take_digest(self, upload_id: str) -> Digest:
         return self._digests.pop(upload_id, None) or Digest()
@@ -203,7 +207,7 @@ class Sink:
     def _put(self, batch: Sequence[Bytes], sync: bool) -> None:
         """In a thread."""
         new = self.durable == self.begin == 0  # its name, too
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = self._open()
         try:
             self._write(fd, batch)
             if sync:
@@ -216,6 +220,21 @@ class Sink:
             if new:
                 _sync_folder(self._path.parent)
             self.durable = self.written
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        if self._digest is None or self.begin == 0:
+            return os.open(self._path, flags | os.O_CREAT, 0o640)
+        try:
+            fd = os.open(self._path, flags)
+        except FileNotFoundError:
+            raise BytesLost(f"{self._path} is gone") from None
+        if (
+            os.fstat(fd).st_size < self.begin
+        ):  # a hole would be filled with zeros, under a checksum of something else
+            os.close(fd)
+            raise BytesLost(f"{self._path} was cut")
+        return fd
 
     def _write(self, fd: int, batch: Sequence[Bytes]) -> None:
         if self._digest is not None:

@@ -42,6 +42,11 @@ class Wishes:
         name = upload.parameter or self.parameter(kind, submission)
         return await self.of(submission, {name: [upload]}, key=upload.key, trace_id=upload.trace_id)
 
+    def choosy(self, upload: Upload) -> bool:
+        """Whether it depends on its first bytes what comes of it."""
+        assert upload.submission is not None
+        return self._registry.kind(read_submission(upload.submission).kind).choosy
+
     async def of(
         self,
         submission: Submission,
