@@ -39,12 +39,12 @@ def running(service: Serving) -> Iterator[Serving]:
 
 
 class SmallDisk(Serving):
-    """Its data is on a disk of 4 MB that others fill, too."""
+    """Its data is on a small disk that others fill, too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, size: str = "4m") -> None:
         self.disk = folder / "disk"
         self.disk.mkdir()
-        prefix = mounted("mount -t tmpfs -o size=4m none $disk", disk=self.disk)
+        prefix = mounted(f"mount -t tmpfs -o size={size} none $disk", disk=self.disk)
         super().__init__(folder, prefix=prefix, data=self.disk / "data")
         self.ballast = b"ballast!" * (PAGE // 8)
 
