@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 from pathlib import Path
@@ -95,6 +96,23 @@ async def test_a_name_is_made_harmless(service: Service, given: str, kept: str) 
     reply = await post_form(service, "/uploads", ("file", given.replace("\r\n", "%0D%0A"), b"x"))
     if "\\" not in given:
         assert reply.json()["name"] == kept
+
+
+@pytest.mark.parametrize(
+    "given", ["../../etc/passwd", "a\0/passwd", "\u202epasswd", "x/" * 2048 + "passwd"]
+)
+async def test_a_name_is_made_harmless_by_every_way(service: Service, given: str) -> None:
+    metadata = "filename " + base64.b64encode(given.encode()).decode()
+    told = {"tus-resumable": "1.0.0", "upload-length": "5", "upload-metadata": metadata}
+    place = (await service.call("POST", "/files", headers=told)).headers["location"]
+    begun = [place.rpartition("/")[2]]
+    for where in ("/uploads/chunked", "/uploads/presign"):
+        body = {"name": given, "size": 5, "contentType": "text/plain"}
+        reply = await service.call("POST", where, json=body)
+        assert reply.status == 201, reply.body
+        begun.append(reply.json()["uploadId"])
+    for upload_id in begun:
+        assert (await service.call("GET", f"/uploads/{upload_id}")).json()["name"] == "passwd"
 
 
 async def test_a_file_goes_straight_into_a_job(service: Service) -> None:

@@ -206,7 +206,8 @@ class Sink:
 
     def _put(self, batch: Sequence[Bytes], sync: bool) -> None:
         """In a thread."""
-        new = self.durable == self.begin == 0  # its name, too
+        # Its name, too; of chunks any may be the first.
+        new = self.durable == self.begin and (self.begin == 0 or self._digest is None)
         fd = self._open()
         try:
             self._write(fd, batch)
