@@ -84,7 +84,7 @@ def test_a_full_disk_is_told_and_nothing_that_was_accepted_is_lost(small_disk: S
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert "full" in json.loads(body)["detail"] and "make room" in json.loads(body)["detail"]
     assert small_disk.job(earlier)["result"] == 1, "reading goes on"
-    time.sleep(1.5)  # the slow one has come to its second step, which cannot be kept
+    until(lambda: f"{slow} second" in small_disk.marks.read_text())  # which cannot be kept
     assert small_disk.job(slow)["status"] == "PROCESSING"
     small_disk.make_room()
     assert small_disk.ended(slow)["result"] == 2

@@ -115,7 +115,7 @@ def test_while_the_database_is_away_callers_are_told_and_nothing_is_lost(
         done = service.post("work", number=1)
         service.ended(done)
         runs = service.post("work", number=7, seconds=1.0)
-        until(lambda: service.job(runs)["status"] == "PROCESSING")
+        until(lambda: service.job(runs)["steps"])
         server.kill()
         begin = time.monotonic()
         refused = service.refused("work", number=2)
@@ -126,7 +126,8 @@ def test_while_the_database_is_away_callers_are_told_and_nothing_is_lost(
         assert "does not answer" in json.loads(body)["detail"]
         assert time.monotonic() - begin < 5
         assert service.ask("GET", "/healthz") == {"status": "ok"}
-        time.sleep(1.2)  # the handler ends meanwhile: what it came to is kept, and stored afterwards
+        # The handler ends meanwhile: what it came to is kept, and stored afterwards.
+        until(lambda: f"{runs} second" in service.marks.read_text())
         server.start()
         assert service.ended(runs)["result"] == 7
         assert service.job(runs)["attempt"] == 1

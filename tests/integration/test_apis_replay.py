@@ -57,11 +57,11 @@ def server(running: Replay, caplog: pytest.LogCaptureFixture) -> Iterator[Replay
 
 
 @asynccontextmanager
-async def account(server: Replay, vendor: Vendor) -> AsyncIterator[AsyncClient]:
+async def account(server: Replay, vendor: Vendor, speed: float = SPEED) -> AsyncIterator[AsyncClient]:
     """The shipped description, at the vendor's address. bide's own is taken as any other, too."""
     key = None if not vendor.auth[0] or vendor.auth[1].startswith("AWS4") else KEY
     api = load(description(vendor.api), server.url + vendor.base)
-    async with AsyncClient(None, key, api=api, timing=Timing(SPEED)) as client:
+    async with AsyncClient(None, key, api=api, timing=Timing(speed)) as client:
         yield client
 
 
@@ -177,7 +177,8 @@ async def test_not_there_yet_and_gone(vendor: Vendor, server: Replay) -> None:
     """Some do not know a job right after they took it. One that stays unknown ends the wait, precisely."""
     if vendor.grace is not None:
         play(server, vendor, vendor.grace, vendor.grace, said(vendor.done))
-        async with account(server, vendor) as client:
+        # Slow enough that it is asked in time on a busy machine, too.
+        async with account(server, vendor, speed=SPEED / 40) as client:
             job = await client.submit(vendor.kind, vendor.input)
             assert await job.result(timeout=10) == at(server.url, vendor.result)
     play(server, vendor, said(vendor.live), vendor.grace or vendor.absent)

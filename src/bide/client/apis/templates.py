@@ -116,7 +116,7 @@ class Template:
 def _as_text(value: Any, template: str) -> str:
     kind = type(value)
     if kind is str:
-        return value  # type: ignore[no-any-return]
+        return str(value)
     if kind is bool:
         return "true" if value else "false"
     if kind is int or kind is float:

@@ -57,14 +57,16 @@ class Decoder:
     def run(self, data: bytes, end: int) -> list[Any] | None:
         """All records up to an end, with commas between them; None when it ends elsewhere, or one is none."""
         try:
-            return self._many.decode(b"".join((b"[", memoryview(data)[:end], b"]")))  # type: ignore[no-any-return]
+            records: list[Any] = self._many.decode(b"".join((b"[", memoryview(data)[:end], b"]")))
+            return records
         except _UNREADABLE:
             return None
 
     def lines(self, data: bytes) -> list[Any] | None:
         """All records of some lines; None when one of them is none."""
         try:
-            return self._one.decode_lines(data)  # type: ignore[no-any-return]
+            records: list[Any] = self._one.decode_lines(data)
+            return records
         except _UNREADABLE:
             return None
 
