@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
@@ -128,6 +129,33 @@ async def test_a_file_goes_straight_into_a_job(service: Service) -> None:
     assert service.blobs.path(file.file.blob).read_bytes() == CONTENT
     upload = (await service.call("GET", f"/uploads/{file.upload}")).json()
     assert upload["jobId"] == claim.job.id
+
+
+async def test_who_is_cut_off_while_a_job_is_stored_leaves_it_whole(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: Any = service.store
+    real, storing, go = store.finish, asyncio.Event(), asyncio.Event()
+
+    async def late(what: Any) -> Any:
+        storing.set()
+        await go.wait()
+        return await real(what)
+
+    monkeypatch.setattr(store, "finish", late)
+    job = b'{"kind": "thumbnail"}'
+    posting = asyncio.create_task(
+        post_form(service, "/jobs", ("job", None, job), ("video", "a.mp4", CONTENT))
+    )
+    await storing.wait()
+    posting.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await posting
+    (claim,) = await service.store.claim("w", [Want("default", ("thumbnail",), 1)], 1, 30.0)
+    (file,) = claim.files
+    assert service.blobs.path(file.file.blob).read_bytes() == CONTENT
 
 
 async def test_an_upload_is_named_in_the_input(service: Service) -> None:

@@ -8,7 +8,7 @@ from bide.core.errors import ChecksumMismatch, Problem
 from bide.core.upload import Upload, Way
 from bide.server.blobs import upload_key
 from bide.server.store import Finished, Kept, NewJob
-from bide.server.uploads.reception import Reception
+from bide.server.uploads.reception import Reception, surely
 from bide.server.uploads.room import told
 from bide.server.uploads.staging import Bytes, Digest, Sink
 
@@ -27,6 +27,7 @@ class Incoming:
         self._digest = Digest()
         self._sink = Sink(reception.staging, reception.staging.path(upload_id), 0, self._digest)
         self._granted = 0
+        self._stored = False
         self.promised: str | None = None  # the SHA-256 that its sender has told
 
     async def write(self, data: Bytes) -> None:
@@ -67,16 +68,28 @@ class Incoming:
         self._reception.room.incoming -= self._granted
         self._granted = 0
 
+    def stored(self) -> None:
+        """It is in the store, and what is there has its bytes."""
+        self._stored = True
+        self.counted()
+        self._reception.room.promise(self.upload.bytes)
+
     async def discard(self) -> None:
+        """Unless it was stored: then only who asked for it has left."""
         await self._sink.give_up()
         self.counted()
-        await self._reception.remove_bytes(self.upload)
+        if not self._stored:
+            await self._reception.remove_bytes(self.upload)
 
 
 async def keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None = None) -> Kept:
     """Makes blobs of whole files and stores them, with the job that they are for; none of it when there is a Problem.
-    The bytes are the caller's to discard then.
+    The bytes are the caller's to discard then. Once begun it goes to its end.
     """
+    return await surely(_keep(reception, incoming, new))
+
+
+async def _keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None) -> Kept:
     for one in incoming:
         path = reception.staging.path(one.upload.id)
         await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
@@ -87,6 +100,5 @@ async def keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob |
             await reception.store.remove_upload(one.upload.id)
         raise
     for one in incoming:
-        one.counted()
-        reception.room.promise(one.upload.bytes)
+        one.stored()
     return kept
