@@ -74,6 +74,14 @@ async def test_closing_waits_for_what_is_under_way() -> None:
     assert done == [1]
 
 
+async def test_what_is_closed_takes_nothing_more() -> None:
+    hands = Hands(2, "test")
+    await hands.run(int, "1")
+    await asyncio.to_thread(hands.close)
+    with pytest.raises(RuntimeError, match="closed"):
+        hands.run(int, "2")
+
+
 async def test_a_lane_lets_one_through_a_round_in_the_order_of_asking() -> None:
     lane, rounds, seen = Lane(), 0, []
 

@@ -17,7 +17,9 @@ import pytest
 from bide.server.config import Config, HttpConfig, UploadConfig
 from bide.server.http.exchange import Message
 from bide.server.registry import File, Registry
+from bide.server.store import Unwritable
 from bide.server.uploads import staging
+from bide.server.uploads.reception import STORING
 from tests.integration.http.service import MAX_BODY, Reply, Service, scope
 
 CONTENT = os.urandom(10_000)
@@ -271,6 +273,43 @@ async def test_of_two_writers_the_newer_wins(service: Service) -> None:
     assert (await service.call("GET", place)).body == CONTENT
 
 
+async def test_a_writer_that_is_cut_off_before_its_bytes_are_noted(service: Service) -> None:
+    """They are noted all the same: whoever cuts it off waits for that."""
+    place = await begun(service)
+    sender = Sender(service, place, 0)
+    sender.put(CONTENT[:4000])
+    await sender.read()
+    door = service.reception.door
+    for _ in range(STORING):
+        await door.acquire()
+    sender.leave()
+    newer = asyncio.create_task(offset_of(service, place))
+    await asyncio.sleep(0.05)
+    for _ in range(STORING):
+        door.release()
+    assert await newer == 4000
+    await patch(service, place, 4000, CONTENT[4000:])
+    shown = (await service.call("GET", place.replace("files", "uploads"))).json()
+    assert (shown["status"], shown["sha256"]) == ("DONE", SHA256)
+
+
+async def test_bytes_that_could_not_be_noted_come_again_and_count_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = await begun(service)
+
+    def unwritable(received: Any) -> Any:
+        raise Unwritable("the disk is full")
+
+    monkeypatch.setattr(service.store, "receive", unwritable)
+    assert (await patch(service, place, 0, CONTENT[:4000])).status == 503
+    monkeypatch.undo()
+    assert await offset_of(service, place) == 0
+    assert (await patch(service, place, 0, CONTENT)).status == 204
+    shown = (await service.call("GET", place.replace("files", "uploads"))).json()
+    assert (shown["status"], shown["sha256"]) == ("DONE", SHA256)
+
+
 async def test_many_writers_at_once_spoil_nothing(service: Service) -> None:
     place = await begun(service)
     senders = []
@@ -300,7 +339,7 @@ async def test_a_damaged_piece_is_thrown_away(service: Service, name: str, diges
     place = await begun(service)
     piece = CONTENT[:5000]
     told = {"upload-checksum": f"{name} {b64(digest(piece))}"}
-    damaged = await patch(service, place, 0, piece[:-1] + b"?", **told)
+    damaged = await patch(service, place, 0, piece[:-1] + bytes([piece[-1] ^ 1]), **told)
     assert (damaged.status, damaged.json()["code"]) == (460, "checksum-mismatch")
     assert await offset_of(service, place) == 0
     assert (await patch(service, place, 0, piece, **told)).headers["upload-offset"] == "5000"
@@ -536,7 +575,7 @@ async def test_a_crash_between_the_blob_and_its_record_loses_nothing(service: Se
     blob = service.blobs.path(f"uploads/{upload_id}/content")
     blob.parent.mkdir(parents=True)
     (service.staging.root / upload_id).unlink()
-    service.staging.take_digest(upload_id)  # which a crash forgets
+    service.staging.take_digest(upload_id, 0)  # which a crash forgets
     blob.write_bytes(CONTENT)
     assert await offset_of(service, place) == 10_000
     assert (await service.call("GET", place)).body == CONTENT
@@ -558,7 +597,7 @@ async def test_bytes_that_somebody_has_removed_are_told_as_lost(
     else:
         os.truncate(path, left)
     if crashed:
-        service.staging.take_digest(upload_id)
+        service.staging.take_digest(upload_id, 0)
     reply = await patch(service, place, 4000, CONTENT[4000:])
     assert reply.status == 410
     assert "lost" in reply.json()["detail"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bide.server.config import Config, HttpConfig, UploadConfig
-from bide.server.store import Want
+from bide.server.store import Unwritable, Want
 from tests.integration.http.service import MAX_BODY, Reply, Service, scope
 
 CONTENT = os.urandom(100_000)
@@ -153,6 +153,26 @@ async def test_who_is_cut_off_while_a_job_is_stored_leaves_it_whole(
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await posting
+    (claim,) = await service.store.claim("w", [Want("default", ("thumbnail",), 1)], 1, 30.0)
+    (file,) = claim.files
+    assert service.blobs.path(file.file.blob).read_bytes() == CONTENT
+
+
+async def test_a_job_of_which_it_is_not_known_whether_it_was_stored_has_its_bytes(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: Any = service.store
+    real = store.finish
+
+    async def broken_off(what: Any) -> Any:
+        await real(what)
+        raise Unwritable("whether this was stored is not known")
+
+    monkeypatch.setattr(store, "finish", broken_off)
+    reply = await post_form(
+        service, "/jobs", ("job", None, b'{"kind": "thumbnail"}'), ("video", "a.mp4", CONTENT)
+    )
+    assert reply.status == 503
     (claim,) = await service.store.claim("w", [Want("default", ("thumbnail",), 1)], 1, 30.0)
     (file,) = claim.files
     assert service.blobs.path(file.file.blob).read_bytes() == CONTENT

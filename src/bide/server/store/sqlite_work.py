@@ -41,6 +41,7 @@ _PUT_UPLOAD = (
 _BURIED = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
 
 MOST_UPLOADS = 20_000
+LARGEST_UPLOAD = 4096  # what its sender has told of it
 
 
 class Memory:
@@ -266,10 +267,18 @@ class SqliteWork(Work):
     def _remember_uploads(self, known: dict[str, Upload]) -> None:
         for upload_id, upload in self._uploads.items():
             known.pop(upload_id, None)
-            if upload is not None and upload.status is UploadStatus.UPLOADING:
+            if upload is not None and upload.status is UploadStatus.UPLOADING and _is_small(upload):
                 known[upload_id] = upload
         while len(known) > MOST_UPLOADS:
             del known[next(iter(known))]
+
+
+def _is_small(upload: Upload) -> bool:
+    """Whether many of the kind can be kept in memory."""
+    size = len(upload.metadata) + len(upload.chunks)
+    if upload.submission is not None:
+        size += len(memoryview(upload.submission))
+    return size <= LARGEST_UPLOAD
 
 
 def _due(row: tuple[Any, ...]) -> Due:

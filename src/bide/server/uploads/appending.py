@@ -12,9 +12,9 @@ from bide.core.errors import ChecksumMismatch, UploadConflict, WrongLength, Wron
 from bide.core.media import HEAD
 from bide.core.upload import Upload, UploadStatus, Way
 from bide.server.store import Kept
-from bide.server.uploads.reception import Reception
+from bide.server.uploads.reception import Reception, surely
 from bide.server.uploads.room import told
-from bide.server.uploads.staging import BATCH, BytesLost, Digest, Hash, Sink
+from bide.server.uploads.staging import BytesLost, Digest, Hash, Sink
 
 log = logging.getLogger("bide.uploads")
 Body = AsyncIterator[bytes]
@@ -98,7 +98,7 @@ class Appending:
         return self._reception.config.max_size if upload.size is None else upload.size
 
     async def _append(self, upload: Upload, body: Body, checksum: tuple[Hash, str] | None) -> Upload:
-        digest = self._staging.take_digest(upload.id)
+        digest = self._staging.take_digest(upload.id, upload.received)
         before = digest.copy() if checksum is not None else digest
         sink = Sink(
             self._staging,
@@ -114,7 +114,7 @@ class Appending:
             await self._reception.recovered(upload)  # which tells it
             raise
         except BaseException as error:
-            await self._save(upload, sink, digest, before, keep=checksum is None)
+            await surely(self._save(upload, sink, digest, before, keep=checksum is None))
             problem = told(error) if isinstance(error, OSError) else None
             if problem is not None:
                 raise problem from error
@@ -127,7 +127,7 @@ class Appending:
 
     async def _settle(self, sink: Sink) -> None:
         """The door is for what is over in a moment: a large file keeps nobody waiting there."""
-        if sink.taken - sink.durable > BATCH:
+        if not sink.small:
             await sink.settle()
         else:
             async with self._reception.door:

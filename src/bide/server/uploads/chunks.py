@@ -80,7 +80,7 @@ class Chunks:
         if upload.id in self._hashing:
             return
         staging = self._reception.staging
-        digest = staging.take_digest(upload.id)
+        digest = staging.take_digest(upload.id, upload.size)
         if digest.at >= goal:
             staging.keep_digest(upload.id, digest)
             return

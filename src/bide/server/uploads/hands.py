@@ -28,34 +28,37 @@ class Hands:
         self._done: deque[_Done] = deque()
         self._told = False  # the loop is about to look
         self._threads: list[threading.Thread] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = threading.Lock()  # nothing is put behind the end
+        self._closed = False
 
     def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        if self._loop is None:
-            self._start()
-        assert self._loop is not None
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put((future, work, args))
+        """RuntimeError when it is closed."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._closing:
+            if self._closed:
+                raise RuntimeError(f"{self._name}: closed")
+            self._queue.put((future, work, args))
+            while len(self._threads) < self._count:
+                self._start(loop)
         return future
 
-    def _start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        for number in range(self._count):
-            name = f"{self._name}-{number}"
-            self._threads.append(threading.Thread(target=self._serve, name=name, daemon=True))
-            self._threads[-1].start()
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._serve, args=(loop,), name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def close(self) -> None:
-        """After what was asked for is done."""
-        for _ in self._threads:
-            self._queue.put(None)
+        """After what was asked for is done. Not for the loop's own thread, which might have to be told of it."""
+        with self._closing:
+            self._closed = True
+            for _ in self._threads:
+                self._queue.put(None)
         for thread in self._threads:
             thread.join()
-        self._threads, self._loop = [], None
 
-    def _serve(self) -> None:
-        assert self._loop is not None
-        loop = self._loop
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while (item := self._queue.get()) is not None:
             future, work, args = item
             try:

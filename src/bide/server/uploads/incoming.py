@@ -27,7 +27,7 @@ class Incoming:
         self._digest = Digest()
         self._sink = Sink(reception.staging, reception.staging.path(upload_id), 0, self._digest)
         self._granted = 0
-        self._stored = False
+        self.stored = False  # or it is not known
         self.promised: str | None = None  # the SHA-256 that its sender has told
 
     async def write(self, data: Bytes) -> None:
@@ -68,17 +68,11 @@ class Incoming:
         self._reception.room.incoming -= self._granted
         self._granted = 0
 
-    def stored(self) -> None:
-        """It is in the store, and what is there has its bytes."""
-        self._stored = True
-        self.counted()
-        self._reception.room.promise(self.upload.bytes)
-
     async def discard(self) -> None:
-        """Unless it was stored: then only who asked for it has left."""
+        """Unless it may be in the store, whatever became of who asked for it: what is there must have its bytes."""
         await self._sink.give_up()
         self.counted()
-        if not self._stored:
+        if not self.stored:
             await self._reception.remove_bytes(self.upload)
 
 
@@ -93,12 +87,16 @@ async def _keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob 
     for one in incoming:
         path = reception.staging.path(one.upload.id)
         await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
+    for one in incoming:
+        one.stored = True
     try:
         kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
     except Problem:  # its key was used for something else: the files were stored, the job was not
         for one in incoming:
             await reception.store.remove_upload(one.upload.id)
+            one.stored = False
         raise
     for one in incoming:
-        one.stored()
+        one.counted()
+        reception.room.promise(one.upload.bytes)
     return kept

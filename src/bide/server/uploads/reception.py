@@ -143,12 +143,15 @@ class Reception:
         """What is on disk now; a caller that leaves meanwhile changes nothing of it."""
         expires_at = self.expiry() if expires_in is None else self.store.now() + expires_in
         progress = Received(upload.id, received, upload.size, chunk, expires_at)
-        async with self.door:
-            after = await surely(self.store.receive(progress))
+        after = await surely(self._receive(progress))
         await self.lane.turn()
         if isinstance(after, Missing):
             raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
         return after
+
+    async def _receive(self, progress: Received) -> Upload | Missing:
+        async with self.door:
+            return await self.store.receive(progress)
 
     # --- the end
 
@@ -158,7 +161,7 @@ class Reception:
 
     async def _finish(self, upload: Upload) -> Kept:
         assert upload.size is not None
-        path, digest = self.staging.path(upload.id), self.staging.take_digest(upload.id)
+        path, digest = self.staging.path(upload.id), self.staging.take_digest(upload.id, upload.size)
         if digest.at == digest.length == upload.size:
             sha256, head = digest.sha256.hexdigest(), digest.head
         else:
@@ -201,10 +204,12 @@ class Reception:
 
     async def check_head(self, upload: Upload) -> None:
         """As soon as the first bytes are there: a file of the wrong type is not to be sent to its end."""
-        if upload.submission is None or upload.partial or not self.wishes.choosy(upload):
+        if upload.submission is None or upload.partial:
             return
-        head = await self.staging.head(upload.id)
         try:
+            if not self.wishes.choosy(upload):
+                return
+            head = await self.staging.head(upload.id)
             await self.wishes.make([self.whole(upload, upload.received, "", head)])
         except WrongContent:
             await self.discard(upload)

@@ -24,6 +24,7 @@ Bytes = bytes | memoryview
 BATCH = 512 * 1024
 CHECKPOINT = 64 * 1024 * 1024  # bytes after which a long request is made durable in between
 MOST_HASHES = 20_000
+QUICK = 2  # threads for what is over in a moment
 _VECTOR = 512  # buffers in one system call; the system takes up to 1,024
 
 
@@ -79,6 +80,7 @@ class Staging:
         self.root = root
         # Not in the loop's own pool: uploads must not stand in the way of lists and downloads.
         self._hands = Hands(threads or min(8, (os.cpu_count() or 1) + 2), "bide-upload")
+        self._quick = Hands(QUICK, "bide-upload-soon")
         self._digests: OrderedDict[str, Digest] = OrderedDict()
 
     def prepare(self) -> None:
@@ -86,6 +88,7 @@ class Staging:
 
     def close(self) -> None:
         self._hands.close()
+        self._quick.close()
 
     def path(self, upload_id: str) -> Path:
         return self.root / upload_id
@@ -93,8 +96,14 @@ class Staging:
     def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         return self._hands.run(work, *args)
 
-    def take_digest(self, upload_id: str) -> Digest:
-        return self._digests.pop(upload_id, None) or Digest()
+    def run_soon(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """What is over in a moment does not stand behind what is not."""
+        return self._quick.run(work, *args)
+
+    def take_digest(self, upload_id: str, at_most: int) -> Digest:
+        """One that is further is of bytes that were put away and never noted, and that come again."""
+        known = self._digests.pop(upload_id, None)
+        return known if known is not None and known.at <= at_most else Digest()
 
     def has_digest(self, upload_id: str, at: int) -> bool:
         """Whether these bytes were put away by this very process."""
@@ -176,10 +185,17 @@ class Sink:
             await self._hand_over()
 
     async def _hand_over(self, sync: bool = False) -> None:
+        small = self.small
         await self._written()
         batch, self._batch, self._gathered = self._batch, [], 0
         if batch or sync:
-            self._writing = self._staging.run(self._put, batch, sync or self._due())
+            run = self._staging.run_soon if sync and small else self._staging.run
+            self._writing = run(self._put, batch, sync or self._due())
+
+    @property
+    def small(self) -> bool:
+        """Whether there is so little to make durable that it is over in a moment."""
+        return self.taken - self.durable <= BATCH
 
     def _due(self) -> bool:
         return self.written - self.durable >= CHECKPOINT
