@@ -195,7 +195,11 @@ class Serving(Victim):
             job = self.job(job_id)
             return job if job["status"] not in LIVE else None
 
-        return until(look)
+        try:
+            return until(look)
+        except AssertionError as error:
+            known = [self.ask("GET", path) for path in (f"/jobs/{job_id}?include=attempts", "/queues")]
+            raise AssertionError(f"{error}: {known}, and it said: {self.said()[-2000:]}") from None
 
 
 def until(look: Callable[[], T | None], patience: float = 30.0) -> T:
