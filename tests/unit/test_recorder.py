@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from bide.core.job import Change
+from bide.core.job import Begun, Change, Refused, Reserved, Succeeded
+from bide.core.record import Job, Status
 from bide.server.engine import recorder
 from bide.server.engine.recorder import Recorder
-from bide.server.store import Store, Unwritable
+from bide.server.store import NewJob, Store, Unwritable
+from bide.server.store.sqlite import SqliteStore
 
 
 class Paper:
@@ -58,3 +62,44 @@ async def test_what_a_full_disk_holds_up_is_written_in_its_order() -> None:
 async def test_a_fault_of_one_holds_up_nobody_else() -> None:
     paper = Paper(AssertionError("a bug"), failures=1)
     assert await told(paper, "a", "b", "c") == ["b", "c", "a"]
+
+
+class Ledger:
+    """A real store that has no room for the first write, while the second is on its way already."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.full = True
+
+    async def apply(self, changes: Sequence[Change]) -> list[Any]:
+        full, self.full = self.full, False
+        await asyncio.sleep(0.005)
+        if full:
+            raise Unwritable("full")
+        return await self.store.apply(changes)
+
+
+async def test_what_was_refused_because_something_before_it_is_held_up_comes_after_that(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open(lambda events: None)
+    try:
+        job = Job(id="j", kind="k", queue="q", created_at=0.0, updated_at=0.0, due=0.0)
+        await store.insert([NewJob(job, b"{}")])
+        await store.apply([Reserved(job_id="j", owner="w", lease_until=store.now() + 30)])
+        pen = Recorder(cast(Store, Ledger(store)))
+        outcomes: list[Any] = []
+        pen.write([Begun(job_id="j", fence=1, started_at=1.0)], outcomes.append)
+        pen.write([Succeeded(job_id="j", fence=1, result=msgspec.Raw(b"1"))], outcomes.append)
+        async with asyncio.timeout(5):
+            while len(outcomes) < 2:
+                await asyncio.sleep(0.005)
+        assert [outcome.status for outcome in outcomes] == [Status.PROCESSING, Status.DONE]
+        late = Succeeded(job_id="j", fence=1, result=msgspec.Raw(b"2"))
+        pen.write([late], outcomes.append)  # nothing is held up: it is told at once
+        while len(outcomes) < 3:
+            await asyncio.sleep(0.005)
+        assert isinstance(outcomes[2], Refused)
+    finally:
+        await store.close()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from bide.core.job import Change
+from bide.core.job import Change, Refused
 from bide.server.engine.running import Running
 from bide.server.store import Store, Unwritable
 
@@ -66,12 +66,21 @@ class Recorder:
             for changes, then in pages:
                 for _ in changes:
                     outcome = next(outcomes)
-                if then is not None:
+                if isinstance(outcome, Refused) and self._waits(changes):
+                    self.stuck.append((changes, then))
+                elif then is not None:
                     then(outcome)
 
         applying = self._store.apply([c for changes, _ in pages for c in changes])
         self._under_way.add(writing := asyncio.ensure_future(applying))
         writing.add_done_callback(stored)
+
+    def _waits(self, changes: Sequence[Change]) -> bool:
+        """Whether something of the same job is held up, without which this had to be refused: there was room again only
+        when this one was written, and both were on their way.
+        """
+        jobs = {change.job_id for change in changes}
+        return any(change.job_id in jobs for held, _ in self.stuck for change in held)
 
     def _put_off(self, pages: list[tuple[Sequence[Change], Then | None]], error: BaseException) -> None:
         loop = asyncio.get_running_loop()
