@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -171,7 +171,7 @@ def submit(
     asked = Asked(connection, api, ClientOptions(ledger=ledger))
     if not kind and asked.own:
         raise click.UsageError("no KIND: what the service calls the job")
-    given: SubmitOptions = {**options, "labels": labels or None, **_file_options(files)}  # type: ignore[typeddict-item]
+    given = cast(SubmitOptions, {**options, "labels": labels or None, **_file_options(files)})
     try:
         if wait:
             asyncio.run(_submit_and_wait(asked, kind, body, given, timeout, as_json))

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Literal
 
 from bide.client.apis.answers import BadPoll, Ref, State
 from bide.client.apis.form import Read, Tally
@@ -14,7 +14,8 @@ from bide.client.apis.paths import Headers, Source, source
 from bide.client.apis.values import number, word
 
 STATES: tuple[State, ...] = ("live", "done", "failed", "cancelled", "partial")
-_ENDED = "ended"
+_ENDED: Final = "ended"
+_Meaning = State | Literal["ended"]  # `ended` says that it is over, and not how
 
 
 class Words:
@@ -36,8 +37,9 @@ class Words:
 
     def __init__(self, read: Read) -> None:
         self._status = source(read.status) if read.status is not None else None
-        self._known: dict[str, str] = {}
-        for state in (*STATES, _ENDED):
+        self._known: dict[str, _Meaning] = {}
+        meanings: tuple[_Meaning, ...] = (*STATES, _ENDED)
+        for state in meanings:
             for name in getattr(read, state):
                 if self._known.setdefault(name.lower(), state) != state:
                     raise ValueError(f"{name!r} is in {self._known[name.lower()]} and in {state}")
@@ -90,14 +92,16 @@ class Words:
             known, found = self._ended(body, headers, ref, found)
         if known == "done":
             known = self._doubted(body, headers, ref)
-        return known, found, False  # type: ignore[return-value]
+        return known, found, False
 
-    def _ended(self, body: Any, headers: Headers, ref: Ref | None, ended: str) -> tuple[str, str]:
+    def _ended(self, body: Any, headers: Headers, ref: Ref | None, ended: str) -> tuple[State, str]:
         if self._outcome is not None:
             outcome = word(self._outcome(body, headers, ref))
             if outcome is not None:
-                known = self._known.get(outcome.strip().lower(), "unknown")
-                return ("unknown" if known in ("live", _ENDED) else known), outcome
+                known = self._known.get(outcome.strip().lower())
+                if known is None or known == _ENDED:
+                    return "unknown", outcome
+                return ("unknown" if known == "live" else known), outcome
         if self._tally is not None:
             done, *lacking = (_sum(get, body, headers, ref) for get in self._tally)
             failed, cancelled = lacking

@@ -42,12 +42,9 @@ class SqliteUploads:
         self, limit: int = 500, inputs: float | None = None
     ) -> Awaitable[tuple[list[Upload], bool]]:
         def operation(tx: SqliteWork) -> tuple[list[Upload], bool]:
-            tx.flush()
-            ended = None if inputs is None else tx.now - inputs
-            rows = tx.execute(_EXPIRED, (tx.now, ended, ended, limit))
-            found = [upload_rows.upload_of(row) for row in rows]
-            upload_transactions.expire(tx, found)
-            return found, len(found) == limit
+            return upload_transactions.expire(
+                tx, lambda *values: tx.execute(_EXPIRED, values), limit, inputs
+            )
 
         return self._write(operation)
 

@@ -5,7 +5,8 @@ Each may be carried out twice, when the end of the first time was not heard of: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from bide.core.record import Job, Status
 from bide.core.upload import Upload, UploadStatus, with_chunk
 from bide.server.store import Finished, Inserted, Kept, KeyConflict, Missing, Received, Used
 from bide.server.store.transactions import apply, gone, insert
+from bide.server.store.upload_rows import upload_of
 from bide.server.store.work import Work
 
 ABANDONED = ErrorInfo("UPLOAD_ABANDONED", "its file was never sent to the end, and the upload expired")
@@ -103,9 +105,18 @@ def remove(tx: Work, upload_id: str) -> Upload | Used | Missing:
     return upload
 
 
-def expire(tx: Work, uploads: Iterable[Upload]) -> None:
-    for upload in uploads:
+def expire(
+    tx: Work, find: Callable[..., Iterable[tuple[Any, ...]]], limit: int, inputs: float | None
+) -> tuple[list[Upload], bool]:
+    """Those that were removed, and whether there may be more. `find` takes the time, twice that before which the jobs that
+    use one must have ended, and how many are wanted at most.
+    """
+    tx.flush()
+    ended = None if inputs is None else tx.now - inputs
+    found = [upload_of(row) for row in find(tx.now, ended, ended, limit)]
+    for upload in found:
         _drop(tx, upload, ABANDONED)
+    return found, len(found) == limit
 
 
 def _drop(tx: Work, upload: Upload, error: ErrorInfo) -> None:
