@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from celery import Celery
 
@@ -13,8 +14,9 @@ app = Celery(
 app.conf.update(task_track_started=True, broker_connection_retry_on_startup=True)
 
 
-@app.task(name="add")
-def add(a: int, b: int, seconds: float = 0.0) -> int:
+@app.task(name="add", bind=True)
+def add(self: Any, a: int, b: int, seconds: float = 0.0) -> int:
+    print(f"add has begun: {self.request.id}")  # Celery has it in the worker's log
     time.sleep(seconds)
     return a + b
 
