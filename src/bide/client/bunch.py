@@ -20,7 +20,7 @@ class Bunch:
     def __init__(self, size: int) -> None:
         self.size = size
         self._queue: Calendar[Waited] = Calendar()
-        self._look = 0.0
+        self._look = -math.inf
 
     def push(self, moment: float, number: int, job: Waited) -> None:
         self._queue.push(moment, number, job)

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from bide.core.clock import LONG_AGO
 from bide.core.limits import read_cost, read_limits, read_pause, telling
 from bide.core.meter import LONGEST_PAUSE, SLACK, Meter
 from bide.core.seeker import Seeker
@@ -82,15 +83,15 @@ class State(msgspec.Struct, array_like=True):
     seeker: Seeker = msgspec.field(default_factory=Seeker)
     sent: list[float] = []  # when those on their way were sent
     alone: bool = False  # the one on its way was sent when no other was
-    pace: float = 0.0  # of the documented limit
-    pause: float = 0.0
-    probe: float = 0.0
+    pace: float = LONG_AGO  # of the documented limit
+    pause: float = LONG_AGO
+    probe: float = LONG_AGO
     strikes: int = 0  # refusals since the last success
-    refused: float = 0.0  # when the first of them was
+    refused: float = LONG_AGO  # when the first of them was
     took: float = 0.0  # from the first refusal to the next success, the last time
     met: bool = False  # an answer was heard: the first request goes alone
     unit: float = 1.0  # what a request costs, where requests differ
-    next: float = 0.0  # for a request of cost 1
+    next: float = LONG_AGO  # for a request of cost 1
 
 
 class Budget:
@@ -176,7 +177,7 @@ class Budget:
             self._plan()
             return
         if not s.met:
-            s.met, s.probe = True, 0.0
+            s.met, s.probe = True, LONG_AGO
             self._plan()
         told = telling(headers)
         if status == 429 or (status == 503 and told and read_pause(told, wall) is not None):
@@ -204,7 +205,7 @@ class Budget:
         if now >= s.pause:
             if s.strikes:
                 s.took = now - s.refused
-            s.strikes, s.probe = 0, 0.0
+            s.strikes, s.probe = 0, LONG_AGO
             if s.seeker.found or self._seeking:
                 s.seeker.accept(now, took)
 
@@ -248,7 +249,7 @@ class Budget:
             ceiling = min(LONGEST_BACKOFF, max(FIRST_PAUSE, s.took / 2) * 2.0 ** min(s.strikes - 1, 10))
             wait = max(wait, self._rng.uniform(0.5, 1.0) * ceiling)
         s.pause = max(s.pause, now + wait)
-        s.probe = 0.0
+        s.probe = LONG_AGO
 
     def _plan(self) -> None:
         s = self.state
@@ -293,7 +294,7 @@ class Budget:
         state.sent = []
         state.pace += by
         state.pause = min(state.pause + by, now + LONGEST_PAUSE)
-        state.probe, state.refused = 0.0, state.refused + by
+        state.probe, state.refused = LONG_AGO, state.refused + by
         state.seeker.shift(by)
         for meter in state.meters.values():
             meter.shift(by)

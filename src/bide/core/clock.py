@@ -9,6 +9,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
+# Earlier than every moment of any clock: a monotonic one may be near zero, and below it where clocks are made to differ.
+# Finite, because JSON has no infinity.
+LONG_AGO = -1e18
+
 
 class Clock(Protocol):
     def now(self) -> float:

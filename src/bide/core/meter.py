@@ -17,12 +17,13 @@ import math
 
 import msgspec
 
+from bide.core.clock import LONG_AGO
 from bide.core.limits import WEEK, Seen
 
 LONGEST_PAUSE = 3600.0
 SHARE = 0.1  # of what is left may go at once
 SHY = 0.02  # of a level below half, per second, where no header tells any time
-NEVER = 1e18  # finite, for JSON has no infinity
+NEVER = -LONG_AGO
 CLOSE = 0.02  # added to an exact reset: two clocks never run quite alike
 ANSWERED = 5.0  # within this the first request of a new window is answered, or lost
 SLACK = 1.0  # jitter on the way to the counter that an even pace allows for, in seconds
@@ -32,12 +33,12 @@ class Meter(msgspec.Struct, array_like=True):
     quota: float = 1.0
     window: float = 0.0  # 0: unknown
     level: float = 0.0
-    until: float = 0.0
-    at: float = 0.0  # when the level was right
-    pace: float = 0.0  # where the even spending stands
-    next: float = 0.0  # the moment from which one more may be sent
+    until: float = LONG_AGO
+    at: float = LONG_AGO  # when the level was right
+    pace: float = LONG_AGO  # where the even spending stands
+    next: float = LONG_AGO  # the moment from which one more may be sent
     lowest: float = NEVER  # reported in this window
-    rolled: float = -NEVER  # when a new window was last seen
+    rolled: float = LONG_AGO  # when a new window was last seen
     flows: bool = False  # a bucket that fills at quota / window
     timed: bool = False  # some header tells a time
     told: bool = False  # the policy tells the window
@@ -74,7 +75,7 @@ class Meter(msgspec.Struct, array_like=True):
             known = seen.remaining if alone else min(self.filled(now), left)
             self.level, self.at = known, now
             empty = seen.remaining < 1 and reset is not None
-            self.until = now + min(reset or 0.0, LONGEST_PAUSE) if empty else 0.0
+            self.until = now + min(reset or 0.0, LONGEST_PAUSE) if empty else LONG_AGO
         else:
             self._hear_window(seen.remaining, now, flying, reset, alone)
         self.plan(now)
@@ -137,7 +138,7 @@ class Meter(msgspec.Struct, array_like=True):
                 self.until = max(self.until, ends) if later else min(self.until, ends)
         self.at = now
         if self.told and self.risen >= self.needed:
-            self.flows, self.level, self.until = True, remaining - flying, 0.0
+            self.flows, self.level, self.until = True, remaining - flying, LONG_AGO
 
     def filled(self, now: float) -> float:
         """The level of a bucket by now."""
@@ -169,7 +170,7 @@ class Meter(msgspec.Struct, array_like=True):
             wait = missing * self.window / self.quota
             self.next = max(self.at + wait, self.until)
         elif not self.timed:
-            self.next = 0.0 if self.level >= self.quota / 2 else self.pace
+            self.next = LONG_AGO if self.level >= self.quota / 2 else self.pace
         elif self.level < cost:
             self.next = self._anew(now)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -96,7 +97,7 @@ class Breaker:
         self._patience = patience
         self._failures = 0  # in a row
         self._opened = 0  # times in a row
-        self._until = 0.0
+        self._until = -math.inf
         self._probing = False
 
     @property

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import msgspec
 
+from bide.core.clock import LONG_AGO
+
 START = 5.0
 BURST = 5.0
 ROOM, ROOM_SHARE = 8.0, 0.02  # on their way at once: these, and a part of all that were granted
@@ -25,18 +27,18 @@ FIRST_INTERVAL, LONGEST_INTERVAL = 30.0, 3600.0
 class Seeker(msgspec.Struct, array_like=True):
     rate: float = START
     found: bool = False  # was ever refused: before that it only keeps the start gentle
-    next: float = 0.0
-    pace: float = 0.0
+    next: float = LONG_AGO
+    pace: float = LONG_AGO
     pressed: bool = False  # the rate has held something up since the last answer
     interval: float = FIRST_INTERVAL
-    grown: float = 0.0
-    began: float = 0.0  # the cycle that is measured
+    grown: float = LONG_AGO
+    began: float = LONG_AGO  # the cycle that is measured
     accepted: float = 0.0
     ceiling: float = 0.0  # the rate at which it was last refused
     used: float = 0.0  # the rate at which it was refused; 0: not in a refusal
 
     def spend(self, now: float, cost: float) -> None:
-        if not self.began:
+        if self.began < LONG_AGO / 2:  # nothing was sent yet
             self.began = self.grown = now
         gap = 1.0 / self.rate
         if now < self.pace + 0.25 * gap:  # it went as soon as it might

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -81,9 +82,9 @@ class FilePurse:
         self._moment = min(MOMENT, limit.per / 100) if limit and limit.requests < 1e9 else MOMENT
         self._version = UNKNOWN  # of the state that self._budget has
         self._hand = 0  # granted and not sent yet
-        self._drawn = 0.0  # when that was
+        self._drawn = -math.inf  # when that was
         self._under_way: list[float] = []  # when those were granted that were sent and not answered yet
-        self._void_from = 0.0
+        self._void_from = -math.inf
         self._closed = False
         self._overdue = False  # there is news that must not wait
         self._hurry = 1  # how many to be granted at once

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from bide.core.budget import Budget, Limit, State
+from bide.core.clock import LONG_AGO
 from bide.core.meter import SLACK
 
 SEAT = 1800.0
@@ -24,7 +25,7 @@ FEWEST = 20  # requests of a limit that can spare one
 
 class Seat(msgspec.Struct, array_like=True):
     holder: str = ""
-    until: float = 0.0
+    until: float = LONG_AGO
 
 
 class Record(msgspec.Struct, array_like=True):
@@ -73,7 +74,7 @@ def window(limit: Limit) -> float:
 
 
 def fresh(life: str, limit: Limit | None) -> Record:
-    return Record(life, 0.0, named(limit), State(), [Seat() for _ in range(seats_of(limit))])
+    return Record(life, LONG_AGO, named(limit), State(), [Seat() for _ in range(seats_of(limit))])
 
 
 def turned_back(record: Record, limit: Limit | None, now: float, rng: random.Random) -> Record:

@@ -14,7 +14,7 @@ DRIFT = 500e-6  # seconds a second; more than any clock that is kept right
 class RemoteClock:
     def __init__(self) -> None:
         self._low, self._high = -math.inf, math.inf
-        self._at = 0.0
+        self._at = -math.inf
         self._ahead = 0.0
         self.trip = 0.001  # seconds that an exchange takes
 

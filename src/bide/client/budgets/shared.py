@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import random
 import secrets
@@ -168,11 +169,11 @@ class SharedPurse:
         self._errand: tuple[Errand, Ask] | None = None
         self._overdue = self._refused = False  # there is news that must not wait; a refusal
         self._hurry = 1
-        self._drawn = 0.0
-        self._next = 0.0
+        self._drawn = -math.inf
+        self._next = -math.inf
         self._away_since: float | None = None
         self._seat: float | None = None  # until when
-        self._alone = 0.0  # when the seat may be used
+        self._alone = -math.inf  # when the seat may be used
         self._closed = False
 
     # --- Purse

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -152,7 +153,7 @@ class Claims:
         """The hints stay, and the next tick asks again; the log need not have each of them."""
         reason = "cancelled" if future.cancelled() else str(future.exception())
         now = asyncio.get_running_loop().time()
-        if now >= self._complaints.get(reason, 0.0):
+        if now >= self._complaints.get(reason, -math.inf):
             recent = {other: until for other, until in self._complaints.items() if until > now}
             self._complaints = {**recent, reason: now + COMPLAIN_EVERY}
             log.error("jobs cannot be claimed: %s", reason)

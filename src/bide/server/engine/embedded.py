@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 import shutil
@@ -94,9 +95,9 @@ class EmbeddedEngine:
         self._reports = Reports(
             store, self._recorder, admit, self.nudge, self._end, progress.publish, self._now
         )
-        self._next_renewal = 0.0
-        self._next_look = 0.0
-        self._next_memory = 0.0
+        self._next_renewal = -math.inf
+        self._next_look = -math.inf
+        self._next_memory = -math.inf
 
     # --- beginning and end
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,7 +40,7 @@ class PostgresShelf:
         self._server = server
         self._connection: psycopg.AsyncConnection[tuple[Any, ...]] | None = None
         self._turn = asyncio.Lock()
-        self._swept = 0.0
+        self._swept = -math.inf
 
     async def put(self, batch: Mapping[Attempt, Live]) -> None:
         rows = [

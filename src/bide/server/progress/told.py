@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -57,7 +58,7 @@ class Progresses:
         self._wanted: set[Attempt] = set()
         self._answer: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._away_until = 0.0
+        self._away_until = -math.inf
         self._away = False
 
     async def open(self) -> None:
@@ -210,7 +211,7 @@ class Progresses:
 
     def _worked(self) -> None:
         if self._away:
-            self._away, self._away_until = False, 0.0
+            self._away, self._away_until = False, -math.inf
             log.info("progress is shared again")
 
     def _task(self, task: asyncio.Task[None]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, cast
@@ -106,7 +107,7 @@ class Feed:
             except Exception:
                 log.exception("the feed failed; it goes on")
             finally:
-                self._memory.until = 0.0
+                self._memory.until = -math.inf
                 self._memory.forget_all()
                 if connection is not None:
                     with contextlib.suppress(psycopg.Error):

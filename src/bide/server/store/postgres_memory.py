@@ -4,6 +4,7 @@ uses it checks it, or sees to it that word of the change would have arrived.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 
@@ -21,9 +22,8 @@ class Memory:
         self.mine: dict[str, int] = {}  # the fences of all that this process was told that it has
         self.owners: set[str] = set()  # under which names this process has claimed
         self.recent = Recent()
-        self.until = (
-            0.0  # by time.monotonic(): as long as this, word of others' changes is known to arrive
-        )
+        # Until this moment of time.monotonic() notifications of other processes' changes are known to arrive.
+        self.until = -math.inf
         self._paused: tuple[int, frozenset[str]] | None = None  # None: to be read
         self.pauses = 0  # how often it was changed
 

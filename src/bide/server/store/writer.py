@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -74,7 +75,7 @@ class Writer:
         self._round: list[_Queued] = []  # submitted since the last handing over
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._ended = 0.0  # when the last transaction was
+        self._ended = -math.inf  # when the last transaction was
         self._thread = threading.Thread(target=self._run, name="bide-writer", daemon=True)
         self._thread.start()
 

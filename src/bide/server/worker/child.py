@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -205,7 +206,7 @@ class Pulse(threading.Thread):
         self._frames = p.Frames(upward=False)
         self._asked_back = False
         self._told: deque[tuple[str, int]] = deque(maxlen=1000)
-        self._next_beat = 0.0
+        self._next_beat = -math.inf
         self._sockets = {s.fileno(): os.fstat(s.fileno()).st_ino for s in (control, work)}
         self.give_back: Callable[[], bool] = lambda: True
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import mimetypes
 import os
 import re
@@ -128,7 +129,7 @@ class Context:
         # done, total, unit, message of the latest progress; None when it was sent
         self._latest: tuple[float | None, float | None, str | None, str | None] | None = None
         self._shown: Progress | None = run.progress
-        self._next_send = 0.0
+        self._next_send = -math.inf
 
     @property
     def job_id(self) -> str:

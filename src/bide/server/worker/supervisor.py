@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import os
 import signal
 import socket
@@ -260,7 +261,7 @@ class Pool:
         self._goal = {False: sync, True: is_async}
         self._number = 0
         self._failures = 0
-        self._not_before = 0.0
+        self._not_before = -math.inf
 
     @staticmethod
     def now() -> float:
