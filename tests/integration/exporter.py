@@ -130,7 +130,9 @@ class Exporter(FakeService):
         self.storage = storage
         self.takes = takes
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.submitted: list[str] = []  # courses, in the order in which they were asked for
+        self.submitted: list[
+            str
+        ] = []  # courses, in the order of arrival: several are on their way at once
         self.keys: dict[str, str] = {}
         self.token = KEY
         self.rules: list[Callable[[web.Request], web.Response | None]] = []

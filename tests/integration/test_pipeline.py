@@ -95,12 +95,12 @@ async def test_a_value_that_is_added_is_all_that_is_asked_for_until_then(
     """The others have failed to be published: their files are still there."""
     exporter.failing["3"] = 1
     await folder.sync()
-    assert exporter.submitted == ["1", "2", "3"]
+    assert sorted(exporter.submitted) == ["1", "2", "3"]
     text = (folder.path / "grades.toml").read_text()
     (folder.path / "grades.toml").write_text(text.replace("[1, 2, 3]", "[1, 2, 4]"))
     outcome = await folder.sync()
     assert outcome.good
-    assert exporter.submitted == ["1", "2", "3", "4"]
+    assert sorted(exporter.submitted) == ["1", "2", "3", "4"]
     assert {course for _, course in students(folder)} == {"1", "2", "4"}
 
 
@@ -141,7 +141,7 @@ async def test_a_failed_export_refuses_its_output_and_a_rerun_tries_it_alone(
     assert outcome.outputs[0].stage == "refused" and "1 of 3" in str(outcome.outputs[0].error)
     assert not (folder.path / "out" / "gradebook.jsonl").exists()
     assert (await folder.sync()).good
-    assert exporter.submitted == ["1", "2", "3", "2"]
+    assert sorted(exporter.submitted) == ["1", "2", "2", "3"]
     assert students(folder) == ALL
 
 
@@ -161,7 +161,7 @@ async def test_skip_publishes_without_it_and_a_rerun_adds_it(folder: Folder, exp
     assert {course for _, course in students(folder)} == {"1", "3"}
     assert (await folder.sync()).good
     assert students(folder) == ALL
-    assert exporter.submitted == ["1", "2", "3", "2"]
+    assert sorted(exporter.submitted) == ["1", "2", "2", "3"]
 
 
 async def test_a_job_that_never_ends_is_left_at_its_deadline_and_found_by_the_next_run(
@@ -316,16 +316,16 @@ async def test_without_resubmit_it_is_asked_what_to_do(
         if request.method == "POST":
             assert request.transport is not None
             request.transport.abort()
+            return web.Response()  # to nobody: the exporter makes no job, so that none appears later
         return None
 
     exporter.rules.append(broken)
     outcome = await folder.sync()
     assert {e.error.code for e in outcome.failed if e.error} == {"UNSURE"}
     exporter.rules.clear()
-    sent = len(exporter.submitted)
     outcome = await folder.sync()
     assert all("--resubmit" in e.error.message for e in outcome.failed if e.error)
-    assert len(exporter.submitted) == sent
+    assert exporter.submitted == []
     assert (await folder.sync(Start(resubmit=True))).good
 
 
@@ -340,7 +340,7 @@ async def test_files_that_were_lost_are_fetched_again(folder: Folder, exporter: 
     for path in (folder.path / "grades.sync" / "files").rglob("00000"):
         path.unlink()
     assert (await folder.sync()).good
-    assert exporter.submitted == ["1", "2", "3", "3"]
+    assert sorted(exporter.submitted) == ["1", "2", "3", "3"]
 
 
 async def test_a_state_of_something_else_is_refused(folder: Folder) -> None:
@@ -517,7 +517,7 @@ async def test_a_value_that_is_listed_twice_is_exported_once(
     text = (folder.path / "grades.toml").read_text()
     (folder.path / "grades.toml").write_text(text.replace("[1, 2, 3]", "[1, 2, 3, 2]"))
     assert (await folder.sync()).good
-    assert exporter.submitted == ["1", "2", "3"]
+    assert sorted(exporter.submitted) == ["1", "2", "3"]
     assert "listed twice" in caplog.text
 
 
