@@ -98,6 +98,7 @@ def test_a_signal_ends_the_demo_and_its_service(temporary: Path, sent: int, code
             demo.kill()
     assert "Traceback" not in said
     assert commands_with(str(temporary)) == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_missing_package_is_named_with_what_to_install() -> None:

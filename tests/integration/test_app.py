@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -107,6 +109,17 @@ def test_run_inline_keeps_files(tmp_path: Path) -> None:
     assert job.files["hello.txt"].read_bytes() == b"hello"
     assert job.result["text"] == "hello.txt: hello"
     assert job.result["copied"] == "hello"
+
+
+def test_run_inline_leaves_nothing_in_the_temporary_folder(tmp_path: Path) -> None:
+    program = """
+        from tests.apps.handlers import app
+        files = app.run_inline("files").files  # they outlive the job that had them
+        assert all(path.stat().st_size for path in files.values()) and files
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    subprocess.run(command, env={**os.environ, "TMPDIR": str(tmp_path)}, check=True, timeout=60)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_run_inline_takes_a_path_for_a_file(tmp_path: Path) -> None:

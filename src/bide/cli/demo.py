@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -68,13 +68,16 @@ def demo(count: int, keep: bool, port: int, out: Path | None, as_json: bool) -> 
       bide demo --keep --port 8642
     """
     _check_packages()
-    out = Path(tempfile.mkdtemp(prefix="bide-demo-")) if out is None else out.resolve()
-    with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="bide-demo-data-") as folder:
+    with (
+        _ended_by_signals(),
+        _folder_for(out) as place,
+        tempfile.TemporaryDirectory(prefix="bide-demo-data-") as folder,
+    ):
         service = ServiceProcess(TARGET, Path(folder), port)
         try:
             with service, Client(service.url) as client:
                 _say(f"A service runs at {service.url}: `bide serve {TARGET}`, just for this demo.")
-                run = Run(client, out)
+                run = Run(client, place)
                 good = run.videos(count)
                 run.print_json() if as_json else run.print()
                 if keep:
@@ -99,6 +102,20 @@ def _check_packages() -> None:
         raise SetupError(
             f"the demo needs ffmpeg ({error}): install it, or name it in IMAGEIO_FFMPEG_EXE"
         ) from None
+
+
+@contextmanager
+def _folder_for(out: Path | None) -> Iterator[Path]:
+    """Where the videos go. A temporary folder stays for the user only if there is a file in it."""
+    if out is not None:
+        yield out.resolve()
+        return
+    made = Path(tempfile.mkdtemp(prefix="bide-demo-"))
+    try:
+        yield made
+    finally:
+        with suppress(OSError):
+            made.rmdir()
 
 
 @contextmanager

@@ -7,8 +7,10 @@ would be after it was parked.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import mimetypes
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -139,8 +141,19 @@ class Inline:
 
 
 def run_inline(registry: Registry, kind: str, input: dict[str, Any], folder: Path | None) -> InlineJob:
-    """Files go to `folder`, or to a new temporary one that the caller's tests may look into."""
-    place = folder if folder is not None else Path(tempfile.mkdtemp(prefix="bide-inline-"))
-    inline = Inline(registry, place)
+    """Files go to `folder`, or to a new temporary one that is removed when this process exits."""
+    inline = Inline(registry, folder if folder is not None else _temporary())
     given = {k: inline.offer(v) if isinstance(v, Path) else v for k, v in input.items()}
     return inline.run(kind, to_json(given, "the input"))
+
+
+def _temporary() -> Path:
+    """The caller may read the files of a job long after the job itself is forgotten, so they stay until the exit."""
+    folder = tempfile.mkdtemp(prefix="bide-inline-")
+    atexit.register(_remove, folder, os.getpid())
+    return Path(folder)
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # not a process that was forked from it
+        shutil.rmtree(folder, ignore_errors=True)
