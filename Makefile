@@ -1,15 +1,17 @@
-# `make demo` and `make test` set everything up by themselves: a venv, pinned packages. Only Python 3.11+ and make are needed.
+# `make demo` and `make test` set up what they need: one venv with pinned packages, to which `make test` adds the rest and, on
+# Debian, servers. Only Python 3.11+ and make are needed.
 SHELL := /bin/bash
 VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
 .PHONY: help demo test check format bench bench-scale chaos setup constraints clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-demo: $(READY) ## run a video pipeline as jobs, with live bars
-	@$(BIN)/bide demo
+demo: $(READY_FOR_DEMO) ## run a video pipeline as jobs, with live bars; the videos are in build/demo
+	@$(BIN)/bide demo --out build/demo
 
 test: $(READY) ## format, lint, types, import contracts, and every test
 	@$(MAKE) --no-print-directory check
@@ -33,7 +35,11 @@ chaos: $(READY) ## kill things at random and count what is lost, beside peers
 
 setup: $(READY) ## only the set-up
 $(READY): pyproject.toml constraints.txt scripts/setup
-	@scripts/setup $(VENV)
+	@scripts/setup $(VENV) test
+	@touch $(READY_FOR_DEMO) $@
+
+$(READY_FOR_DEMO): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup $(VENV) demo
 	@touch $@
 
 .venv-bench/.ready: bench/constraints.txt scripts/setup-bench
