@@ -90,6 +90,14 @@ _time = time.time
 time.time = lambda: _time() + float(Path(os.environ["CLOCK_STEP"]).read_text())
 """
 
+BOOTED = """
+import os, time
+_ahead, _monotonic, _gettime = float(os.environ["CLOCK_AHEAD"]), time.monotonic, time.clock_gettime
+_since_boot = (time.CLOCK_MONOTONIC, getattr(time, "CLOCK_BOOTTIME", None))
+time.monotonic = lambda: _monotonic() + _ahead
+time.clock_gettime = lambda clock: _gettime(clock) + (_ahead if clock in _since_boot else 0.0)
+"""
+
 
 class Serving(Victim):
     """`prefix` is a command that runs another one; the service is that one."""
@@ -135,6 +143,12 @@ class Serving(Victim):
         (self.folder / "sitecustomize.py").write_text(STEPPED)
         self._env["CLOCK_STEP"] = str(step)
         return step
+
+    def boot_at(self, seconds: float) -> dict[str, str]:
+        """From the next start on the machine's monotonic clock begins there. The environment of more such processes."""
+        (self.folder / "sitecustomize.py").write_text(BOOTED)
+        self._env["CLOCK_AHEAD"] = str(seconds - time.monotonic())
+        return self._env
 
     def refusal(self) -> str:
         """What a start that must fail says; one line, and no traceback."""

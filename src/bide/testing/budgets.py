@@ -108,3 +108,33 @@ class BudgetsSuite:
         for i in range(1000):
             assert purses[i % CALLERS].take(100.0 + i / 1e4) <= 100.0 + i / 1e4
         assert purses[0].rate(101.0) is None
+
+    @pytest.mark.parametrize("began", [-5000.0, 0.0])
+    def test_the_moment_zero_of_the_clock_means_nothing(
+        self, callers: list[Budgets], began: float
+    ) -> None:
+        """The monotonic clock of a machine that has just booted is near zero."""
+        documented, refused, told, sought = (
+            callers[0].open(name, limit)
+            for name, limit in [
+                ("documented", Limit(60, 60.0)),
+                ("refused", Limit(1000, 1.0, 100)),
+                ("told", None),
+                ("sought", None),
+            ]
+        )
+        assert documented.take(began) <= began
+        assert began + 0.9 < documented.take(began) < began + 1.1
+        assert refused.take(began) <= began
+        refused.heard(began, 429, {"Retry-After": "30"}, WALL)
+        assert began + 30.0 <= refused.take(began) <= began + 32.0
+        assert told.take(began) <= began
+        headers = {"RateLimit": '"a";r=30;t=30', "RateLimit-Policy": '"a";q=60;w=60'}
+        told.heard(began, 200, headers, WALL)
+        assert told.take(began + 1.0) <= began + 3.0
+        now = began
+        for _ in range(20):
+            if sought.take(now) <= now:
+                sought.heard(now, 200, {}, WALL)
+            now += 1.0
+        assert sought.take(now) <= now
