@@ -14,8 +14,7 @@ demo: $(READY_FOR_DEMO) ## run a video pipeline as jobs, with live bars; the vid
 	@$(BIN)/bide demo --out build/demo
 
 test: $(READY) ## format, lint, types, import contracts, and every test
-	@$(MAKE) --no-print-directory check
-	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),scripts/test $(BIN)/python)
+	@$(if $(ARGS),$(MAKE) --no-print-directory check && $(BIN)/python -m pytest $(ARGS),scripts/test $(BIN)/python)
 
 check: $(READY) ## format, lint, mypy strict, import contracts
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 4; exit $${PIPESTATUS[0]}
@@ -29,9 +28,9 @@ bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: two
 bench-scale: $(READY) .venv-bench/.ready ## of these, PostgreSQL and Celery alone; needs the programs of PostgreSQL, Redis and RabbitMQ, and wrk
 	@$(BIN)/python -m bench.scale $(ARGS)
 
-chaos: $(READY) ## kill things at random and count what is lost, beside peers
+chaos: $(READY) ## the tests that take long, then kill things at random and count what is lost, beside peers
 	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2
-	@$(BIN)/python -m bench.chaos $(ARGS)
+	@failed=0; $(if $(ARGS),,$(BIN)/python -m pytest -m soak || failed=1;) $(BIN)/python -m bench.chaos $(ARGS) || failed=1; exit $$failed
 
 setup: $(READY) ## only the set-up
 $(READY): pyproject.toml constraints.txt scripts/setup

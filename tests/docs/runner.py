@@ -63,6 +63,7 @@ class Run:
             "NO_COLOR": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a reader's pytest has not our plugins
             "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(self._logs),  # the programs are killed in the end, and remove nothing
         }
 
     def __enter__(self) -> Run:
