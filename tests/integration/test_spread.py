@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import logging
+import math
 import os
 import random
 import signal
@@ -19,6 +20,8 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bide.client.api import AsyncClient
 from bide.client.apis import Api, load
@@ -418,6 +421,75 @@ def test_what_several_learn_is_what_one_would_have_learned() -> None:
         _assert_alike(one.kind.plans.sketch, alone.plans.sketch)
         _assert_alike(one.kind.report("progress 1").sketch, alone.report("progress 1").sketch)
         assert one.news() is None, "nothing is told twice"
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.floats(1.0, 500.0), st.just(1.0) | st.floats(1.5, 12.0), st.booleans()
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_ends_that_nobody_saw_are_told_to_the_other_processes(
+    ends: list[tuple[int, float, float, bool]],
+) -> None:
+    """Each end lies between two questions; which process saw it, and when it told the others, makes no difference."""
+    alone = Kind()
+    notebooks = [Notebook(Kind()) for _ in range(3)]
+    for number, low, factor, tells in ends:
+        one = notebooks[number]
+        for sketch in (alone.plans.sketch, one.kind.plans.sketch):
+            sketch.survived(0.0, low)
+            sketch.learn_between(low, low * factor)
+        if tells:
+            _tell(one, notebooks)
+    for one in notebooks:
+        _tell(one, notebooks)
+    expected = _counts(alone)
+    for one in notebooks:
+        found = _counts(one.kind)
+        assert found.keys() == expected.keys()
+        for place, count in expected.items():  # the order in which they were learned fades them a little
+            assert found[place] == pytest.approx(count, rel=0.25), place
+        assert one.news() is None, "nothing is told twice"
+
+
+def _counts(kind: Kind) -> dict[Any, float]:
+    dump = kind.plans.sketch.dump()
+    ended = {bin: values[0] for bin, values in dump["bins"].items() if values[0] > 1e-6}
+    return ended | {(i, j): weight for i, j, weight in dump["cells"] if weight > 1e-6}
+
+
+def test_a_process_does_not_repeat_what_it_was_told() -> None:
+    teller, hearer = Notebook(Kind()), Notebook(Kind())
+    for _ in range(100):
+        teller.kind.plans.sketch.learn_between(10.0, 50.0)
+        hearer.kind.plans.sketch.learn(3.0)
+    _tell(teller, [hearer])
+    news = hearer.news()
+    assert news is not None
+    assert news["durations"]["count"] == 100
+    assert news["durations"]["cells"] == []
+
+
+def test_a_parent_learns_the_median_that_its_child_learned() -> None:
+    rng = random.Random(5)
+    parent, child = Notebook(Kind()), Notebook(Kind())
+    for i in range(150):
+        took = rng.lognormvariate(math.log(80.0), 0.3)
+        asked = 0.0
+        while (following := asked + rng.uniform(10.0, 60.0)) < took:
+            child.kind.plans.sketch.survived(asked, following)
+            asked = following
+        child.kind.plans.sketch.learn_between(asked, following)
+        if i % 10 == 9:
+            _tell(child, [parent])
+    learned = child.kind.plans.sketch.table().quantile(0.5)
+    assert learned == pytest.approx(80.0, rel=0.15)
+    assert parent.kind.plans.sketch.table().quantile(0.5) == pytest.approx(learned, rel=0.02)
 
 
 def _watch_end(kind: Kind, took: float) -> None:

@@ -238,6 +238,42 @@ def test_stretches_survive_being_stored() -> None:
     assert Sketch.load(data).cells == Sketch.load(sketch.dump()).cells
 
 
+# Exact ends, and stretches of at least four bins. Which bins a narrower one goes into depends on what is believed so far.
+STRETCH = st.tuples(st.floats(0.1, 1e4), st.just(1.0) | st.floats(1.5, 20.0))
+STRETCHES = st.lists(STRETCH, min_size=1, max_size=30)
+
+
+def learn_stretches(sketch: Sketch, stretches: list[tuple[float, float]]) -> None:
+    for low, factor in stretches:
+        sketch.survived(0.0, low)
+        sketch.learn_between(low, low * factor)
+
+
+@settings(deadline=None, max_examples=50)
+@given(STRETCHES, STRETCHES)
+def test_what_was_absorbed_counts_as_if_it_had_been_learned_here(
+    before: list[tuple[float, float]], after: list[tuple[float, float]]
+) -> None:
+    direct, absorbing, other = Sketch(), Sketch(), Sketch()
+    learn_stretches(direct, before)
+    learn_stretches(absorbing, before)
+    learn_stretches(direct, after)
+    learn_stretches(other, after)
+    absorbing.absorb(msgspec.json.decode(msgspec.json.encode(other.dump())))
+    assert absorbing.count == direct.count
+    for q in (0.1, 0.5, 0.9):
+        assert absorbing.table().quantile(q) == pytest.approx(direct.table().quantile(q), rel=1e-6)
+
+
+def test_absorbing_ignores_stretches_that_cannot_be() -> None:
+    sketch, other = Sketch(), Sketch()
+    other.learn_between(5.0, 50.0)
+    data = other.dump()
+    data["cells"] += [[-1, 3, 1.0], [5, 5, 1.0], [0, BINS, 1.0]]
+    sketch.absorb(data)
+    assert sketch.cells.keys() == other.cells.keys()
+
+
 def test_who_outlives_all_others_is_of_another_sort() -> None:
     """The hazard near the end of all that was seen is high; of a job that hangs it must not stay so."""
     table = learned([60.0 + i % 10 for i in range(200)]).table()

@@ -208,26 +208,34 @@ class Sketch:
                 sketch.within[int(key)] = float(within)
                 sketch.passing[int(key)] = float(passing)
         for i, j, weight in data.get("cells", ()):
-            if 0 <= i < j <= BINS // COARSE:
+            if _is_cell(i, j):
                 sketch.cells[int(i), int(j)] = float(weight)
         return sketch
 
-    def absorb(self, data: dict[str, Any]) -> None:
-        """What others have learned meanwhile, in the form of a dump, on top of what is known here."""
+    def absorb(self, data: dict[str, Any], share: float = 1.0) -> None:
+        """Adds what another sketch has learned, in the form of a dump; each observation counts `share` times."""
         if data.get("perOctave") != BINS_PER_OCTAVE:
             return
         for _ in range(int(data["count"])):
             self._fade()
+        weight = share * self._weight
         for key, (ended, within, passing) in data["bins"].items():
             if 0 <= int(key) < BINS:
-                self.ended[int(key)] += float(ended) * self._weight
-                self.within[int(key)] += float(within) * self._weight
-                self.passing[int(key)] += float(passing) * self._weight
+                self.ended[int(key)] += float(ended) * weight
+                self.within[int(key)] += float(within) * weight
+                self.passing[int(key)] += float(passing) * weight
+        for i, j, ends in data.get("cells", ()):
+            if _is_cell(i, j):
+                self.cells[int(i), int(j)] = self.cells.get((i, j), 0.0) + float(ends) * weight
         self._news += max(float(data["count"]), GLIMPSE)
 
 
 def _bin(age: float) -> int:
     return min(bisect_right(EDGES, age) - 1, BINS - 1)
+
+
+def _is_cell(low: int, high: int) -> bool:
+    return 0 <= low < high <= BINS // COARSE
 
 
 def _place(age: float) -> float:

@@ -37,11 +37,18 @@ class Notebook:
 
     def hear(self, news: dict[str, Any]) -> None:
         """What another has learned."""
-        for kind in (self.kind, self._common):
-            if news["durations"] is not None:
-                kind.plans.sketch.absorb(news["durations"])
-            for source, found in news["reports"].items():
-                kind.report(source).sketch.absorb(found)
+        if news["durations"] is not None:
+            _absorb(self.kind.plans.sketch, self._common.plans.sketch, news["durations"])
+        for source, found in news["reports"].items():
+            _absorb(self.kind.report(source).sketch, self._common.report(source).sketch, found)
+
+
+def _absorb(own: Sketch, common: Sketch, found: dict[str, Any]) -> None:
+    # What this process has learned and not yet told makes `common` fade before the next difference is taken. `found` is
+    # not older than that: it must not fade with it, or a part of it would be told to the others as news of this process.
+    untold = own.count - common.count
+    own.absorb(found)
+    common.absorb(found, (1.0 + 1.0 / MEMORY) ** untold)
 
 
 def _since(before: Sketch, now: dict[str, Any]) -> dict[str, Any] | None:
@@ -54,7 +61,11 @@ def _since(before: Sketch, now: dict[str, Any]) -> dict[str, Any] | None:
         change = [a - b * faded for a, b in zip(new, old, strict=True)]
         if any(abs(x) > SLIGHT for x in change):
             bins[key] = change
-    return {**now, "count": more, "bins": bins} if bins or more else None
+    ends = {(i, j): weight for i, j, weight in now["cells"]}
+    for i, j, weight in was["cells"]:
+        ends[i, j] = ends.get((i, j), 0.0) - weight * faded
+    cells = [[i, j, weight] for (i, j), weight in ends.items() if abs(weight) > SLIGHT]
+    return {**now, "count": more, "bins": bins, "cells": cells} if bins or cells or more else None
 
 
 _NONE = (0.0, 0.0, 0.0)
