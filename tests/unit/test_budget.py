@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import random
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from bide.core.budget import Budget, Limit, read_limit
 from bide.core.limits import TELLING
 from bide.core.meter import LONGEST_PAUSE
-from tests.unit.vendor import WALL, Bucket, Window, drive
+from bide.lab.scenario import Rules
+from tests.unit.vendor import WALL, Bucket, Lab, Window, drive
 
 ROUNDINGS = st.sampled_from(["ceil", "floor", "exact"])
 
@@ -93,6 +95,89 @@ def test_what_others_spend_is_believed_at_once(
 def test_nearly_all_of_an_advertised_limit_is_used(rounding: str, latency: float) -> None:
     for server in (Window(60, 60.0, 13.3, rounding), Bucket(60, 60.0, 10, "full", rounding)):
         assert drive(budget(), server, 3600.0, latency=latency).accepted > 0.98 * 3600
+
+
+@pytest.mark.parametrize("rounding", ["ceil", "floor", "exact"])
+@pytest.mark.parametrize("reset", ["full", "next"])
+@pytest.mark.parametrize(("quota", "window"), [(20, 1), (100, 1), (5, 1), (20, 2), (20, 5)])
+def test_nearly_all_of_a_bucket_with_a_short_window_is_used(
+    quota: int, window: int, reset: str, rounding: str
+) -> None:
+    for latency in (0.0, 0.02, 0.1):
+        server = Bucket(quota, window, quota, reset, rounding)
+        run = drive(budget(), server, 60.0, latency=latency)
+        assert run.refused == 0
+        assert run.accepted > 0.95 * 60 * quota / window
+
+
+@pytest.mark.parametrize("rounding", ["ceil", "floor", "exact"])
+@pytest.mark.parametrize(("quota", "window"), [(20, 1), (100, 1), (5, 1), (20, 2), (20, 5)])
+def test_nearly_all_of_a_short_window_is_used(quota: int, window: int, rounding: str) -> None:
+    for phase in (0.0, 0.31, 0.87):
+        server = Window(quota, window, phase * window, rounding)
+        run = drive(budget(), server, 60.0, latency=0.02)
+        assert run.refused == 0
+        assert run.accepted > 0.9 * 60 * quota / window
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(["window", "full", "next"]),
+    quota=st.integers(2, 100),
+    per=st.sampled_from([1.0, 2.0, 5.0, 7.0]),
+    phase=st.floats(0, 7),
+    rounding=ROUNDINGS,
+    latency=st.floats(0, 0.4),
+    silent=st.sampled_from([0.0, 0.5, 0.9]),
+    seed=st.integers(0, 1000),
+)
+def test_a_short_window_is_met_without_a_refusal(
+    kind: str,
+    quota: int,
+    per: float,
+    phase: float,
+    rounding: str,
+    latency: float,
+    silent: float,
+    seed: int,
+) -> None:
+    window = Window(quota, per, phase, rounding)
+    server = window if kind == "window" else Bucket(quota, per, quota, kind, rounding)
+    run = drive(budget(), server, 30.0, latency=latency, seed=seed, silent=silent)
+    assert run.refused == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROUNDINGS, st.floats(0.5, 12), st.integers(0, 1000))
+def test_what_others_spend_of_a_bucket_with_a_short_window_is_believed_at_once(
+    rounding: str, others: float, seed: int
+) -> None:
+    server = Bucket(20, 1.0, 20, "full", rounding)
+    run = drive(budget(), server, 60.0, latency=0.05, seed=seed, others=others)
+    assert run.unforeseen == 0, "refused only where no answer could have told"
+
+
+@pytest.mark.parametrize("kind", ["bucket", "window"])
+@pytest.mark.parametrize("silent", [0.0, 0.5, 0.9])
+def test_the_limit_of_the_lab_is_used_though_submissions_tell_nothing_of_it(
+    kind: str, silent: float
+) -> None:
+    """In the lab only answers to status requests have limit headers, as at many vendors."""
+    for seed in range(5):
+        lab = Lab(Rules(kind=kind, requests=20, per=1.0, burst=20.0), seed)
+        run = drive(budget(), lab, 60.0, latency=0.02, silent=silent, seed=seed)
+        assert run.refused == 0
+        assert run.accepted > (0.9 if silent < 0.9 else 0.8) * 60 * 20
+
+
+@pytest.mark.parametrize("silent", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("per", [10.0, 60.0])
+def test_answers_without_headers_hold_nothing_up_in_a_new_window(per: float, silent: float) -> None:
+    server = Window(int(per), per, 3.7)
+    run = drive(budget(), server, 600.0, latency=0.05, silent=silent)
+    assert run.refused == 0
+    assert run.accepted > 0.85 * 600
+    assert max(b - a for a, b in pairwise(run.sent)) < 2.5, "it never stalls for seconds"
 
 
 @settings(max_examples=80, deadline=None)

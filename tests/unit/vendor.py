@@ -8,6 +8,8 @@ import random
 from dataclasses import dataclass, field
 
 from bide.core.budget import Budget
+from bide.lab.scenario import Group, Rules, Scenario
+from bide.lab.world import World
 
 WALL = 1_900_000_000.0
 
@@ -69,6 +71,18 @@ class Bucket:
         return self.burst + span * self.requests / self.per
 
 
+class Lab:
+    """The limit of a vendor of the lab, as its World enforces and tells it."""
+
+    def __init__(self, rules: Rules, seed: int = 0) -> None:
+        jobs = Group("any", 1, None, lambda rng: 1.0)
+        self._world = World(Scenario("limit", 1, rules, (jobs,)), seed)
+
+    def ask(self, at: float) -> tuple[bool, dict[str, str]]:
+        answer = self._world.ask(at, ())
+        return answer.status == 200, dict(answer.headers)
+
+
 def tell(
     left: float, reset: float, quota: float, per: float, rounding: str, advertised: bool
 ) -> dict[str, str]:
@@ -100,7 +114,7 @@ class Drive:
 
 def drive(
     budget: Budget,
-    server: Window | Bucket,
+    server: Window | Bucket | Lab,
     duration: float,
     *,
     latency: float = 0.0,
@@ -108,8 +122,10 @@ def drive(
     others: float = 0.0,
     retry_after: bool = False,
     demand: float = math.inf,
+    silent: float = 0.0,
 ) -> Drive:
-    """Sends whenever the budget is ready (at most `demand` a second); others share the credential at a mean rate."""
+    """Sends whenever the budget is ready (at most `demand` a second); others share the credential at a mean rate. After
+    the first a share of the answers is `silent`: granted, and without headers, as those to submissions."""
     rng = random.Random(seed)
     run = Drive()
     events: list[tuple[float, int, str, float, bool, dict[str, str]]] = []
@@ -152,6 +168,8 @@ def drive(
             run.unforeseen += not ok and foreign <= knew[sent]
             if not ok and retry_after:
                 headers = {**headers, "Retry-After": "5"}
+            if silent and ok and known and rng.random() < silent:
+                headers = {}
             push(now + rng.uniform(0, latency), "answer", now, ok, headers)
         else:
             known = max(known, sent)  # here: when it was counted

@@ -25,13 +25,15 @@ import msgspec
 
 from bide.core.clock import LONG_AGO
 from bide.core.limits import read_cost, read_limits, read_pause, telling
-from bide.core.meter import LONGEST_PAUSE, SLACK, Meter
+from bide.core.meter import LEAST_SLACK, LONGEST_PAUSE, SLACK, Meter
 from bide.core.seeker import Seeker
 
 TRANSIT = 10.0  # after this a request was counted by the API, or never will be
 MOST_FLYING = 512  # remembered of those on their way
 PROBE_HOLD = 2.0  # how long the first after a pause goes alone
 MOST_METERS = 8
+SLOWEST_FADES = 0.998  # per answer
+OVERTAKING = 1.25  # answers overtake each other, so the slowest took longer than it seems
 FIRST_PAUSE, LONGEST_BACKOFF = 1.0, 60.0
 
 
@@ -92,6 +94,7 @@ class State(msgspec.Struct, array_like=True):
     met: bool = False  # an answer was heard: the first request goes alone
     unit: float = 1.0  # what a request costs, where requests differ
     next: float = LONG_AGO  # for a request of cost 1
+    slowest: float = 0.0  # answer of late: of one that took long before, less and less
 
 
 class Budget:
@@ -179,14 +182,13 @@ class Budget:
         if not s.met:
             s.met, s.probe = True, LONG_AGO
             self._plan()
+        s.slowest = max(took, SLOWEST_FADES * s.slowest)
         told = telling(headers)
         if status == 429 or (status == 503 and told and read_pause(told, wall) is not None):
-            self._refused(now, told or {}, wall)
+            self._refused(now, told or {}, wall, took)
         elif told is None and not s.strikes:
-            if s.meters:  # an answer from elsewhere, perhaps: it tells nothing but that it has come
-                flying = self._flying(now) * s.unit
-                for meter in s.meters.values():
-                    meter.land(now, flying)
+            if s.meters:
+                self._land(now)
                 self._plan()
             seeker = s.seeker
             if not (self._seeking or seeker.found):
@@ -201,7 +203,9 @@ class Budget:
     def _accepted(self, now: float, told: dict[str, str] | None, wall: float, took: float) -> None:
         s = self.state
         if told:
-            self._learn(now, told, wall)
+            self._learn(now, told, wall, took)
+        else:
+            self._land(now)
         if now >= s.pause:
             if s.strikes:
                 s.took = now - s.refused
@@ -209,10 +213,18 @@ class Budget:
             if s.seeker.found or self._seeking:
                 s.seeker.accept(now, took)
 
-    def _learn(self, now: float, told: dict[str, str], wall: float) -> None:
+    def _land(self, now: float) -> None:
+        """An answer from elsewhere, perhaps: it tells nothing but that it has come."""
+        s = self.state
+        flying = self._flying(now) * s.unit
+        for meter in s.meters.values():
+            meter.land(now, flying)
+
+    def _learn(self, now: float, told: dict[str, str], wall: float, took: float) -> None:
         s = self.state
         limits = read_limits(told, wall)
         if not limits:
+            self._land(now)
             return
         cost = read_cost(told)
         if cost is not None:
@@ -220,18 +232,20 @@ class Budget:
             s.unit = max(cost, s.unit + 0.1 * (cost - s.unit)) if s.meters else cost
         flying = self._flying(now) * s.unit
         alone = s.alone and not s.sent
+        slack = min(max(LEAST_SLACK, OVERTAKING * s.slowest), SLACK)
         for seen in limits:
             meter = s.meters.get(seen.name)
             if meter is None:
                 if len(s.meters) >= MOST_METERS:
                     continue
                 meter = s.meters[seen.name] = Meter(pace=now)
-            meter.hear(seen, now, flying, alone)
+            meter.slack = slack
+            meter.hear(seen, now, flying, alone, took)
 
-    def _refused(self, now: float, told: dict[str, str], wall: float) -> None:
+    def _refused(self, now: float, told: dict[str, str], wall: float, took: float) -> None:
         s = self.state
         if told:
-            self._learn(now, told, wall)
+            self._learn(now, told, wall, took)
         explained = any(m.counted and m.level < s.unit for m in s.meters.values())
         for meter in s.meters.values():
             if meter.counted and meter.timed:

@@ -9,6 +9,9 @@
 
 A fixed window and a token bucket look alike in headers. It is taken for a window, which is right on the average for
 both; when what is left is seen to grow within a window, and the policy tells the rate, it is a bucket and flows.
+
+Headers tell seconds, so they do not tell when a window of a few seconds begins. Such a window is spent at one even pace
+that keeps to the limit wherever the window begins; when what is left hardly falls meanwhile, it is a bucket and flows.
 """
 
 from __future__ import annotations
@@ -26,7 +29,11 @@ SHY = 0.02  # of a level below half, per second, where no header tells any time
 NEVER = -LONG_AGO
 CLOSE = 0.02  # added to an exact reset: two clocks never run quite alike
 ANSWERED = 5.0  # within this the first request of a new window is answered, or lost
-SLACK = 1.0  # jitter on the way to the counter that an even pace allows for, in seconds
+SLACK = 1.0  # the most jitter on the way to the counter that an even pace allows for, in seconds
+LEAST_SLACK = 0.02  # and the least, however fast the answers come
+SHORT = 8.0  # seconds: a window below that is spent evenly, whatever the headers say of its beginning
+PERIODS = 4  # short windows after one was seen to begin, for which the next is expected by that
+ENOUGH = 2.5  # requests per short window, to tell a bucket from a window
 
 
 class Meter(msgspec.Struct, array_like=True):
@@ -52,9 +59,14 @@ class Meter(msgspec.Struct, array_like=True):
     stragglers: int = 0  # answers of the window before that may still come
     reading: float = -1.0  # the last bare number, to find out its unit
     milliseconds: bool = False
+    slack: float = SLACK  # jitter that is allowed for, as measured
+    turned: float = -NEVER  # when a new short window was last seen; `lowest` is of that one
+    highest: float = -NEVER  # reported since `rolled`, as is the next
+    deepest: float = NEVER
+    heard: int = 0  # answers since then
 
-    def hear(self, seen: Seen, now: float, flying: float, alone: bool) -> None:
-        """One answer; `flying` is what was sent and perhaps not yet counted, `alone` when nothing overlapped it."""
+    def hear(self, seen: Seen, now: float, flying: float, alone: bool, took: float) -> None:
+        """One answer after `took` seconds; `flying` were sent and are perhaps not counted, `alone` if nothing overlapped."""
         if seen.remaining is None:
             self._hear_policy(seen)
             return
@@ -66,19 +78,64 @@ class Meter(msgspec.Struct, array_like=True):
         self.window = seen.window or max(self.window, reset or 0.0)
         self.top = min(max(self.top, seen.remaining + 1.0), max(self.quota, 1.0))
         # Never quite empty: requests that are jolted on the way arrive closer together than they were sent.
-        jolted = SLACK * self.quota / self.window if self.window else 0.0
+        jolted = self.slack * self.quota / self.window if self.window else 0.0
         self.margin = max(min(1.0 + jolted, self.top / 2), 0.995 * self.margin)
         left = seen.remaining - flying
         if not self.timed:
             self.level, self.at = left, now
         elif self.flows:
-            known = seen.remaining if alone else min(self.filled(now), left)
+            # The bucket has filled since it counted this one; the margin is for the case that it has just done so.
+            since = min(self.quota / self.window * took, max(0.0, self.margin - 1.0))
+            known = seen.remaining if alone else min(self.filled(now), left + since)
             self.level, self.at = known, now
             empty = seen.remaining < 1 and reset is not None
             self.until = now + min(reset or 0.0, LONGEST_PAUSE) if empty else LONG_AGO
+        elif self.short:
+            self._hear_short(seen.remaining, now, flying, reset)
         else:
             self._hear_window(seen.remaining, now, flying, reset, alone)
         self.plan(now)
+
+    @property
+    def short(self) -> bool:
+        return self.told and not self.flows and self.window < SHORT
+
+    @property
+    def even(self) -> float:
+        """Seconds between two requests with which no window has more than its quota, wherever it begins."""
+        slack = self.slack if self.window < SHORT else SLACK
+        return (self.window + slack) / self.quota
+
+    def _hear_short(self, remaining: float, now: float, flying: float, reset: float | None) -> None:
+        if self.turned < -NEVER / 2:
+            # The first answer: what was counted before it is as good as sent at the even pace.
+            before = min(self.quota - remaining + flying, self.quota)
+            self.turned, self.pace = now - self.window, now + before * self.even
+        overtaken = max(flying, 0.5)  # answers overtake each other: less may have been told after more
+        if remaining > self.lowest + overtaken:
+            self.turned, self.lowest = now, remaining
+        self.lowest = min(self.lowest, remaining)
+        # What is on its way for longer than a window is not of the one that this answer tells of.
+        self.level, self.at = remaining - min(flying, self.window / self.even), now
+        self.until = now + (self.window if reset is None else min(reset, self.window))
+        windows = math.ceil((now - self.turned) / self.window) or 1
+        if windows <= PERIODS:  # and each may begin with the first request after the one before
+            self.until = min(self.until, self.turned + windows * self.window + (windows - 1) * self.even)
+        self._look_for_bucket(remaining, now)
+
+    def _look_for_bucket(self, remaining: float, now: float) -> None:
+        """What is left of a window falls by all that it counts, and a bucket's does not."""
+        self.highest, self.deepest = max(self.highest, remaining), min(self.deepest, remaining)
+        self.heard += 1
+        span = now - self.rolled
+        if span < 2.0 * self.window + self.slack:  # a whole window is within this
+            return
+        counted = self.heard * self.window / span
+        flat = counted >= ENOUGH and self.highest - self.deepest < (counted - 1.0) / 2
+        self.risen = self.risen + 1 if flat else 0
+        self.rolled, self.highest, self.deepest, self.heard = now, -NEVER, NEVER, 0
+        if self.risen >= self.needed:
+            self.flows, self.until = True, LONG_AGO
 
     def _hear_policy(self, seen: Seen) -> None:
         if not self.counted and seen.quota and seen.window:
@@ -146,8 +203,15 @@ class Meter(msgspec.Struct, array_like=True):
 
     def spend(self, now: float, cost: float, flying: float) -> None:
         if not self.counted:
-            self.pace = max(self.pace, now) + cost * (self.window + SLACK) / self.quota
+            self.pace = max(self.pace, now) + cost * self.even
             self.next = min(self.pace, now + LONGEST_PAUSE)
+            return
+        if self.short:
+            if now >= self.until:
+                self.level, self.until = self.quota, now + self.window
+            self.level -= cost
+            self.pace = max(self.pace, now) + cost * self.even
+            self.plan(now, cost)
             return
         if self.flows:
             self.level, self.at = self.filled(now), now
@@ -169,6 +233,8 @@ class Meter(msgspec.Struct, array_like=True):
             missing = cost + self.margin - self.level
             wait = missing * self.window / self.quota
             self.next = max(self.at + wait, self.until)
+        elif self.short:
+            self.next = self.pace if self.level >= cost else max(self.pace, self.until)
         elif not self.timed:
             self.next = LONG_AGO if self.level >= self.quota / 2 else self.pace
         elif self.level < cost:
@@ -208,20 +274,25 @@ class Meter(msgspec.Struct, array_like=True):
         self.land(now, flying)
 
     def land(self, now: float, flying: float) -> None:
-        """One that was on its way no longer is; so many still are."""
+        """One that was on its way no longer is, and told nothing; so many still are."""
         self.flying = flying
+        if self.guessed and self.told and not flying:
+            # The first of a new window has been counted by now. The next may follow as fast as a bucket fills.
+            self.until = min(self.until, now + self.even)
         if self.counted:
             self.plan(now)
 
     def rate(self, now: float, unit: float) -> float | None:
         """Requests a second that this one can sustain."""
         if not self.counted:
-            return self.quota / (self.window + SLACK)
+            return 1.0 / self.even
         if not self.timed:
             shy = self._shy_rate(unit)
             return None if shy == math.inf else shy
         if not self.window:
             return None
+        if self.short:
+            return max(1.0 / (self.even * unit), 1 / LONGEST_PAUSE)
         steady = self.quota / self.window
         if not self.flows and now < self.until and not self.guessed:
             # Over the next window's length: what is left of this one, and then as much of the next.
@@ -231,5 +302,5 @@ class Meter(msgspec.Struct, array_like=True):
 
     def shift(self, by: float) -> None:
         """Moves all moments: another process has another monotonic clock."""
-        for name in ("until", "at", "pace", "next", "rolled"):
+        for name in ("until", "at", "pace", "next", "rolled", "turned"):
             setattr(self, name, getattr(self, name) + by)
