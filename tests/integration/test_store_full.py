@@ -92,20 +92,20 @@ async def life(bench: Bench) -> tuple[list[Job], list[Event]]:
     new = [bench.new(key="k"), bench.new()]
     await insist(lambda: bench.store.insert(new))
     parent = next(c.job for c in await insist(bench.claim) if c.job.id == new[0].job.id)
-    fields: dict[str, Any] = {"job_id": parent.id, "fence": parent.fence}
+    fields: dict[str, Any] = {"job_id": parent.id, "owner": parent.owner, "fence": parent.fence}
     kept = StepKept(name="one", result=msgspec.Raw(b'"kept"'), **fields)
     await insist(lambda: bench.store.apply([StepStarted(name="one", **fields), kept]))
-    await insist(lambda: bench.store.log(parent.id, parent.fence, [{"message": "hello"}]))
+    await insist(lambda: bench.store.log(parent.id, "worker", parent.fence, [{"message": "hello"}]))
     child = await insist(lambda: bench.spawn(parent))
     await insist(lambda: bench.store.apply([Parked(waiting_for=(child.id,), **fields)]))
     (claim,) = await insist(lambda: bench.claim("part", queue="parts"))
-    done = Succeeded(job_id=child.id, fence=claim.job.fence, result=msgspec.Raw(b"1"))
+    done = Succeeded(job_id=child.id, owner="worker", fence=claim.job.fence, result=msgspec.Raw(b"1"))
     await insist(lambda: bench.store.apply([done]))
     (claim,) = await insist(bench.claim)
     assert claim.steps == {"one": msgspec.Raw(b'"kept"')}
     held = [(parent.id, claim.job.fence)]
-    assert await insist(lambda: bench.store.renew(held, LEASE)) == []
-    done = Succeeded(job_id=parent.id, fence=claim.job.fence, result=msgspec.Raw(b"2"))
+    assert await insist(lambda: bench.store.renew("worker", held, LEASE)) == []
+    done = Succeeded(job_id=parent.id, owner="worker", fence=claim.job.fence, result=msgspec.Raw(b"2"))
     await insist(lambda: bench.store.apply([done]))
     await insist(lambda: bench.store.delete(child.id))
     jobs = [await bench.get(item.job.id) for item in new]
@@ -148,17 +148,20 @@ async def test_a_full_disk_at_every_statement_leaves_the_same_record(tmp_path: P
 async def test_a_renewal_that_could_not_be_written_counts(tmp_path: Path) -> None:
     bench = await opened(tmp_path)
     works, hangs = await bench.run(), await bench.run()
+    before = bench.clock.now() + LEASE
     bench.clock.advance(LEASE - 1)
     full()
     with pytest.raises(Unwritable):
-        await bench.store.renew([(works.id, works.fence)], LEASE)
-    bench.clock.advance(2)
-    assert [job.id for job in (await bench.store.overdue()).leases] == [hangs.id]
+        await bench.store.renew("worker", [(works.id, works.fence)], LEASE)
+    renewed = bench.clock.now() + LEASE
+    assert {lease.until for lease in await bench.store.leases()} == {before, renewed}
+    (unchanged,) = [lease for lease in await bench.store.leases() if lease.until == before]
+    assert [job.id for job in (await bench.store.overdue([unchanged])).leases] == [hangs.id]
     bench.clock.advance(LEASE)
     room()
-    assert len((await bench.store.overdue()).leases) == 2, "it was not renewed again"
-    assert await bench.store.renew([(works.id, works.fence)], LEASE) == []
-    assert [job.id for job in (await bench.store.overdue()).leases] == [hangs.id]
+    assert await bench.store.renew("worker", [(works.id, works.fence)], LEASE) == []
+    assert [job.id for job in (await bench.store.overdue([unchanged])).leases] == [hangs.id]
+    assert {lease.until for lease in await bench.store.leases()} == {before, renewed + LEASE}
     await bench.store.close()
 
 
@@ -166,7 +169,7 @@ async def test_a_renewal_that_changes_nothing(tmp_path: Path) -> None:
     bench = await opened(tmp_path)
     job = await bench.run()
     for _ in range(2):
-        assert await bench.store.renew([(job.id, job.fence)], LEASE) == []
+        assert await bench.store.renew("worker", [(job.id, job.fence)], LEASE) == []
     assert await bench.get(job.id) == job
     await bench.store.close()
 
@@ -207,7 +210,6 @@ async def test_time_goes_on_after_the_clock_was_set_back(
     assert "3600 s behind" in caplog.text and "set it right" in caplog.text
     assert later.store.now() == start
     clock.advance(LEASE + 1)
-    assert [j.id for j in (await later.store.overdue()).leases] == [job.id]
     await later.succeed(job)
     times = [event.at for event in await later.store.events()]
     assert times == [start, start, start + LEASE + 1]

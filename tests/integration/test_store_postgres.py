@@ -33,7 +33,6 @@ from bide.server.store import (
     Unwritable,
     Want,
     migrations,
-    postgres,
     postgres_reads,
     postgres_server,
 )
@@ -274,10 +273,12 @@ async def test_what_a_process_remembers_of_its_jobs_is_checked(two: tuple[Proces
     assert after.status is Status.CANCELLED
     await second.apply(Failed(job_id=logged.id, fence=1, error=OOPS))
     await second.apply(Failed(job_id=settled.id, fence=1, error=OOPS))
-    (refused,) = await first.store.apply([Succeeded(job_id=settled.id, fence=1, result=ONE)])
+    (refused,) = await first.store.apply(
+        [Succeeded(job_id=settled.id, owner="worker", fence=1, result=ONE)]
+    )
     assert isinstance(refused, Refused)
     assert refused.job.status is Status.ERROR
-    assert await first.store.renew([(logged.id, 1)], LEASE) == [(logged.id, 1)]
+    assert await first.store.renew("worker", [(logged.id, 1)], LEASE) == [(logged.id, 1)]
     told = Counter(e.job_id for e in await first.store.events() if e.job["status"] == "ERROR")
     assert told == {logged.id: 1, settled.id: 1}
 
@@ -313,7 +314,7 @@ async def test_relatives_that_two_processes_change_at_once(two: tuple[Process, P
     held = ids(await first.claim("part", queue="parts"))
     assert len(held) == 8
     changes = [
-        two[n % 2].store.apply([Failed(job_id=child.id, fence=1, error=OOPS)])
+        two[n % 2].store.apply([Failed(job_id=child.id, owner="worker", fence=1, error=OOPS)])
         for n, child in enumerate(children)
     ]
     assert all(isinstance(job, Job) for (job,) in await asyncio.gather(*changes))
@@ -544,8 +545,8 @@ async def test_a_process_that_stops_within_a_transaction_does_not_hold_up_the_ot
     stopped = Server(f"{url}&{options}").connect()
     stopped.execute("BEGIN")
     stopped.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", (job.id,))
-    bench.clock.advance(LEASE)
-    assert (await bench.store.overdue()).leases == (), "it is not even waited for"
+    leases = await bench.store.leases()
+    assert (await bench.store.overdue(leases)).leases == (), "it is not even waited for"
     begin = time.monotonic()
     assert (await bench.succeed(job)).status is Status.DONE
     assert 0.1 < time.monotonic() - begin < 4
@@ -577,19 +578,6 @@ async def test_its_time_is_the_databases_whatever_this_machines_clock_says(
     await store.open(lambda events: None)
     assert abs(store.now() - right()) < 0.5
     await store.close()
-
-
-async def test_no_lease_has_run_out_while_the_server_was_away(
-    two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = two
-    job = await first.run()
-    first.clock.advance(LEASE)
-    assert [j.id for j in (await second.store.overdue()).leases] == [job.id]
-    monkeypatch.setattr(postgres, "_RESTARTED", 1e10)  # as if it had just started
-    assert (await second.store.overdue()).leases == ()
-    await first.store.void()
-    assert [j.id for j in (await second.store.overdue()).leases] == [job.id]
 
 
 # --- the schema, and the address

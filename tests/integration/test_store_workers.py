@@ -80,7 +80,8 @@ async def test_a_job_that_was_taken_from_a_worker_is_told_to_it(pair: tuple[Proc
     await service.apply(HandedBack(job_id=job.id, fence=overdue.fence))
     await until(lambda: bool(worker.heard))
     assert worker.heard[0].job["status"] == "PENDING"
-    assert await worker.store.renew([(job.id, claim.job.fence)], LEASE) == [(job.id, claim.job.fence)]
+    held = [(job.id, claim.job.fence)]
+    assert await worker.store.renew("worker", held, LEASE) == held
 
 
 async def test_what_happened_while_a_worker_was_deaf_is_told_to_it(

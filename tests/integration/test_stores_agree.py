@@ -67,7 +67,8 @@ rounds = st.lists(
 
 def change_of(job: Job, which: int, number: int, now: float) -> Change:
     fence = job.fence - (number == 5)  # now and then a stale one
-    mine: dict[str, Any] = {"job_id": job.id, "fence": fence}
+    owner = "another" if number == 4 else job.owner
+    mine: dict[str, Any] = {"job_id": job.id, "owner": owner, "fence": fence}
     children = tuple(child.job_id for child in job.children)
     changes: list[Change] = [
         Succeeded(result=ONE, **mine),
@@ -118,14 +119,15 @@ class Script:
             case "spawn":
                 new = self._bench.new(kind="part", parent=job.id, keep=30.0)
                 link = Child(new.job.id, "part", str(a))
-                spawned = Spawned(job_id=job.id, fence=job.fence, child=link)
+                spawned = Spawned(job_id=job.id, owner=job.owner, fence=job.fence, child=link)
                 return lambda store: store.spawn(spawned, new)
             case "delete":
                 return lambda store: store.delete(job.id, job.version if a % 2 else None)
             case "renew":
-                return lambda store: store.renew([(job.id, job.fence)], LEASE)
+                return lambda store: store.renew(job.owner or "w", [(job.id, job.fence)], LEASE)
             case _:
-                return lambda store: store.log(job.id, job.fence, [{"message": str(a)}])
+                lines = [{"message": str(a)}]
+                return lambda store: store.log(job.id, job.owner or "w", job.fence, lines)
 
     def _new(self, a: int, b: int) -> NewJob:
         return self._bench.new(
@@ -154,12 +156,14 @@ async def record(store: Store, jobs: list[Job]) -> Any:
     told = [
         (e.job_id, e.type, e.at, msgspec.to_builtins(e.job)) for e in await store.events(limit=10_000)
     ]
-    overdue = await store.overdue()
+    leases = await store.leases()
+    overdue = await store.overdue(leases)
     return (
         await store.find(Filter(limit=1000)),
         await store.get([job.id for job in jobs]),
         told,
         await store.queues(),
+        sorted((lease.owner, lease.until, lease.seconds) for lease in leases),
         sorted(job.id for job in overdue.leases),
         sorted(job.id for job in overdue.deadlines),
     )

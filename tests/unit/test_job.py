@@ -66,7 +66,8 @@ def make_change(kind: type[Change], fence: int | None) -> Change:
         FailedForNow: {"error": OOPS, "retry_at": NOW + 5},
         Failed: {"error": OOPS},
     }
-    return kind(job_id="J", fence=fence if kind in BY_WORKER else None, **parts.get(kind, {}))
+    mine = {"owner": "w", "fence": fence} if kind in BY_WORKER else {}
+    return kind(job_id="J", **mine, **parts.get(kind, {}))  # type: ignore[arg-type]
 
 
 def make_job(status: Status, **fields: Any) -> Job:
@@ -127,7 +128,7 @@ def test_every_pair_of_states_with_every_change(
 
 @pytest.mark.parametrize("source", list(Status))
 def test_a_partial_success_comes_from_processing_only(source: Status) -> None:
-    change = Succeeded(job_id="J", fence=3, result=ONE, error=OOPS)
+    change = Succeeded(job_id="J", owner="w", fence=3, result=ONE, error=OOPS)
     if source is Status.PROCESSING:
         assert advance(make_job(source), change, NOW).status is Status.PARTIAL_SUCCESS
     else:
@@ -164,10 +165,20 @@ def test_a_worker_that_has_stepped_aside_is_refused(kind: type[Change]) -> None:
 def test_a_fence_that_is_given_counts(kind: type[Change]) -> None:
     change = make_change(kind, None)
     with pytest.raises(Stale):
-        advance(make_job(Status.PROCESSING), replace(change, fence=2), NOW)
+        advance(make_job(Status.PROCESSING), replace(change, owner="w", fence=2), NOW)
     with pytest.raises(Stale):
-        advance(make_job(Status.PENDING), replace(change, fence=3), NOW)
-    assert advance(make_job(Status.PROCESSING), replace(change, fence=3), NOW).status in TERMINAL
+        advance(make_job(Status.PENDING), replace(change, owner="w", fence=3), NOW)
+    given = replace(change, owner="w", fence=3)
+    assert advance(make_job(Status.PROCESSING), given, NOW).status in TERMINAL
+
+
+@pytest.mark.parametrize("kind", sorted(BY_WORKER, key=str))
+def test_the_same_fence_of_another_owner_is_stale(kind: type[Change]) -> None:
+    """As after a failover to a standby that did not have the claim: the number is given out again."""
+    job = worked_on(kind)
+    for owner in ("another", None):
+        with pytest.raises(Stale, match="owner"):
+            advance(job, replace(make_change(kind, 3), owner=owner), NOW)
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -256,11 +267,11 @@ def test_cancelling_is_asking_where_someone_must_be_told() -> None:
 @pytest.mark.parametrize(
     ("change", "status"),
     [
-        (FailedForNow(job_id="J", fence=3, error=OOPS, retry_at=NOW), Status.ERROR),
+        (FailedForNow(job_id="J", owner="w", fence=3, error=OOPS, retry_at=NOW), Status.ERROR),
         (Failed(job_id="J", error=OOPS), Status.ERROR),
-        (Lost(job_id="J", fence=3), Status.PENDING),
+        (Lost(job_id="J", owner="w", fence=3), Status.PENDING),
         (Cancelled(job_id="J"), Status.CANCELLED),
-        (Succeeded(job_id="J", fence=3), Status.ERROR),
+        (Succeeded(job_id="J", owner="w", fence=3), Status.ERROR),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -280,7 +291,7 @@ def test_a_step_is_named_once() -> None:
 def test_a_later_file_of_the_same_name_takes_the_place_of_the_first() -> None:
     job = make_job(Status.PROCESSING, files=(FILE, replace(FILE, name="b")))
     new = replace(FILE, size=9, blob="other")
-    after = advance(job, Succeeded(job_id="J", fence=3, files=(new,)), NOW)
+    after = advance(job, Succeeded(job_id="J", owner="w", fence=3, files=(new,)), NOW)
     assert after.files == (new, job.files[1])
 
 

@@ -90,13 +90,13 @@ async def test_what_was_refused_because_something_before_it_is_held_up_comes_aft
         await store.apply([Reserved(job_id="j", owner="w", lease_until=store.now() + 30)])
         pen = Recorder(cast(Store, Ledger(store)))
         outcomes: list[Any] = []
-        pen.write([Begun(job_id="j", fence=1, started_at=1.0)], outcomes.append)
-        pen.write([Succeeded(job_id="j", fence=1, result=msgspec.Raw(b"1"))], outcomes.append)
+        pen.write([Begun(job_id="j", owner="w", fence=1, started_at=1.0)], outcomes.append)
+        pen.write([Succeeded(job_id="j", owner="w", fence=1, result=msgspec.Raw(b"1"))], outcomes.append)
         async with asyncio.timeout(5):
             while len(outcomes) < 2:
                 await asyncio.sleep(0.005)
         assert [outcome.status for outcome in outcomes] == [Status.PROCESSING, Status.DONE]
-        late = Succeeded(job_id="j", fence=1, result=msgspec.Raw(b"2"))
+        late = Succeeded(job_id="j", owner="w", fence=1, result=msgspec.Raw(b"2"))
         pen.write([late], outcomes.append)  # nothing is held up: it is told at once
         while len(outcomes) < 3:
             await asyncio.sleep(0.005)

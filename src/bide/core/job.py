@@ -3,7 +3,8 @@
 Invariants:
 1. A status changes only by `advance`, and only along TRANSITIONS; once a cancel was asked for, whatever ends the
    attempt ends the job as CANCELLED.
-2. A change that a worker makes carries the fence of its attempt; one with another fence is refused.
+2. A change that a worker makes carries the owner and the fence of its attempt; if either is not the job's, it is refused.
+   The fence alone is not enough: a database that fell back to an older state gives the same number out again.
 3. The fence grows with every claim, the version with every change; neither ever goes back.
 4. A terminal job changes only by `Rerun`, which starts a new run, and by `ChildEnded`, which leaves its status; each
    run enters a terminal status once.
@@ -24,12 +25,13 @@ from bide.core.record import LIVE, Child, FileInfo, Job, Progress, Status, Step
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What is to happen to one job. `fence` is set by workers, `version` by callers with If-Match."""
+    """What is to happen to one job. `owner` and `fence` are set by workers, `version` by callers with If-Match."""
 
     job_id: str
+    owner: str | None = None
     fence: int | None = None
     version: int | None = None
-    lease: float | None = None  # set by the upkeep: the lease that was seen to have run out
+    lease: float | None = None  # set by the upkeep: the `lease_until` that it saw unchanged
 
 
 class Uploaded(Change, frozen=True, kw_only=True):
@@ -37,10 +39,11 @@ class Uploaded(Change, frozen=True, kw_only=True):
 
 
 class Claimed(Change, frozen=True, kw_only=True):
-    """A worker takes it, until the lease ends."""
+    """A worker takes it, and renews its lease of `lease_seconds` until the attempt ends."""
 
     owner: str
     lease_until: float
+    lease_seconds: float | None = None
 
 
 class Reserved(Change, frozen=True, kw_only=True):
@@ -48,6 +51,7 @@ class Reserved(Change, frozen=True, kw_only=True):
 
     owner: str
     lease_until: float
+    lease_seconds: float | None = None
 
 
 class Begun(Change, frozen=True, kw_only=True):
@@ -157,7 +161,7 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Cancelled: {s: S.CANCELLED for s in S if s in LIVE},
     Rerun: {S.ERROR: S.PENDING, S.CANCELLED: S.PENDING, S.PARTIAL_SUCCESS: S.PENDING},
 }
-# Made by the worker that holds the lease: useless without its fence.
+# Made by the worker that holds the lease, or about it: refused without its owner and fence.
 BY_WORKER = frozenset(
     {Begun, StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
 )
@@ -176,7 +180,7 @@ class Refused(Exception):
 
 
 class Stale(Refused):
-    """Another attempt has taken over: the fence is not the job's any more."""
+    """Another attempt has taken over: the owner or the fence is no longer the job's."""
 
 
 class WrongStatus(Refused):
@@ -200,6 +204,8 @@ def target(job: Job, change: Change) -> Status:
             raise Stale(job, change, f"fence {change.fence} is not {job.fence}")
         if not job.held:
             raise Stale(job, change, "the attempt has given up its lease")
+        if change.owner != job.owner:
+            raise Stale(job, change, f"owner {change.owner} is not {job.owner}")
     if change.lease is not None and change.lease != job.lease_until:
         raise Stale(job, change, "the lease was renewed")
     if isinstance(change, Claimed | Reserved) and job.due is None:
@@ -242,6 +248,7 @@ def _claimed(job: Job, change: Claimed, now: float) -> dict[str, Any]:
         "fence": job.fence + 1,
         "owner": change.owner,
         "lease_until": change.lease_until,
+        "lease_seconds": change.lease_seconds,
         "due": None,
         "next_attempt_at": None,
         "waiting_for": None,
@@ -256,6 +263,7 @@ def _reserved(job: Job, change: Reserved, now: float) -> dict[str, Any]:
         "fence": job.fence + 1,
         "owner": change.owner,
         "lease_until": change.lease_until,
+        "lease_seconds": change.lease_seconds,
         "due": None,
     }
 

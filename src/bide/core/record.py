@@ -110,6 +110,7 @@ class Job(msgspec.Struct, frozen=True):
     children: tuple[Child, ...] = ()
     waiting_for: tuple[str, ...] | None = None
     trace_id: str | None = None
+    lease_seconds: float | None = None  # of the latest claim; None: claimed by an older version
 
     @property
     def parked(self) -> bool:

@@ -140,7 +140,7 @@ def settle(
     progress: Progress | None = None,
 ) -> Change:
     """The change that an attempt's outcome comes to. (When a cancel was asked for, `advance` makes it CANCELLED.)"""
-    common: dict[str, Any] = {"job_id": job.id, "fence": job.fence}
+    common: dict[str, Any] = {"job_id": job.id, "owner": job.owner, "fence": job.fence}
     ending: dict[str, Any] = {**common, "progress": progress}
     match outcome:
         case Returned(errors=None):

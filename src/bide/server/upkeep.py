@@ -2,6 +2,8 @@
 
 1. Every promise that depends on time is kept here, at every tick and not only at the start.
 2. What removes files waits for their storage, and nothing waits for it.
+3. A lease is lost when it was observed unchanged for its whole length (`core.lease`), whatever the clocks say, and never
+   when this process itself runs the attempt: then its engine knows better. One that was voided is lost at once.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from msgspec.structs import replace
 
 from bide.core.errors import StorageUnavailable
 from bide.core.job import Change
+from bide.core.lease import LEASE, LeaseObserver
 from bide.core.record import Job
 from bide.core.retry import Policy, Vanished, deadline_passed, settle
 from bide.core.wire import Event, is_job_id
@@ -34,6 +37,7 @@ from bide.server.store import Store, Unwritable
 log = logging.getLogger("bide.upkeep")
 SAVE_EVERY = 10.0
 COMPLAIN_EVERY = 60.0
+SHORTEST_PAUSE = 0.005  # the store's time may pass more slowly than ours
 REMOVED_AT_ONCE = 16
 Round = Callable[[], Awaitable[None]]
 
@@ -51,6 +55,7 @@ class Upkeep:
         nudge: Callable[[str, str], None],
         *,
         work: Path,
+        lease: float = LEASE,
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -59,6 +64,7 @@ class Upkeep:
         self._config = config
         self._nudge = nudge
         self._work = work
+        self._observer = LeaseObserver(lease)
         self._rng = random.Random()
         self._sooner = asyncio.Event()
         self._next_due: float | None = None
@@ -66,10 +72,13 @@ class Upkeep:
         self._next_save = 0.0
         self._next_complaint = 0.0
         self.chores: list[Round] = []  # of other parts, at every round
+        self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs an attempt
+        self.elapsed: Callable[[], float] = _loop_time  # in seconds, for this process
 
     async def start(self) -> None:
         self._tasks = [
             asyncio.create_task(self._run(self.turn, self._pause)),
+            asyncio.create_task(self._run(self.observe, self._look_later)),
             asyncio.create_task(self._run(self.tidy, partial(asyncio.sleep, self._config.interval))),
         ]
 
@@ -107,7 +116,7 @@ class Upkeep:
         self._sooner.clear()
         wait = self._config.interval
         if self._next_due is not None:
-            wait = min(wait, max(0.0, self._next_due - self._store.now()))
+            wait = min(wait, max(SHORTEST_PAUSE, self._next_due - self._store.now()))
         try:
             async with asyncio.timeout(wait):
                 await self._sooner.wait()
@@ -116,7 +125,7 @@ class Upkeep:
 
     async def tick(self) -> None:
         """All of it, once."""
-        await _each([self.turn, self.tidy])
+        await _each([self.turn, self.observe, self.tidy])
 
     async def turn(self) -> None:
         """What others wait for."""
@@ -149,10 +158,35 @@ class Upkeep:
         if changes:
             await self._store.apply(changes)
 
+    async def observe(self) -> None:
+        """Looks at all leases, and rescues the jobs of those that are lost."""
+        observer = self._observer
+        asked = self.elapsed()
+        leases = await self._store.leases()
+        observer.look(leases, asked, self.elapsed())
+        if not observer.suspects:
+            observer.calm()
+            return
+        try:
+            await self._store.check_writable()
+            observer.writable(self.elapsed())
+            lost = observer.lost()
+            if lost:
+                overdue = await self._store.overdue(lost)
+                changes = [self._lost(job) for job in overdue.leases if not self.holds(job)]
+                if changes:
+                    await self._store.apply(changes)
+        except Unwritable:
+            observer.restart()
+            raise
+
+    async def _look_later(self) -> None:
+        await asyncio.sleep(self._observer.pace)
+
     def _lost(self, job: Job) -> Change:
         kind = self._registry.kinds.get(job.kind)
         policy = kind.policy if kind is not None else Policy()
-        outcome = Vanished(message="its lease ran out")
+        outcome = Vanished(message="its worker did not renew its lease")
         change = settle(job, outcome, policy, now=self._store.now(), rng=self._rng)
         return replace(change, lease=job.lease_until)
 
@@ -210,6 +244,10 @@ async def _each(parts: Sequence[Round]) -> None:
             failures.append(error)
     if failures:
         raise failures[0]
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _descriptors() -> tuple[int, int]:

@@ -77,7 +77,9 @@ class Service:
             config.upkeep,
             self.engine.nudge,
             work=self.folder.work,
+            lease=config.worker.lease,
         )
+        self.upkeep.holds = self.engine.holds
         self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
         self.upkeep.chores += [Tending(self.reception).tick, self.presigned.tend]
         self.parts = Parts(
@@ -135,7 +137,7 @@ class Service:
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
         try:
-            await self.store.open(self._heard, self.engine.nudge)
+            await self.store.open(self._heard, self.engine.nudge, self._reset)
             try:
                 await self._begin()
             except BaseException:
@@ -178,3 +180,10 @@ class Service:
         self.estimates.heard(events)
         self.upkeep.heard(events)
         self.http.heard(events)
+
+    def _reset(self) -> None:
+        """The store has lost events that were heard: nothing that was remembered may be told any more."""
+        self.progress.forget()
+        self.http.forget()
+        self.engine.reset()
+        self.notify.all_changed()

@@ -146,7 +146,7 @@ class Node:
             admit=Intake(self.registry, self._store, lambda queue, kind: None).admit,
             progress=progress,
         )
-        await self._store.open(self._engine.heard)
+        await self._store.open(self._engine.heard, reset=self._engine.reset)
         try:
             lost = await self._store.void(f"{self.name}:")
             if lost:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
 from bide.core.job import Change, Failed, Succeeded
@@ -62,6 +63,11 @@ class IdleEngine:
         self.nudges.append((queue, kind))
 
     def heard(self, events: Sequence[Event]) -> None: ...
+
+    def holds(self, job: Job) -> bool:
+        return False
+
+    def reset(self) -> None: ...
 
     def workers(self) -> list[WorkerState]:
         return self.children
@@ -219,6 +225,10 @@ class Service:
         return await self.store.claim("worker-1", [Want(queue, (kind,), 10)], 10, 30.0)
 
     async def apply(self, change: Change) -> Job:
+        """What a worker changes, the job's owner changes."""
+        (before,) = await self.store.get([change.job_id])
+        if change.fence is not None and isinstance(before, Job):
+            change = replace(change, owner=before.owner)
         (job,) = await self.store.apply([change])
         assert isinstance(job, Job), job
         return job

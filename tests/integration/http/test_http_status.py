@@ -227,7 +227,9 @@ def _submission() -> Submission:
 async def test_log_lines_are_never_hidden_by_an_etag(service: Service) -> None:
     job_id = await service.submit()
     job = await service.claim()
-    await service.store.log(job_id, job.fence, [{"message": "one"}, {"message": "two", "page": 2}])
+    await service.store.log(
+        job_id, job.owner or "", job.fence, [{"message": "one"}, {"message": "two", "page": 2}]
+    )
     reply = await service.call("GET", f"/jobs/{job_id}?include=log")
     lines = reply.json()["log"]
     assert [(line["message"], line["attempt"]) for line in lines] == [("one", 1), ("two", 1)]
@@ -235,7 +237,7 @@ async def test_log_lines_are_never_hidden_by_an_etag(service: Service) -> None:
     assert lines[0]["at"] == "2030-03-17T17:46:40.000Z"
     # The ETag stays when a line is added, so it must not turn the answer into 304.
     known = {"If-None-Match": reply.headers["etag"]}
-    await service.store.log(job_id, job.fence, [{"message": "three"}])
+    await service.store.log(job_id, job.owner or "", job.fence, [{"message": "three"}])
     again = await service.call("GET", f"/jobs/{job_id}?include=log", headers=known)
     assert (again.status, len(again.json()["log"])) == (200, 3)
 
@@ -243,7 +245,9 @@ async def test_log_lines_are_never_hidden_by_an_etag(service: Service) -> None:
 async def test_a_long_log_shows_its_newest_lines(service: Service) -> None:
     job_id = await service.submit()
     job = await service.claim()
-    await service.store.log(job_id, job.fence, [{"message": str(i)} for i in range(2500)])
+    await service.store.log(
+        job_id, job.owner or "", job.fence, [{"message": str(i)} for i in range(2500)]
+    )
     lines = (await service.call("GET", f"/jobs/{job_id}?include=log")).json()["log"]
     assert (len(lines), lines[0]["message"], lines[-1]["message"]) == (1000, "1500", "2499")
 

@@ -1,7 +1,7 @@
 """The Blobs port: the bytes of files, apart from the records that name them.
 
-1. A blob's key is made of its owner and a name. A job's has the attempt's fence in it: a stale attempt cannot overwrite
-   a newer one's. An upload's has none of the caller's words in it.
+1. A blob's key is made of its owner and a name. A job's has the attempt's fence and its process in it: a stale attempt
+   cannot overwrite a newer one's. An upload's has none of the caller's words in it.
 2. A blob is complete and durable before a record names it; what no record names is an orphan, and is swept.
 3. Storage that does not answer is told as such: `StorageUnavailable` to who awaits, a retryable JobError to a handler.
 4. What only some storage can do is a protocol of its own (`Signing`, `Multipart`): a capability is its presence.
@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -143,8 +144,12 @@ class Storage(Signing, Multipart, Protocol):
     """Both."""
 
 
+# After a failover that lost claims two attempts may have the same fence, each in a child process of its own.
+_PROCESS = secrets.token_hex(4)
+
+
 def job_key(job_id: str, fence: int, name: str) -> str:
-    return f"{job_id}/{fence}/{check_name(name)}"
+    return f"{job_id}/{fence}.{_PROCESS}/{check_name(name)}"
 
 
 def upload_key(upload_id: str) -> str:

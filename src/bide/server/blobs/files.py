@@ -1,4 +1,4 @@
-"""Blobs in a folder: ROOT/{job id}/{fence}/{name}, ROOT/uploads/{upload id}/content."""
+"""Blobs in a folder: ROOT/{job id}/{fence}.{process}/{name}, ROOT/uploads/{upload id}/content."""
 
 from __future__ import annotations
 

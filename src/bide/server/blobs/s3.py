@@ -1,4 +1,5 @@
-"""Blobs in a bucket of S3, or of what is compatible: PREFIX{job id}/{fence}/{name}, PREFIXuploads/{upload id}/content.
+"""Blobs in a bucket of S3, or of what is compatible: PREFIX{job id}/{fence}.{process}/{name} and
+PREFIXuploads/{upload id}/content.
 
 1. An object appears whole or not at all: small ones in one request, larger ones in parts that are only then put together.
 2. No file is ever in memory as a whole; of an upload at most a few parts are.

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from bide.core.record import Job
 from bide.core.wire import Event
 
 
@@ -39,6 +40,14 @@ class Engine(Protocol):
 
     def heard(self, events: Sequence[Event]) -> None:
         """What was committed: new work to look at, running jobs to stop."""
+        ...
+
+    def holds(self, job: Job) -> bool:
+        """Whether this process runs this very attempt, or has its result and could not store it yet."""
+        ...
+
+    def reset(self) -> None:
+        """The store may have lost claims: find out at once which attempts are still its own."""
         ...
 
     def workers(self) -> list[WorkerState]: ...

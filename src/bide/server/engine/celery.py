@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.engine import WorkerState
 from bide.server.engine.hints import Hints
@@ -91,6 +92,12 @@ class CeleryEngine:
             self._hints.want(queue, self._serving[queue])
 
     # --- what the others see
+
+    def holds(self, job: Job) -> bool:
+        return False
+
+    def reset(self) -> None:
+        pass  # it has no attempts, and reads everything else at every look
 
     def workers(self) -> list[WorkerState]:
         return [

@@ -2,7 +2,9 @@
 engine is the same one, in a process of its own.
 
 1. A settle and the claim for the slot that it frees are queued together, so that one commit covers both.
-2. Only the attempt whose fence the row has can change it; whatever else arrives is dropped.
+2. Only the attempt whose owner and fence the row has can change it; whatever else arrives is dropped.
+3. A lease is renewed until the end of its attempt is stored, not only until its handler has returned.
+4. A tick that comes late proves nothing about the children: what they sent meanwhile has not been read yet.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from bide.server.engine.running import CANCEL, SHUTDOWN, TAKEN, Running, run_mes
 from bide.server.engine.slots import Slots
 from bide.server.progress import Publisher
 from bide.server.registry import Registry
-from bide.server.store import Claim, Jobs, Store, Want
+from bide.server.store import Claim, Jobs, Store, Unwritable, Want
 from bide.server.worker import protocol as p
 from bide.server.worker.supervisor import Child, Listener, Pool
 
@@ -45,6 +47,7 @@ ASYNC_AT_ONCE = 1000  # jobs a claim may hand to the loop; the queue's limit is 
 LOOK_AT_HEADS = 0.02  # a reserved job that runs for so long is shown as PROCESSING
 TOO_LONG = 0.06  # and if it runs for so long, those behind it are taken back
 LOOK_AROUND = 5.0  # seconds between two claims without a hint
+RENEW_AGAIN = 1.0  # seconds after a renewal that could not be stored
 
 
 class Place(Protocol):
@@ -86,6 +89,9 @@ class EmbeddedEngine:
         self._now = self._pool.now
         self._owner = ""  # known when it starts
         self._running: dict[str, Running] = {}
+        self._deferred: dict[
+            str, tuple[Claim, bool]
+        ] = {}  # claimed while an earlier attempt still runs here
         self._lines = Lines(registry.max_jobs_per_child)
         self._watching = False  # whether reserved jobs that have come to the head are to be looked after
         self._stopping = False
@@ -96,6 +102,8 @@ class EmbeddedEngine:
             store, self._recorder, admit, self.nudge, self._end, progress.publish, self._now
         )
         self._next_renewal = -math.inf
+        self._renewing = False
+        self._last_tick: float | None = None
         self._next_look = -math.inf
         self._next_memory = -math.inf
 
@@ -163,6 +171,17 @@ class EmbeddedEngine:
         async_ready = any(c.is_async and c.state == "idle" for c in list(self._pool.children))
         return async_ready and self._slots.room(True, queue) > 0
 
+    def holds(self, job: Job) -> bool:
+        if job.owner != self._owner:
+            return False
+        running = self._running.get(job.id)
+        if running is not None and running.job.fence == job.fence:
+            return True
+        return job.id in self._deferred or (job.id, job.fence) in self._recorder.unwritten()
+
+    def reset(self) -> None:
+        self._next_renewal = self._now()
+
     def troubles(self) -> list[str]:
         if self._stopping:
             return ["the service is stopping"]
@@ -194,10 +213,8 @@ class EmbeddedEngine:
 
     def _overheard(self, running: Running, known: dict[str, Any]) -> None:
         now = self._now()
-        if known["fence"] != running.job.fence or known["status"] not in (
-            Status.PROCESSING,
-            running.job.status,
-        ):
+        ours = (known["fence"], known.get("worker")) == (running.job.fence, self._owner)
+        if not ours or known["status"] not in (Status.PROCESSING, running.job.status):
             running.stop(TAKEN, now)
         elif known.get("cancelAsked") and running.stopping is None:
             running.stop(CANCEL, now)
@@ -219,9 +236,15 @@ class EmbeddedEngine:
 
     def start_job(self, claim: Claim, is_async: bool) -> None:
         job = claim.job
+        earlier = self._running.get(job.id)
+        if earlier is not None and not self._stopping:
+            # The store has lost the claim of an attempt that still runs here: that one has to end first.
+            earlier.stop(TAKEN, self._now())
+            self._deferred[job.id] = (claim, is_async)
+            return
         child = None if self._stopping else self._child_for(job, is_async)
         if child is None:  # it died, or we stop, while the claim was under way
-            self._recorder.write([changes.HandedBack(job_id=job.id, fence=job.fence)])
+            self._recorder.write([_handed_back(job)])
             return
         running = Running(job, self._registry.kinds[job.kind], child)
         self._running[job.id] = running
@@ -279,8 +302,7 @@ class EmbeddedEngine:
                 given = self._running.get(job_id)
                 if given is not None and given.job.fence == fence:
                     # It never ran, so that it may run again whatever its kind.
-                    back = changes.HandedBack(job_id=job_id, fence=fence)
-                    self._end(given, None if given.stopping == TAKEN else back)
+                    self._end(given, None if given.stopping == TAKEN else _handed_back(given.job))
             return
         if isinstance(message, p.Worn):
             child.leave()
@@ -326,6 +348,8 @@ class EmbeddedEngine:
         if not self._running:
             self._all_ended.set()
         self._release(running)
+        if (deferred := self._deferred.pop(job_id, None)) is not None:
+            self.start_job(*deferred)
         if not patient:
             self._look_soon()
 
@@ -397,6 +421,9 @@ class EmbeddedEngine:
 
     def tick(self, now: float) -> None:
         """What time brings: limits, silent children, leases, logs, a look around."""
+        if self._last_tick is not None and now - self._last_tick > self._config.lease / 3:
+            self._overslept(now)
+        self._last_tick = now
         self._pool.check()
         if not self._stopping:
             self._pool.fill()
@@ -423,6 +450,17 @@ class EmbeddedEngine:
             self._claims.look_everywhere()
         self._claims.look()
 
+    def _overslept(self, now: float) -> None:
+        """This process was stopped, or starved. Its children may have beaten all the while: each has a whole lease from
+        now on to be heard, and a handler as long to show progress as at its start.
+        """
+        log.warning("the service did not run for %.1f s", now - (self._last_tick or now))
+        for child in self._pool.children:
+            child.heard_at(now)
+        for running in self._running.values():
+            running.sign = now
+        self._next_renewal = now
+
     def _weigh(self, limit: int, now: float) -> None:
         for child in list(self._pool.children):
             if child.state == "starting" or child.memory() <= limit:
@@ -443,14 +481,28 @@ class EmbeddedEngine:
         # Only for children that answer: a hung or stopped one loses its lease.
         recent = self._now() - self._config.lease / 2
         held = [(r.job.id, r.job.fence) for r in self._running.values() if r.child.last_beat > recent]
-        if held:
+        held += [(claim.job.id, claim.job.fence) for claim, _ in self._deferred.values()]
+        held += self._recorder.unwritten().difference(held)
+        if held and not self._renewing:
+            self._renewing = True
             self._recorder.carry_out(self._renewed(self._store, held))
 
     async def _renewed(self, store: Jobs, held: list[tuple[str, int]]) -> None:
-        for job_id, fence in await store.renew(held, self._config.lease):
+        try:
+            lost = await store.renew(self._owner, held, self._config.lease)
+        except Unwritable:
+            self._next_renewal = min(self._next_renewal, self._now() + RENEW_AGAIN)
+            raise
+        finally:
+            self._renewing = False
+        for job_id, fence in lost:
             running = self._running.get(job_id)
-            if running is not None and running.job.fence == fence:
+            if running is not None and running.job.fence == fence and job_id not in self._deferred:
                 running.stop(TAKEN, self._now())
+
+
+def _handed_back(job: Job) -> Change:
+    return changes.HandedBack(job_id=job.id, owner=job.owner, fence=job.fence)
 
 
 def _has_sync(registry: Registry) -> bool:

@@ -1,6 +1,7 @@
 """Writes what becomes of attempts, and goes on trying when the store cannot take it now.
 
-Nothing that a child has finished is given up because a disk was full for a minute: the lease is renewed meanwhile.
+Nothing that a child has finished is given up because a disk was full for a minute: `unwritten` names the attempts whose
+leases are renewed meanwhile.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class Recorder:
         self._store = store
         self._under_way: set[asyncio.Future[Any]] = set()
         self._later: list[tuple[Sequence[Change], Then | None]] = []
+        # What was submitted, or is to be tried alone again, by the identity of its list.
+        self._submitted: dict[int, list[tuple[Sequence[Change], Then | None]]] = {}
         self.stuck: list[
             tuple[Sequence[Change], Then | None]
         ] = []  # what a full disk holds up, in its order
@@ -50,11 +53,13 @@ class Recorder:
 
     def _submit(self, pages: list[tuple[Sequence[Change], Then | None]]) -> None:
         if self.stuck:  # a job's step is not kept before it was begun
+            self._submitted.pop(id(pages), None)
             self.stuck += pages
             return
 
         def stored(future: asyncio.Future[Any]) -> None:
             self._under_way.discard(future)
+            self._submitted.pop(id(pages), None)
             if future.cancelled():
                 return
             error = future.exception()
@@ -71,6 +76,7 @@ class Recorder:
                 elif then is not None:
                     then(outcome)
 
+        self._submitted[id(pages)] = pages
         applying = self._store.apply([c for changes, _ in pages for c in changes])
         self._under_way.add(writing := asyncio.ensure_future(applying))
         writing.add_done_callback(stored)
@@ -85,6 +91,7 @@ class Recorder:
     def _put_off(self, pages: list[tuple[Sequence[Change], Then | None]], error: BaseException) -> None:
         loop = asyncio.get_running_loop()
         if not isinstance(error, Unwritable):  # a fault of these pages: nobody else waits for them
+            self._submitted[id(pages)] = pages
             loop.call_later(AGAIN, self._submit, pages)
             return
         if not self.stuck:
@@ -95,12 +102,24 @@ class Recorder:
         pages, self.stuck = self.stuck, []
         self._submit(pages)
 
+    def unwritten(self) -> set[tuple[str, int]]:
+        """The (job id, fence) of attempts of which something is not stored yet."""
+        waiting = [self._later, self.stuck, *self._submitted.values()]
+        return {
+            (change.job_id, change.fence)
+            for pages in waiting
+            for changes, _ in pages
+            for change in changes
+            if change.fence is not None
+        }
+
     def write_log(self, running: Running) -> None:
         if running.log:
             self.flush()  # what is put off comes first
             lines, running.log = running.log, []
             # Queued here and now, so that a job's last lines are stored before its end is.
-            self.carry_out(self._store.log(running.job.id, running.job.fence, lines))
+            job = running.job
+            self.carry_out(self._store.log(job.id, job.owner or "", job.fence, lines))
 
     def carry_out(self, work: Awaitable[Any]) -> None:
         """In the background, but not forgotten when the service stops."""

@@ -61,7 +61,11 @@ class Reports:
 
     def _take(self, running: Running, message: p.FromJob) -> None:
         running.sign = self._now()
-        fields: dict[str, Any] = {"job_id": message.job_id, "fence": message.fence}
+        fields: dict[str, Any] = {
+            "job_id": message.job_id,
+            "owner": running.job.owner,
+            "fence": message.fence,
+        }
         match message:
             case p.Moved():
                 running.moved(message.progress, self._store.now())
@@ -132,7 +136,11 @@ class Reports:
                 new = await self._admit(message, running.job)
                 link = record.Child(new.job.id, new.job.kind, message.key)
                 change = changes.Spawned(
-                    job_id=message.job_id, fence=message.fence, child=link, files=tuple(message.files)
+                    job_id=message.job_id,
+                    owner=running.job.owner,
+                    fence=message.fence,
+                    child=link,
+                    files=tuple(message.files),
                 )
                 if not isinstance(await self._stored(running, change, new), Job):
                     running.stop(TAKEN, self._now())

@@ -55,7 +55,12 @@ class Running:
         """What the store has to be told before anything else about it: nothing, unless it was only reserved."""
         if self.job.running or self.started is None:
             return []
-        begun = Begun(job_id=self.job.id, fence=self.job.fence, started_at=self.started_at)
+        begun = Begun(
+            job_id=self.job.id,
+            owner=self.job.owner,
+            fence=self.job.fence,
+            started_at=self.started_at,
+        )
         self.job = advance(self.job, begun, self.started_at)
         return [begun]
 

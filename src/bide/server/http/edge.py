@@ -66,6 +66,10 @@ class HttpApp:
         """What was committed, for the counters."""
         self._metrics.heard(events)
 
+    def forget(self) -> None:
+        """The same version of a job may be another one now."""
+        self._rendered.clear()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await _refuse(scope, receive, send)

@@ -28,6 +28,11 @@ class Notify:
         for watch in self._watches.get(job_id, ()):
             watch.wake()
 
+    def all_changed(self) -> None:
+        """Anything may have changed: whoever waits looks again."""
+        for job_id in list(self._watches):
+            self.changed(job_id)
+
     def watch(self, job_id: str) -> Watch:
         return Watch(self, job_id)
 

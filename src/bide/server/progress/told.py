@@ -118,6 +118,10 @@ class Progresses:
         else:
             self._worked()
 
+    def forget(self) -> None:
+        """Drops all copies: the attempts that they are of may never have been."""
+        self._copies.clear()
+
     # --- who tells of them
 
     def live(self, job: Job) -> Live | None:

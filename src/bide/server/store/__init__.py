@@ -5,7 +5,7 @@ Rules that every store keeps, and that `bide.testing.store` checks:
 2. A job, its idempotency key and its first event are written together or not at all.
 3. Every change goes through `core.job.advance` on the stored row, in one transaction with its event and its ripples.
 4. Event ids are in commit order, without two the same, over restarts too.
-5. `now()` is the only clock of leases, due times and deadlines.
+5. `now()` is the only clock of leases, due times and deadlines. It never goes back, and never stands still.
 6. Calls of one process are carried out in the order in which they were made; a write is under way when the call
    returns, before its future is awaited. So a claim made right after an insert sees the new job.
 """
@@ -19,12 +19,14 @@ import msgspec
 
 from bide.core.errors import SetupError
 from bide.core.job import Change, Refused
+from bide.core.lease import Lease
 from bide.core.record import FileInfo, Job, Status
 from bide.core.upload import Upload, upload_of
 from bide.core.wire import Event
 
 Heard = Callable[[Sequence[Event]], None]
 Nudge = Callable[[str, str], None]  # there is work in this queue, of this kind
+Reset = Callable[[], None]  # the log has gone back: anything may have changed
 
 
 class Unwritable(SetupError):
@@ -122,7 +124,7 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class Overdue(msgspec.Struct, frozen=True):
-    """What time has run out for."""
+    """Jobs to be rescued: their leases are void or lost, or their deadlines have passed."""
 
     leases: tuple[Job, ...] = ()
     deadlines: tuple[Job, ...] = ()
@@ -182,8 +184,10 @@ class Jobs(Protocol):
         """Up to `limit` due jobs: in the order of the wants, by priority, then oldest first. Paused queues give none."""
         ...
 
-    def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
-        """Prolongs the leases of (job id, fence); returns those that are lost."""
+    def renew(
+        self, owner: str, held: Sequence[tuple[str, int]], lease: float
+    ) -> Awaitable[list[tuple[str, int]]]:
+        """Prolongs the owner's leases of (job id, fence); returns those that are lost."""
         ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]: ...
@@ -204,7 +208,17 @@ class Housekeeping(Protocol):
         """Makes due jobs claimable: their (queue, kind) pairs, and when the next one is due."""
         ...
 
-    async def overdue(self, limit: int = 500) -> Overdue: ...
+    async def leases(self) -> list[Lease]:
+        """All that are held, by owner and `until`, without those that were voided. It never says that one is lost."""
+        ...
+
+    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
+        """The jobs whose lease was voided, or is one of `lost`; and those whose deadline has passed."""
+        ...
+
+    def check_writable(self) -> Awaitable[None]:
+        """Writes a row that nobody reads: Unwritable when the store takes no writes."""
+        ...
 
     def purge(
         self, *, tombstones: float, keys: float, limit: int = 500
@@ -218,7 +232,9 @@ class Housekeeping(Protocol):
         """Those of the ids that are jobs; the others' files are orphans."""
         ...
 
-    def log(self, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> Awaitable[None]: ...
+    def log(
+        self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
+    ) -> Awaitable[None]: ...
 
 
 class Queues(Protocol):
@@ -300,11 +316,12 @@ class Uploads(Protocol):
 class Store(Jobs, Housekeeping, Queues, Learned, Protocol):
     """All of it, with a beginning and an end."""
 
-    async def open(self, heard: Heard, nudge: Nudge | None = None) -> None:
+    async def open(self, heard: Heard, nudge: Nudge | None = None, reset: Reset | None = None) -> None:
         """Opens, migrates, checks; `heard` gets every event once, after its commit, on the loop.
 
         Where several processes write, those of others come when word of them arrives; whoever needs all of them in
-        their one order reads `events`. `nudge` is told of new work that another process has stored.
+        their one order reads `events`. `nudge` is told of new work that another process has stored. `reset` is called
+        when the store has lost events that were heard before, as after a failover to a standby that lagged behind.
         """
         ...
 

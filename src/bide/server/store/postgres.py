@@ -21,6 +21,7 @@ import psycopg
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.job import Change, Refused, Spawned
+from bide.core.lease import Lease
 from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.store import (
@@ -34,6 +35,7 @@ from bide.server.store import (
     Nudge,
     Overdue,
     QueueState,
+    Reset,
     Want,
     transactions,
 )
@@ -45,7 +47,7 @@ from bide.server.store.postgres_reads import FROZEN, Reads
 from bide.server.store.postgres_roster import ROSTER, WAITING, dismiss, enlist
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession
-from bide.server.store.postgres_upkeep import learn, purge, void, wake
+from bide.server.store.postgres_upkeep import check_writable, learn, purge, void, wake
 from bide.server.store.postgres_uploads import PostgresUploads
 from bide.server.store.postgres_work import PostgresWork, tag
 from bide.server.store.rows import COLUMNS, job_of
@@ -54,8 +56,19 @@ from bide.server.store.writer import Writer
 T = TypeVar("T")
 PATIENCE = 6.0  # for a write
 CONNECTIONS = 8  # for reads; one more writes, and one listens
-# When the server has just started nobody could renew: whoever lives does so first.
-_RESTARTED = 15.0
+_LEASES = (
+    "SELECT owner, lease_until, max(lease_seconds) FROM jobs WHERE lease_until > 0 AND finished_at IS NULL "
+    "GROUP BY owner, lease_until"
+)
+# Whoever is about to write one of them need not be waited for.
+_VOIDED = (
+    f"SELECT {COLUMNS} FROM jobs WHERE lease_until = 0 AND finished_at IS NULL LIMIT %s "
+    "FOR NO KEY UPDATE SKIP LOCKED"
+)
+_LOST = (
+    f"SELECT {COLUMNS} FROM jobs WHERE lease_until = ANY(%s) AND owner = ANY(%s) AND finished_at IS NULL LIMIT %s "
+    "FOR NO KEY UPDATE SKIP LOCKED"
+)
 
 
 class PostgresStore(PostgresUploads):
@@ -80,10 +93,10 @@ class PostgresStore(PostgresUploads):
 
     # --- beginning and end
 
-    async def open(self, heard: Heard, nudge: Nudge | None = None) -> None:
+    async def open(self, heard: Heard, nudge: Nudge | None = None, reset: Reset | None = None) -> None:
         await asyncio.to_thread(prepare, self.server)
         follow = HeldFeed if self._held_only else Feed
-        self._feed = follow(self.server, self._memory, self._clock, self._origin, heard, nudge)
+        self._feed = follow(self.server, self._memory, self._clock, self._origin, heard, nudge, reset)
         try:
             await self._feed.open()
             session = await asyncio.to_thread(
@@ -134,18 +147,25 @@ class PostgresStore(PostgresUploads):
         # A child gets its job before the caller gets an answer: the one takes longer from here.
         return self._write(lambda tx: transactions.claims(tx, owner, wants, limit, lease), first=True)
 
-    def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
+    def renew(
+        self, owner: str, held: Sequence[tuple[str, int]], lease: float
+    ) -> Awaitable[list[tuple[str, int]]]:
         def operation(tx: PostgresWork) -> list[tuple[str, int]]:
-            until = tx.now + lease
-            lost = [(j, fence) for j, fence in held if not transactions.renew(tx, j, fence, until)]
-            for job_id, _ in lost:
-                self._memory.mine.pop(job_id, None)
+            lost = transactions.renew(tx, owner, held, lease)
+            for job_id, fence in lost:
+                if self._memory.mine.get(job_id) == fence:  # not a later claim of the same job
+                    del self._memory.mine[job_id]
             return lost
 
         return self._write(operation, jobs=[job_id for job_id, _ in held])
 
-    def log(self, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> Awaitable[None]:
-        return self._write(lambda tx: transactions.log(tx, job_id, fence, lines), jobs=[job_id])
+    def log(
+        self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
+    ) -> Awaitable[None]:
+        return self._write(lambda tx: transactions.log(tx, job_id, owner, fence, lines), jobs=[job_id])
+
+    def check_writable(self) -> Awaitable[None]:
+        return self._write(check_writable)
 
     def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
         return self._write(lambda tx: transactions.delete(tx, job_id, version), jobs=[job_id])
@@ -213,19 +233,21 @@ class PostgresStore(PostgresUploads):
             for number, of, type_, at, job, tenant in rows
         ]
 
-    async def overdue(self, limit: int = 500) -> Overdue:
-        now = self.now()
-        leases = await self._reads.rows(
-            f"SELECT {COLUMNS} FROM jobs WHERE lease_until <= %s AND finished_at IS NULL AND (lease_until = 0 OR "
-            "extract(epoch FROM pg_postmaster_start_time()) < %s) ORDER BY lease_until LIMIT %s "
-            "FOR NO KEY UPDATE SKIP LOCKED",  # whoever is about to write one of them need not be waited for
-            (now, now - _RESTARTED, limit),
-        )
+    async def leases(self) -> list[Lease]:
+        return [Lease(*row) for row in await self._reads.rows(_LEASES)]
+
+    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
+        found = [job_of(row) for row in await self._reads.rows(_VOIDED, (limit,))]
+        if lost:
+            ended = {(lease.owner, lease.until) for lease in lost}
+            untils, owners = [until for _, until in ended], [owner for owner, _ in ended]
+            rows = await self._reads.rows(_LOST, (untils, owners, limit))
+            found += [job for job in map(job_of, rows) if (job.owner, job.lease_until) in ended]
         deadlines = await self._reads.rows(
             f"SELECT {COLUMNS} FROM jobs WHERE deadline <= %s AND finished_at IS NULL LIMIT %s",
-            (now, limit),
+            (self.now(), limit),
         )
-        return Overdue(tuple(map(job_of, leases)), tuple(map(job_of, deadlines)))
+        return Overdue(tuple(found), tuple(map(job_of, deadlines)))
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         rows = await self._reads.listed("SELECT id FROM jobs WHERE id = ANY(%s)", (list(ids),))

@@ -5,7 +5,9 @@
 2. While the feed does not answer, nothing is remembered for polls: a question a second proves that whatever was
    committed before it was heard. So what a poll is told is never older than ALIVE seconds, whatever breaks.
 3. After a break it goes on with the number after the last that was heard: nothing is left out, nothing told twice.
-4. The same question tells the database's time, which is the store's.
+4. If the database has lost events that were heard before, as a standby that lagged behind has after its promotion, the
+   feed says so: whatever was remembered anywhere is forgotten, and it goes on from the end of the log as it is now.
+5. The same question tells the database's time, which is the store's.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import psycopg
 
 from bide.core.clock import Clock, SystemClock
 from bide.core.wire import Event
-from bide.server.store import Heard, Nudge
+from bide.server.store import Heard, Nudge, Reset
 from bide.server.store.postgres_memory import Memory
 from bide.server.store.postgres_server import Server
 
@@ -32,8 +34,13 @@ PING = 1.0
 ALIVE = 2.5
 AGAIN = 0.5
 PAGE = 1000
-_TIME = "SELECT extract(epoch FROM clock_timestamp())::float8"
+SLOW = 0.5  # the pace of a clock that is ahead of the database's
+MOST_BEHIND = (
+    86400.0  # a database further behind its newest event than this has a wrong clock, or had one
+)
+_TIME = "SELECT extract(epoch FROM clock_timestamp())::float8, (SELECT at FROM events ORDER BY id DESC LIMIT 1)"
 _LAST = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
+_TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 _EVENTS = (
     "SELECT id, job_id, type, at, job, tenant FROM events WHERE id > %s AND id <= %s AND origin <> %s "
     "ORDER BY id LIMIT %s"
@@ -41,24 +48,38 @@ _EVENTS = (
 
 
 class DatabaseClock:
-    """The database's time, carried on by this machine's clock between two looks. It never goes back."""
+    """The database's time, carried on by this machine's clock between two looks.
 
-    def __init__(self) -> None:
-        self._clock = SystemClock()
-        self._ahead = 0.0
+    It follows a step forward at once. It never goes back: when the database's clock was set back, it goes on at half
+    speed until the database has caught up. So a job that is due in five seconds is due in ten, and not when the time
+    that was stamped on it has come again. It is never behind the newest event: all processes are ahead together.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._latest = 0.0
+        # How far the database is ahead of this machine; when that was measured, and what `now` was then.
+        self._state: tuple[float, float, float] | None = None
 
     def now(self) -> float:
-        self._latest = max(self._latest, self._clock.now() + self._ahead)
+        here = self._clock.now()
+        if self._state is None:
+            return here
+        ahead, since, floor = self._state
+        self._latest = max(self._latest, here + ahead, floor + (here - since) * SLOW)
         return self._latest
 
     def begin(self) -> float:
         """When the database is asked, for `measured`."""
         return self._clock.now()
 
-    def measured(self, database: float, asked: float) -> None:
-        """It was `database` there, halfway between `asked` and now."""
-        self._ahead = database - (asked + self._clock.now()) / 2
+    def measured(self, database: float, asked: float, newest: float | None = None) -> None:
+        """It was `database` there, halfway between `asked` and now; the newest event is of `newest`."""
+        floor = 0.0 if self._state is None else self.now()
+        if newest is not None and newest - database <= MOST_BEHIND:
+            floor = max(floor, newest)
+        here = self._clock.now()
+        self._state = (database - (asked + here) / 2, here, floor)
 
 
 class Feed:
@@ -72,6 +93,7 @@ class Feed:
         origin: str,
         heard: Heard,
         nudge: Nudge | None,
+        reset: Reset | None = None,
     ) -> None:
         self._server = server
         self._memory = memory
@@ -79,7 +101,9 @@ class Feed:
         self._origin = origin
         self._heard = heard
         self._nudge = nudge
+        self._reset = reset or (lambda: None)
         self._last = -1  # the highest number that was heard of; -1: nothing yet
+        self._timeline: str | None = None  # of the server's log; None: not known
 
     @property
     def channel(self) -> str:
@@ -131,9 +155,34 @@ class Feed:
     async def _catch_up(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
         """What was missed while nobody listened."""
         (last,) = cast(Any, await (await connection.execute(_LAST)).fetchone())
+        another = await self._on_another_timeline(connection)
         if self._last < 0:
             self._last = last
+        elif another or last < self._last:
+            log.warning(
+                "%s is not the server that it was, or was restored: the last event was %d, and is %d now. "
+                "Everything that was remembered is read again",
+                self._server.shown,
+                self._last,
+                last,
+            )
+            self._last = min(self._last, last)
+            self._memory.forget_all()
+            self._reset()
         await self._tell(connection, last)
+
+    async def _on_another_timeline(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> bool:
+        """Whether a standby was promoted, or a backup restored, since the last look. Its log may have passed the number
+        that was heard last, with other events.
+        """
+        try:
+            (timeline,) = cast(Any, await (await connection.execute(_TIMELINE)).fetchone())
+        except psycopg.Error:
+            if connection.closed:
+                raise
+            return False  # a standby, or a service that does not tell
+        before, self._timeline = self._timeline, timeline
+        return before is not None and before != timeline
 
     async def _listen(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
         while True:
@@ -150,9 +199,9 @@ class Feed:
         asked_at = time.monotonic()
         clock = self._clock if isinstance(self._clock, DatabaseClock) else None
         asked = clock.begin() if clock is not None else 0.0
-        (now,) = cast(Any, await (await connection.execute(_TIME)).fetchone())
+        now, newest = cast(Any, await (await connection.execute(_TIME)).fetchone())
         if clock is not None:
-            clock.measured(now, asked)
+            clock.measured(now, asked, newest)
         self._memory.until = asked_at + ALIVE
 
     async def _noted(

@@ -27,12 +27,16 @@ class HeldFeed(Feed):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._again: set[str] = set()
+        self._connected = False  # before this time
 
     @property
     def channel(self) -> str:
         return held_channel(self._server.channel)
 
     async def _catch_up(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
+        if self._connected:  # anything may have happened meanwhile
+            self._reset()
+        self._connected = True
         await self._tell_held(connection, list(self._memory.mine))
 
     async def _noted(

@@ -34,7 +34,9 @@ _AGAIN = {OVERTAKEN, "40P01", "40001"}  # and a deadlock, and a conflict that th
 PATIENCE = 4.0  # seconds for the server to end what a broken connection has left
 _WHO = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE (pid, backend_start) = (%s, %s)"
-_MINE = "SELECT id, fence FROM jobs WHERE lease_until > 0 AND owner = ANY(%s) AND finished_at IS NULL"
+_MINE = (
+    "SELECT id, owner, fence FROM jobs WHERE lease_until > 0 AND owner = ANY(%s) AND finished_at IS NULL"
+)
 
 
 class PostgresSession:
@@ -95,9 +97,9 @@ class PostgresSession:
 
     def _give_back(self, tx: PostgresWork) -> None:
         """What was claimed by a commit that was not heard of: nobody here runs it."""
-        for job_id, fence in tx.execute(_MINE, (list(self._memory.owners),)).fetchall():
+        for job_id, owner, fence in tx.execute(_MINE, (list(self._memory.owners),)).fetchall():
             if self._memory.mine.get(job_id) != fence:
-                transactions.apply(tx, HandedBack(job_id=job_id, fence=fence))
+                transactions.apply(tx, HandedBack(job_id=job_id, owner=owner, fence=fence))
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._connection is None or self._connection.closed:
@@ -105,6 +107,8 @@ class PostgresSession:
                 self._connection = self._connect()
             except psycopg.Error as error:
                 raise self._unwritable(error) from error
+            # It may be another server, with an older state than the last one had.
+            self._memory.held.clear()
         return self._connection
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from bide.server.store.rows import COLUMNS, FIELDS
 _INTEGERS = {"version", "run", "priority", "attempt", "max_attempts", "failures", "losses", "fence"}
 _INSTANTS = {
     *("created_at", "updated_at", "run_at", "due", "deadline", "lease_until", "started_at"),
-    *("next_attempt_at", "cancel_asked_at", "finished_at", "keep", "expires_at"),
+    *("next_attempt_at", "cancel_asked_at", "finished_at", "keep", "expires_at", "lease_seconds"),
 }
 # What no change touches.
 _FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id"}
@@ -34,10 +34,10 @@ INSERT_INPUT = (
     "INSERT INTO inputs (job_id, tenant, input, files) SELECT job_id, tenant, input, files "
     "FROM json_to_recordset(%s::json) AS n(job_id text, tenant text, input text, files text)"
 )
-_BEFORE = "was_version bigint, was_fence bigint, was_lease float8"
+_BEFORE = "was_version bigint, was_fence bigint, was_lease float8, was_owner text"
 _WAS = (
     "j.id = n.id AND j.version = n.was_version AND j.fence = n.was_fence "
-    "AND j.lease_until IS NOT DISTINCT FROM n.was_lease"
+    "AND j.lease_until IS NOT DISTINCT FROM n.was_lease AND j.owner IS NOT DISTINCT FROM n.was_owner"
 )
 UPDATE = (
     f"WITH done AS (UPDATE jobs j SET {', '.join(f'{name} = n.{name}' for name in _CHANGED)}, "

@@ -54,6 +54,13 @@ def void(tx: PostgresWork, memory: Memory, owner: str | None) -> int:
     return tx.execute(_VOID, (owner, owner)).rowcount
 
 
+def check_writable(tx: PostgresWork) -> None:
+    tx.later(
+        "INSERT INTO write_check (id, at) VALUES (1, %s) ON CONFLICT (id) DO UPDATE SET at = excluded.at",
+        tx.now,
+    )
+
+
 def learn(tx: PostgresWork, durations: dict[str, dict[str, Any]]) -> None:
     rows = [{"kind": kind, "sketch": encode(sketch).decode()} for kind, sketch in durations.items()]
     tx.execute(

@@ -417,7 +417,12 @@ def tag(name: str, value: str) -> str:
 
 def _before(job: Job) -> dict[str, Any]:
     """What a write is conditional on."""
-    return {"was_version": job.version, "was_fence": job.fence, "was_lease": job.lease_until}
+    return {
+        "was_version": job.version,
+        "was_fence": job.fence,
+        "was_lease": job.lease_until,
+        "was_owner": job.owner,
+    }
 
 
 def _row(job: Job) -> dict[str, Any]:

@@ -6,6 +6,7 @@
    changes. Lists run in a thread.
 4. Its time never goes back, over restarts neither: it begins no earlier than the newest event.
 5. A renewal that could not be written counts all the same: a full disk takes no job from a child that works.
+6. Every lease is this process's own, or was voided when it started.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from msgspec.structs import replace
 
 from bide.core.clock import Clock, ShiftedClock, SystemClock
 from bide.core.job import Change, Refused, Spawned
+from bide.core.lease import Lease
 from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.store import (
@@ -38,6 +40,7 @@ from bide.server.store import (
     Nudge,
     Overdue,
     QueueState,
+    Reset,
     Unwritable,
     Want,
     transactions,
@@ -67,7 +70,7 @@ class SqliteStore(SqliteUploads):
 
     # --- beginning and end
 
-    async def open(self, heard: Heard, nudge: Nudge | None = None) -> None:
+    async def open(self, heard: Heard, nudge: Nudge | None = None, reset: Reset | None = None) -> None:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
         self._read = self._reader.execute
@@ -139,11 +142,9 @@ class SqliteStore(SqliteUploads):
         # A child gets its job before the caller gets an answer: the one takes longer from here.
         return self._write(operation, first=True)
 
-    def renew(self, held: Sequence[tuple[str, int]], lease: float) -> Awaitable[list[tuple[str, int]]]:
-        def operation(tx: SqliteWork) -> list[tuple[str, int]]:
-            until = tx.now + lease
-            return [(j, fence) for j, fence in held if not transactions.renew(tx, j, fence, until)]
-
+    def renew(
+        self, owner: str, held: Sequence[tuple[str, int]], lease: float
+    ) -> Awaitable[list[tuple[str, int]]]:
         until = self.now() + lease
 
         def renewed(future: asyncio.Future[Any]) -> None:
@@ -157,12 +158,17 @@ class SqliteStore(SqliteUploads):
                     else:
                         self._owed.pop(key, None)
 
-        writing = self._write(operation)
+        writing = self._write(lambda tx: transactions.renew(tx, owner, held, lease))
         writing.add_done_callback(renewed)
         return writing
 
-    def log(self, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> Awaitable[None]:
-        return self._write(lambda tx: transactions.log(tx, job_id, fence, lines))
+    def log(
+        self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
+    ) -> Awaitable[None]:
+        return self._write(lambda tx: transactions.log(tx, job_id, owner, fence, lines))
+
+    def check_writable(self) -> Awaitable[None]:
+        return self._write(lambda tx: tx.check_writable())
 
     def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
         def operation(tx: SqliteWork) -> tuple[set[tuple[str, str]], float | None]:
@@ -272,15 +278,22 @@ class SqliteStore(SqliteUploads):
             for number, of, type_, at, job, tenant in rows
         ]
 
-    async def overdue(self, limit: int = 500) -> Overdue:
-        now = self.now()
-        leases = [job for job in self._held() if (job.lease_until or 0.0) <= now][:limit]
+    async def leases(self) -> list[Lease]:
+        return list({self._lease(job) for job in self._held() if job.lease_until})
+
+    def _lease(self, job: Job) -> Lease:
+        """As it would be if every renewal could have been written."""
+        until = self._owed.get((job.id, job.fence)) or job.lease_until or 0.0
+        return Lease(job.owner or "", until, job.lease_seconds)
+
+    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
+        ended = set(lost)
+        found = [job for job in self._held() if not job.lease_until or self._lease(job) in ended]
         deadlines = self._read(
             f"SELECT {COLUMNS} FROM jobs WHERE deadline <= ? AND finished_at IS NULL LIMIT ?",
-            (now, limit),
+            (self.now(), limit),
         ).fetchall()
-        lapsed = [job for job in leases if self._owed.get((job.id, job.fence), 0.0) <= now]
-        return Overdue(tuple(lapsed), tuple(map(job_of, deadlines)))
+        return Overdue(tuple(found[:limit]), tuple(map(job_of, deadlines)))
 
     def _held(self) -> list[Job]:
         """What workers hold, as the writer remembers it; a copy, for its thread goes on."""

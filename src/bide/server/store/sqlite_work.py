@@ -177,6 +177,9 @@ class SqliteWork(Work):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
         self._execute(_BURIED, (job_id, tenant, self.now))
 
+    def check_writable(self) -> None:
+        self._execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (self.now,))
+
     def learn(self, durations: dict[str, dict[str, Any]]) -> None:
         self._executemany(
             "INSERT INTO durations (tenant, kind, sketch) VALUES ('-', ?, ?) "

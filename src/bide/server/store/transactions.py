@@ -155,10 +155,10 @@ def due(tx: Work, want: Want, limit: int) -> list[Due]:
     return found if only is None else list(takewhile(lambda due: due[0].kind in only, found))
 
 
-def claim(tx: Work, due: Due, owner: str, lease_until: float, *, reserve: bool) -> Claim:
+def claim(tx: Work, due: Due, owner: str, lease: float, *, reserve: bool) -> Claim:
     before, input_, files = due
     change = (Reserved if reserve and not before.parked else Claimed)(
-        job_id=before.id, owner=owner, lease_until=lease_until
+        job_id=before.id, owner=owner, lease_until=tx.now + lease, lease_seconds=lease
     )
     after = advance(before, change, tx.now)
     tx.change(before, after)
@@ -188,24 +188,27 @@ def claims(tx: Work, owner: str, wants: Sequence[Want], limit: int, lease: float
         room = min(want.limit, limit - len(found))
         if room > 0 and want.queue not in paused:
             found += [
-                claim(tx, one, owner, tx.now + lease, reserve=i >= want.begin)
+                claim(tx, one, owner, lease, reserve=i >= want.begin)
                 for i, one in enumerate(due(tx, want, room))
             ]
     return found
 
 
-def renew(tx: Work, job_id: str, fence: int, lease_until: float) -> bool:
-    """Prolongs a lease; whether it was still held. Not a change of the job: its version stays."""
-    job = tx.job(job_id)
-    if job is None or job.fence != fence or not job.lease_until:
-        return False
-    tx.change(job, replace(job, lease_until=lease_until))
-    return True
+def renew(tx: Work, owner: str, held: Sequence[tuple[str, int]], lease: float) -> list[tuple[str, int]]:
+    """Prolongs leases; those that are no longer held. Not a change of the job: its version stays."""
+    lost = []
+    for job_id, fence in held:
+        job = tx.job(job_id)
+        if job is None or (job.owner, job.fence) != (owner, fence) or not job.lease_until:
+            lost.append((job_id, fence))
+        else:
+            tx.change(job, replace(job, lease_until=tx.now + lease, lease_seconds=lease))
+    return lost
 
 
-def log(tx: Work, job_id: str, fence: int, lines: Sequence[dict[str, Any]]) -> None:
+def log(tx: Work, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]) -> None:
     job = tx.job(job_id)
-    if job is not None and job.fence == fence:
+    if job is not None and (job.owner, job.fence) == (owner, fence):
         for line in lines:
             tx.tell(job, "log", {"log": line})
 

@@ -179,6 +179,10 @@ class Child:
         else:
             self._pool.listener.said(self, message)
 
+    def heard_at(self, now: float) -> None:
+        """Counts as heard now: nobody listened until now."""
+        self.last_beat = max(self.last_beat, now)
+
     # --- ending
 
     def check(self) -> None:

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
 from bide.core.job import Change, Refused, Spawned, Succeeded
@@ -93,7 +94,7 @@ class Bench:
 
     async def apply(self, change: Change) -> Job:
         """A change that must be accepted; the answer is the job as it is now."""
-        (after,) = await self.store.apply([change])
+        (after,) = await self.store.apply([self._by_owner(change, await self.get(change.job_id))])
         assert isinstance(after, Job), after
         assert await self.get(after.id) == after
         return after
@@ -102,11 +103,18 @@ class Bench:
         """A change that must be refused, and must leave no trace."""
         before = await self.get(change.job_id)
         events = await self.store.events()
-        (refusal,) = await self.store.apply([change])
+        (refusal,) = await self.store.apply([self._by_owner(change, before)])
         assert isinstance(refusal, Refused), refusal
         assert await self.get(change.job_id) == before
         assert await self.store.events() == events
         return refusal
+
+    @staticmethod
+    def _by_owner(change: Change, job: Job) -> Change:
+        """A worker's change that names no owner is made by the job's."""
+        if change.fence is None or change.owner is not None:
+            return change
+        return replace(change, owner=job.owner)
 
     async def succeed(self, job: Job, result: bytes = b"1") -> Job:
         return await self.apply(Succeeded(job_id=job.id, fence=job.fence, result=msgspec.Raw(result)))
@@ -115,7 +123,8 @@ class Bench:
         """A child of a running parent, on a queue of its own."""
         new = self.new(**{"kind": "part", "queue": "parts", "parent": parent.id, **fields})
         child = Child(new.job.id, new.job.kind, key)
-        made = await self.store.spawn(Spawned(job_id=parent.id, fence=parent.fence, child=child), new)
+        spawned = Spawned(job_id=parent.id, owner=parent.owner, fence=parent.fence, child=child)
+        made = await self.store.spawn(spawned, new)
         assert isinstance(made, Job), made
         return made
 

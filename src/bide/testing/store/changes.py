@@ -161,7 +161,7 @@ class Changes:
         job = await bench.run()
         events = await bench.store.events()
         bench.clock.advance(20)
-        assert await bench.store.renew([(job.id, 1)], 30) == []
+        assert await bench.store.renew("worker", [(job.id, 1)], 30) == []
         after = await bench.get(job.id)
         assert after.lease_until == bench.clock.now() + 30
         assert (after.version, after.updated_at) == (job.version, job.updated_at)
@@ -173,6 +173,10 @@ class Changes:
         await bench.apply(Lost(job_id=taken.id, fence=1))
         await bench.take(taken.id)
         held = [(ended.id, 1), (mine.id, 1), (taken.id, 1), ("nobody", 1)]
-        assert await bench.store.renew(held, 60) == [(ended.id, 1), (taken.id, 1), ("nobody", 1)]
+        assert await bench.store.renew("worker", held, 60) == [
+            (ended.id, 1),
+            (taken.id, 1),
+            ("nobody", 1),
+        ]
         assert (await bench.get(ended.id)).lease_until is None
         assert (await bench.get(taken.id)).lease_until == bench.clock.now() + 30

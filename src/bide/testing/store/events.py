@@ -91,9 +91,9 @@ class Events:
 
     async def test_the_holder_of_a_job_can_log_and_nobody_else(self, bench: Bench) -> None:
         job = await bench.run()
-        await bench.store.log(job.id, 1, [{"message": "one"}, {"message": "two"}])
-        await bench.store.log(job.id, 7, [{"message": "stale"}])
-        await bench.store.log("nobody", 1, [{"message": "nowhere"}])
+        await bench.store.log(job.id, "worker", 1, [{"message": "one"}, {"message": "two"}])
+        await bench.store.log(job.id, "worker", 7, [{"message": "stale"}])
+        await bench.store.log("nobody", "worker", 1, [{"message": "nowhere"}])
         lines = [e.job["log"] for e in await bench.store.events() if e.type == "log"]
         assert lines == [{"message": "one"}, {"message": "two"}]
         assert (await bench.get(job.id)).version == job.version

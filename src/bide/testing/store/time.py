@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bide.core.hazard import Sketch
 from bide.core.job import CancelAsked, Cancelled, FailedForNow, Lost, Stale, Succeeded
+from bide.core.lease import Lease
 from bide.core.record import Job, Status
 from bide.testing.store.bench import LEASE, OOPS, Bench
 
@@ -54,26 +55,45 @@ class Time:
         assert await bench.store.wake() == (set(), None)
         assert await bench.claim() == []
 
-    async def test_leases_are_overdue_when_they_have_run_out(self, bench: Bench) -> None:
-        first = await bench.run()
+    async def test_leases_are_told_and_no_clock_makes_one_overdue(self, bench: Bench) -> None:
+        now = bench.clock.now()
+        first, also = await bench.put(), await bench.put()
+        await bench.claim()
         bench.clock.advance(LEASE / 2)
         second = await bench.run()
-        assert (await bench.store.overdue()).leases == ()
-        bench.clock.advance(LEASE / 2)
-        (overdue,) = (await bench.store.overdue()).leases
-        assert overdue == await bench.get(first.id)
-        await bench.apply(Lost(job_id=first.id, fence=overdue.fence))
-        assert (await bench.store.overdue()).leases == ()
-        bench.clock.advance(LEASE / 2)
-        assert ids((await bench.store.overdue()).leases) == {second.id}
+        earlier, later = Lease("worker", now + LEASE, LEASE), Lease("worker", now + 1.5 * LEASE, LEASE)
+        assert set(await bench.store.leases()) == {earlier, later}
+        bench.clock.advance(3600)
+        assert (await bench.store.overdue()).leases == (), "an observer decides, not the time"
+        assert ids((await bench.store.overdue([earlier])).leases) == {first.id, also.id}
+        assert len((await bench.store.overdue([earlier], limit=1)).leases) == 1
+        for job in (first, also):
+            await bench.apply(Lost(job_id=job.id, fence=1, lease=earlier.until))
+        assert (await bench.store.overdue([earlier])).leases == ()
+        assert await bench.store.leases() == [later]
+        assert ids((await bench.store.overdue([earlier, later])).leases) == {second.id}
+
+    async def test_the_leases_of_two_owners_are_told_apart(self, bench: Bench) -> None:
+        await bench.put(queue="one")
+        other = await bench.put(queue="other")
+        await bench.claim(queue="one", owner="a")
+        await bench.claim(queue="other", owner="b")
+        until = bench.clock.now() + LEASE
+        assert {lease.owner for lease in await bench.store.leases()} == {"a", "b"}
+        assert ids((await bench.store.overdue([Lease("b", until, LEASE)])).leases) == {other.id}
+
+    async def test_whether_the_store_takes_writes_can_be_asked(self, bench: Bench) -> None:
+        for _ in range(2):
+            await bench.store.check_writable()
+        assert await bench.store.events() == []
 
     async def test_a_lease_that_was_renewed_since_it_was_seen_overdue_is_not_lost(
         self, bench: Bench
     ) -> None:
         job = await bench.run()
         bench.clock.advance(LEASE)
-        (seen,) = (await bench.store.overdue()).leases
-        assert await bench.store.renew([(job.id, 1)], LEASE) == []
+        (seen,) = (await bench.store.overdue(await bench.store.leases())).leases
+        assert await bench.store.renew("worker", [(job.id, 1)], LEASE) == []
         lost = Lost(job_id=job.id, fence=seen.fence, lease=seen.lease_until)
         assert isinstance(await bench.refuse(lost), Stale)
 
@@ -99,7 +119,7 @@ class Time:
         assert await bench.store.void() == 1
         (overdue,) = (await bench.store.overdue()).leases
         assert (overdue.id, overdue.version) == (job.id, job.version)
-        assert await bench.store.renew([(job.id, 1)], LEASE) == [(job.id, 1)]
+        assert await bench.store.renew("worker", [(job.id, 1)], LEASE) == [(job.id, 1)]
         await bench.apply(Lost(job_id=job.id, fence=overdue.fence))
         assert await bench.statuses(job.id) == [Status.PENDING]
 
