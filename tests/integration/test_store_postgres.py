@@ -400,7 +400,7 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
     assert ids(claims) == [job.id, keyed.id], "what nobody has heard of is given back, and claimed again"
     assert [c.job.fence for c in claims] == [2, 2]
     assert [c.job.losses for c in claims] == [0, 0]
-    one: dict[str, Any] = {"job_id": job.id, "fence": 2, "name": "probe"}
+    one: dict[str, Any] = {"job_id": job.id, "owner": "worker", "fence": 2, "name": "probe"}
     lose = True
     await bench.store.apply([StepStarted(**one), StepKept(**one, result=msgspec.Raw(b"1"))])
     told = [e.job["step"]["status"] for e in await bench.store.events() if e.type == "step"]

@@ -206,7 +206,7 @@ async def test_a_parked_attempt_goes_on_in_the_next_entry(service: Service) -> N
     job = await service.claim()
     child = await service.parts.intake.prepare(_submission(), parent=job)
     await service.store.spawn(
-        Spawned(job_id=job_id, fence=job.fence, child=Child(child.job.id, "echo", "k")),
+        Spawned(job_id=job_id, owner=job.owner, fence=job.fence, child=Child(child.job.id, "echo", "k")),
         NewJob(child.job, child.input),
     )
     await service.apply(Parked(job_id=job_id, fence=job.fence, waiting_for=(child.job.id,)))

@@ -100,7 +100,7 @@ class Changes:
                 Succeeded(job_id=first.id, fence=7, result=ONE),
                 Cancelled(job_id="nobody"),
                 Cancelled(job_id=second.id),
-                Succeeded(job_id=first.id, fence=1, result=ONE),
+                Succeeded(job_id=first.id, owner="worker", fence=1, result=ONE),
             ]
         )
         assert [type(a) for a in answers[:2]] == [Stale, Missing]

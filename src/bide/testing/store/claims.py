@@ -162,7 +162,7 @@ class Claims:
     ) -> None:
         job = await bench.run()
         await bench.put()
-        settling = bench.store.apply([HandedBack(job_id=job.id, fence=1)])
+        settling = bench.store.apply([HandedBack(job_id=job.id, owner="worker", fence=1)])
         claims = await bench.store.claim("w2", [Want("default", ("work",), 1)], 1, LEASE)
         assert [(c.job.id, c.job.fence) for c in claims] == [(job.id, 2)]
         await settling

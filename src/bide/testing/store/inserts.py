@@ -39,6 +39,7 @@ def full_job(id: str, now: float) -> Job:
         fence=5,
         owner="w",
         lease_until=now + 4,
+        lease_seconds=30.0,
         started_at=now + 5,
         next_attempt_at=now + 6,
         cancel_asked_at=now + 7,
