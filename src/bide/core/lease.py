@@ -6,7 +6,8 @@ A worker renews at a third of the lease, so two renewals may be late before it i
    No clock is compared with `until`: it only shows whether the lease was renewed.
 2. Time in which the observer did not look does not count. A look that comes more than a third of a lease after the one
    before it begins the observation of that lease anew.
-3. Time in which the store took no writes does not count either: the worker could not renew.
+3. A worker cannot renew while the store takes no writes. So the observer writes too, once a lease is suspect: the store must
+   have taken its writes for a third of the lease, and a write that fails begins all observations anew.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import msgspec
 LEASE = 30.0
 LOOKS = 10  # per lease
 SUSPECT = 0.6  # of a lease without a renewal; a worker that lives renews at a third
-CONFIRM = 2.0  # seconds that the store must have taken writes for before a lease is called lost
 SHORTEST_PACE = 0.02
 
 
@@ -55,7 +55,7 @@ class LeaseObserver:
             seconds = self._length(lease)
             shortest = min(shortest, seconds)
             since = known.get(lease)
-            late = gap is None or gap > seconds / 3
+            late = gap is None or gap > renewal_interval(seconds)
             self._first_seen[lease] = answered if since is None or late else since
         self._asked = asked
         self.pace = max(SHORTEST_PACE, shortest / LOOKS)
@@ -74,7 +74,7 @@ class LeaseObserver:
             lease
             for lease, seen in self._seen()
             if self._asked - seen >= (seconds := self._length(lease))
-            and self._asked - since >= min(CONFIRM, seconds / 3)
+            and self._asked - since >= renewal_interval(seconds)
         ]
 
     def writable(self, at: float) -> None:
