@@ -33,6 +33,7 @@ from bide.server.store import (
     Unwritable,
     Want,
     migrations,
+    postgres_feed,
     postgres_reads,
     postgres_server,
 )
@@ -87,7 +88,13 @@ class Process(Bench):
         self._numbers = numbers
 
     async def open(self) -> None:
-        await self.store.open(self._hear, lambda queue, kind: self.nudges.append((queue, kind)))
+        self.resets = 0
+        await self.store.open(
+            self._hear, lambda queue, kind: self.nudges.append((queue, kind)), self._reset
+        )
+
+    def _reset(self) -> None:
+        self.resets += 1
 
 
 @pytest.fixture
@@ -371,6 +378,59 @@ async def test_what_others_wrote_during_a_break_is_heard_afterwards(
     await until(lambda: bool(second.store._memory.alive))
     await second.put()
     assert len({e.id for e in second.heard}) == len(second.heard)
+
+
+def end_all(url: str) -> None:
+    """Every connection of the stores, as when another server takes over."""
+    with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'bide' AND pid <> "
+            "pg_backend_pid()"
+        )
+
+
+async def test_a_log_that_has_gone_back_is_heard_anew(two: tuple[Process, Process], url: str) -> None:
+    """A standby that lagged behind was promoted: the last events, and what they were about, have never been."""
+    first, second = two
+    job = await first.put()
+    ended = await first.succeed((await first.claim())[0].job)
+    await until(lambda: len(second.heard) == 3)
+    assert (await remembered(second, job.id)).status is Status.DONE
+    with Server(url).connect() as connection:
+        connection.execute("DELETE FROM events WHERE id > 1")
+        connection.execute("SELECT setval('event_numbers', 1)")
+        connection.execute(
+            "UPDATE jobs SET status = 'PENDING', version = 1, fence = 0, attempt = 0, owner = NULL, lease_until = NULL, "
+            "started_at = NULL, finished_at = NULL, result = NULL, due = created_at, ready = true"
+        )
+    await asyncio.to_thread(end_all, url)
+    await until(lambda: first.resets == second.resets == 1)
+    await until(lambda: bool(second.store._memory.alive))
+    assert (await remembered(second, job.id)).status is Status.PENDING
+    second.heard.clear()
+    (claim,) = await first.claim(owner="other")
+    assert claim.job.fence == ended.fence == 1
+    await until(lambda: [e.job["status"] for e in second.heard] == ["PROCESSING"])
+    assert (await remembered(second, job.id)).status is Status.PROCESSING
+    await first.succeed(claim.job)
+    await until(lambda: len(second.heard) == 2)
+    assert (await remembered(second, job.id)).status is Status.DONE
+    assert [process.resets for process in two] == [1, 1]
+
+
+async def test_another_timeline_is_another_log_even_if_it_is_longer(
+    two: tuple[Process, Process], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    await first.put()
+    await until(lambda: len(second.heard) == 1)
+    monkeypatch.setattr(postgres_feed, "_TIMELINE", "SELECT 'FFFFFFFF'")
+    await asyncio.to_thread(end_all, url)
+    await until(lambda: first.resets == second.resets == 1)
+    await asyncio.to_thread(end_all, url)
+    await until(lambda: not second.store._memory.alive)
+    await until(lambda: bool(second.store._memory.alive and first.store._memory.alive))
+    assert [process.resets for process in two] == [1, 1], "the same server again"
 
 
 async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(

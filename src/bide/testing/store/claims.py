@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 
-from bide.core.job import Begun, FailedForNow, HandedBack, Lost, StepKept
-from bide.core.record import FileInfo, Status
-from bide.server.store import InputFile, NewJob, Want
+from bide.core.job import (
+    Begun,
+    Failed,
+    FailedForNow,
+    HandedBack,
+    Lost,
+    Spawned,
+    Stale,
+    StepKept,
+    StepStarted,
+    Succeeded,
+)
+from bide.core.record import Child, FileInfo, Status
+from bide.server.store import InputFile, Missing, NewJob, Want
 from bide.testing.store.bench import LEASE, OOPS, Bench
 
 
@@ -180,3 +192,28 @@ class Claims:
         assert {name: bytes(raw) for name, raw in claim.steps.items()} == {"probe": b'{"s":"\xc3\xbc"}'}
         assert [(s.name, s.status) for s in claim.job.steps] == [("probe", Status.DONE)]
         assert claim.job.files == (file,)
+
+    async def test_another_owner_with_the_same_fence_changes_nothing(self, bench: Bench) -> None:
+        """After a failover that lost a claim its fence is given out again, to another worker."""
+        job = await bench.run()
+        stale: dict[str, Any] = {"job_id": job.id, "owner": "another", "fence": job.fence}
+        for change in (
+            Succeeded(**stale),
+            FailedForNow(error=OOPS, retry_at=bench.clock.now(), **stale),
+            StepStarted(name="one", **stale),
+            StepKept(name="one", result=msgspec.Raw(b"1"), **stale),
+            HandedBack(**stale),
+            Lost(lease=job.lease_until, **stale),
+            Failed(error=OOPS, **stale),
+        ):
+            assert isinstance(await bench.refuse(change), Stale), change
+        new = bench.new(kind="part", parent=job.id)
+        spawned = Spawned(child=Child(new.job.id, "part", "0"), **stale)
+        assert isinstance(await bench.store.spawn(spawned, new), Stale)
+        assert await bench.store.get([new.job.id]) == [Missing()]
+        held = [(job.id, job.fence)]
+        assert await bench.store.renew("another", held, LEASE) == held
+        await bench.store.log(job.id, "another", job.fence, [{"message": "stale"}])
+        assert [e.type for e in await bench.store.events()] == ["status", "status"]
+        assert (await bench.get(job.id)) == job
+        assert (await bench.succeed(job)).status is Status.DONE
