@@ -245,7 +245,7 @@ async def test_an_order_whose_answer_was_lost_is_found_by_its_key(server: Replay
     server.tell(AIRFLOW.submit, reset, told({"detail": "DAGRun already exists"}, 409))
     async with account(server, AIRFLOW) as client:
         job = await client.submit("etl", {"a": 1}, idempotency_key=key)
-        assert job.id == key
+        assert (job.id, job.ref.id) == (f"etl/{key}", key)
         await job.result(timeout=10)
         with pytest.raises(ServiceError, match="already exists"):
             await client.submit("etl", {"a": 1})

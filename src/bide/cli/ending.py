@@ -7,6 +7,7 @@ counts as failed, and the next wait with the same ledger does it again.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -92,7 +93,7 @@ def _text(line: Line) -> str:
 async def _save(handle: JobHandle, line: Line, out: Path) -> bool:
     """A result that cannot be kept counts as a failure, and keeps no other back."""
     try:
-        name = local_name(quote(handle.id, safe=" ()+,:;=@~"))
+        name = local_name(_file_stem(handle))
         await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
         result = msgspec.json.encode(line.result) + b"\n"
         await asyncio.to_thread((out / f"{name}.json").write_bytes, result)
@@ -107,6 +108,14 @@ async def _save(handle: JobHandle, line: Line, out: Path) -> bool:
         click.echo(f"bide: {handle.id}: not saved: {error}", err=True)
         return False
     return True
+
+
+def _file_stem(handle: JobHandle) -> str:
+    """Different for different jobs. A URL would be too long for the name of a file."""
+    if not handle.id.startswith(("http://", "https://")):
+        return quote(handle.id, safe=" ()+,:;=@~")
+    digest = hashlib.sha256(handle.id.encode()).hexdigest()[:12]
+    return f"{quote(handle.ref.id, safe=' ()+,:;=@~')[:100]}-{digest}"
 
 
 def _file_name(file: str, line: Line) -> str:

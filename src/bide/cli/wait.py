@@ -173,6 +173,14 @@ class Jobs:
     async def go_on(self, ledger: Ledger) -> int:
         """Adds what the ledger has and leaves out what was told already; how many of those had failed."""
         self._kept = True
+        open_places = {
+            entry.key[:2]: None
+            for entry in await ledger.entries()
+            if not entry.told and self._clients.concerned(entry)
+        }
+        await self._clients.of_ledger(open_places)
+        # Before anything is compared: this renames the jobs that an earlier version stored by their id alone.
+        untold = {place: await client.untold() for place, client in self._clients.all.items()}
         entries = await ledger.entries()
         mine = [
             entry for entry in entries if self._clients.concerned(entry) or entry.key in self._handles
@@ -181,9 +189,8 @@ class Jobs:
         failed = sum(entry.status not in SUCCESSFUL for entry in told)
         for entry in told:
             self._handles.pop(entry.key, None)
-        await self._clients.of_ledger(dict.fromkeys(entry.key[:2] for entry in mine if not entry.told))
-        for place, client in self._clients.all.items():
-            for handle in await client.untold():
+        for place, handles in untold.items():
+            for handle in handles:
                 self._handles.setdefault((*place, handle.id), handle)
         if told:
             click.echo(f"bide: {len(told)} had ended before, {failed} of them failed", err=True)

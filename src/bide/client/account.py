@@ -17,7 +17,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bide.client.apis import Api, BadPoll, Call, Credential, Crowded, Ref, Seen, Throttled
+from bide.client.apis import (
+    Api,
+    BadPoll,
+    Call,
+    Credential,
+    Crowded,
+    NotYet,
+    Ref,
+    Seen,
+    Throttled,
+)
+from bide.client.apis.api import ALWAYS
 from bide.client.apis.values import header
 from bide.client.keeper import Keeper
 from bide.client.kinds import TIMEOUTS, Kind, Size
@@ -197,7 +208,8 @@ class Account:
 
     def job(self, text: str, kind: str = "") -> Tracked:
         """From an id or a URL."""
-        job = Tracked(self.api.ref(text), kind)
+        ref = self.api.ref(text)
+        job = Tracked(ref, kind, job_id=self.api.job_id(ref))
         job.size = self.terms.size or ""
         return job
 
@@ -250,7 +262,7 @@ class Account:
                 after = await self._persist(following, safe=False)
                 if after.status >= 400:
                     raise problem(after.status, after.headers, after.body, following.url)
-            job = Tracked(ref, kind, self._timing.wall())
+            job = Tracked(ref, kind, self._timing.wall(), self.api.job_id(ref))
             job.seen = self.api.first(ref, answer.headers, answer.body)
             job.size = self.terms.size or ""
             job.requests = 1
@@ -308,9 +320,15 @@ class Account:
         """One question now."""
         poller = await self.open()
         job.requests += 1
-        answer = await poller.send(self.api.ask(job.ref, job.etag))
+        self._read(job, await poller.send(self.api.ask(job.ref, job.etag)))
+
+    def _read(self, job: Tracked, answer: Answer) -> None:
+        age = ALWAYS if job.submitted_at is None else self._timing.wall() - job.submitted_at
         try:
-            seen = self.api.read(job.ref, answer.status, answer.headers, answer.body)
+            seen = self.api.read(job.ref, answer.status, answer.headers, answer.body, age)
+        except NotYet:
+            job.seen = job.seen or Seen(state="unknown")  # it was submitted a moment ago
+            return
         except BadPoll as error:
             raise refusal(error, self.api) from None
         if not seen.unchanged:
@@ -318,9 +336,19 @@ class Account:
             job.etag = seen.etag
 
     async def cancel(self, job: Tracked) -> None:
-        call = self.api.cancel(job.ref)
-        if call is None:
+        """Asks about the job first and leaves one alone that has ended.
+
+        At some APIs a cancel changes the outcome of such a job, or deletes its result.
+        """
+        if self.api.cancel(job.ref) is None:
             raise BideError(f"{self.api.name} cannot cancel a job")
+        if not job.over:
+            job.requests += 1
+            self._read(job, await self._persist(self.api.ask(job.ref, job.etag)))
+        if job.seen is not None and job.seen.terminal:
+            return
+        call = self.api.cancel(job.ref, job.seen.message if job.seen is not None else None)
+        assert call is not None
         job.requests += 1
         answer = await self._persist(call)
         try:
@@ -381,7 +409,7 @@ class Account:
         files = _files(job.seen)
         if name not in files:
             known = ", ".join(files) or "none"
-            raise BideError(f"job {job.ref.id} has no file {name!r}; there are: {known}")
+            raise BideError(f"job {job.job_id} has no file {name!r}; there are: {known}")
         return self.api.fetch(files[name])
 
     def files(self, job: Tracked) -> tuple[str, ...]:
@@ -443,7 +471,7 @@ class Account:
                 return
             except Redirected as elsewhere:
                 call = self.api.followed(call, elsewhere.location)
-        raise BideError(f"file {name} of job {job.ref.id} cannot be found: redirects lead nowhere")
+        raise BideError(f"file {name} of job {job.job_id} cannot be found: redirects lead nowhere")
 
     async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
         """Until it is answered, or fails in a way that no waiting will mend. What is not safe to repeat is repeated only

@@ -20,7 +20,7 @@ class Followed:
 
     @property
     def job_id(self) -> str:
-        return self.job.ref.id
+        return self.job.job_id
 
     @property
     def latest(self) -> WireJob | None:
@@ -29,6 +29,10 @@ class Followed:
     @property
     def requests(self) -> int:
         return self.job.requests
+
+    @property
+    def cancelling(self) -> bool:
+        return self.job.cancelling
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bide.client.apis import Api, Found, Seen
+from bide.client.apis import Api, Found, Ref, Seen
 from bide.client.budgets import Remembers
 from bide.client.kinds import Kind
 from bide.client.ledger import Entry, Key, Learned, Ledger, bare
@@ -34,12 +34,26 @@ class Keeper:
         self._learned: Learned | None = None
 
     def key(self, job: Tracked) -> Key:
-        return self._api.name, self._base, job.ref.id
+        return self._api.name, self._base, job.job_id
 
     # --- what was learned before
 
     async def recall(self) -> None:
+        await self._rename()
         self._learned = await self._ledger.learned()
+
+    async def _rename(self) -> None:
+        """Gives each job its whole reference as the key: earlier versions stored its id alone."""
+        renamed = {}
+        for entry in await self._ledger.entries():
+            if (entry.api, entry.base) == (self._api.name, self._base) and entry.ref is not None:
+                job_id = self._api.job_id(entry.ref)
+                if entry.job_id == entry.ref.id != job_id:
+                    renamed[entry.key] = msgspec.structs.replace(entry, job_id=job_id)
+        if renamed:
+            # In this order: a crash in between leaves both, and the next start removes the old ones.
+            await self._ledger.add(list(renamed.values()))
+            await self._ledger.forget(renamed)
 
     def budget(self, limit: Limit | None, rng: random.Random, now: float) -> Budget:
         """As the last process had it; with another limit, or without a memory of it, a new one."""
@@ -81,7 +95,7 @@ class Keeper:
         for entry in await self._ledger.entries():
             if (entry.api, entry.base) == (self._api.name, self._base):
                 ref = entry.ref or self._api.ref(entry.job_id)
-                job = Tracked(ref, entry.kind, entry.submitted_at)
+                job = Tracked(ref, entry.kind, entry.submitted_at, entry.job_id)
                 self._restore(job, entry)
                 found.append((job, entry))
         return found
@@ -97,7 +111,7 @@ class Keeper:
 
     def _entry(self, job: Tracked) -> Entry:
         name, base, job_id = self.key(job)
-        plain = job.ref.url is None and not job.ref.more
+        plain = job.ref == Ref(job_id)
         entry = Entry(
             api=name,
             base=base,

@@ -116,7 +116,10 @@ class Poller:
             asked = age if job.seen is not None else 0.0
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
-            job.waited = self.schedule.add(job, now, kind=kind, age=age, asked=asked, **options)
+            group = self.api.batch_group(job.ref)
+            job.waited = self.schedule.add(
+                job, now, kind=kind, group=group, age=age, asked=asked, **options
+            )
             if job.submitted_at is None and (job.seen is None or asked_at is not None):
                 self.schedule.hurry(job.waited, now)
             self._crew.kick()
@@ -222,11 +225,14 @@ class Poller:
     async def _ask_many(self, worker: Worker, jobs: list[Waited]) -> None:
         refs = [waited.key.ref for waited in jobs]
         answer = None
-        for waited in jobs:
-            waited.key.requests += 1
         try:
             call = self.api.ask_many(refs)
-            assert call is not None
+            if call is None:
+                self._sender.unsent()
+                self._ask_each(jobs)
+                return
+            for waited in jobs:
+                waited.key.requests += 1
             answer = await self._sender.exchange(worker, call)
             found = self.api.read_many(refs, answer.status, answer.headers, answer.body)
         except ServiceUnreachable as error:
@@ -257,6 +263,10 @@ class Poller:
         """From now on, for the API has no list."""
         for kind in self.schedule.kinds.values():
             kind.batch = 1
+        self._ask_each(jobs)
+
+    def _ask_each(self, jobs: list[Waited]) -> None:
+        """With a request each, this time."""
         self._alone.extend(waited for waited in jobs if waited.number == 0)
         self._crew.kick()
 
@@ -330,7 +340,7 @@ class Poller:
 
     def _changed(self, job: Tracked, before: Seen | None, seen: Seen) -> None:
         if before is None or before.word != seen.word:
-            log.info("job %s is %s", job.ref.id, seen.word or job.status)
+            log.info("job %s is %s", job.job_id, seen.word or job.status)
         if self.keeper is not None:
             self.keeper.noted(job)
         for listener in job.listeners:
@@ -339,7 +349,7 @@ class Poller:
     def _over(self, job: Tracked) -> None:
         job.waited = None
         if job.seen is not None and job.seen.state in TERMINAL:
-            log.info("job %s is %s", job.ref.id, job.seen.word or job.status)
+            log.info("job %s is %s", job.job_id, job.seen.word or job.status)
         if self.keeper is None or job.error is not None:
             self._tell(job)
         else:
@@ -351,7 +361,7 @@ class Poller:
         try:
             await keeper.ended(job)
         except Exception as error:  # a full disk: what was found out is told all the same
-            log.error("the end of job %s is not in the ledger: %s", job.ref.id, error)
+            log.error("the end of job %s is not in the ledger: %s", job.job_id, error)
         self._tell(job)
 
     def _tell(self, job: Tracked) -> None:

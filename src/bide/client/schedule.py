@@ -48,7 +48,7 @@ class Schedule:
         self.waiting = 0
         self._random = rng.random
         self._queue: Calendar[Waited] = Calendar()
-        self._bunches: dict[Kind, Bunch] = {}
+        self._bunches: dict[tuple[Kind, Hashable], Bunch] = {}
         self._number = 0
         self._ring: list[Waited] = []
         self._hand = 0
@@ -69,14 +69,18 @@ class Schedule:
         now: float,
         *,
         kind: Kind,
+        group: Hashable = (),
         age: float = 0.0,
         asked: float = 0.0,
         expected: float | None = None,
         size: Size | None = None,
         deadline: float = FOREVER,
     ) -> Waited:
-        """A job to wait for; `age` seconds old, last asked about at age `asked`. `deadline` is a moment."""
-        job = Waited(key, kind, now - age)
+        """A job to wait for; `age` seconds old, last asked about at age `asked`. `deadline` is a moment.
+
+        One request can ask about several jobs of the same kind and group.
+        """
+        job = Waited(key, kind, now - age, group)
         job.asked = asked
         job.deadline = deadline
         if size is not None:
@@ -237,9 +241,9 @@ class Schedule:
         self._number += 1
         job.number = self._number
         if kind.batch > 1:
-            bunch = self._bunches.get(kind)
+            bunch = self._bunches.get((kind, job.group))
             if bunch is None:
-                bunch = self._bunches[kind] = Bunch(kind.batch)
+                bunch = self._bunches[kind, job.group] = Bunch(kind.batch)
             bunch.push(due, self._number, job)
         else:
             self._queue.push(due, self._number, job)

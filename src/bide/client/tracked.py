@@ -40,6 +40,7 @@ class Tracked:
         "error",
         "etag",
         "failures",
+        "job_id",
         "kind",
         "listeners",
         "ref",
@@ -51,8 +52,16 @@ class Tracked:
         "waited",
     )
 
-    def __init__(self, ref: Ref, kind: str = "", submitted_at: float | None = None) -> None:
+    def __init__(
+        self,
+        ref: Ref,
+        kind: str = "",
+        submitted_at: float | None = None,
+        job_id: str | None = None,
+    ) -> None:
         self.ref = ref
+        # What identifies it at its API (Api.job_id). It stays the same when the job moves to another address.
+        self.job_id = ref.id if job_id is None else job_id
         self.kind = kind
         self.size = ""
         self.submitted_at = submitted_at  # epoch seconds; None: not by us
@@ -70,7 +79,7 @@ class Tracked:
         self.listeners: tuple[Listener, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<{self.ref.id} {self.status or 'not asked yet'}>"
+        return f"<{self.job_id} {self.status or 'not asked yet'}>"
 
     def take(self, seen: Seen) -> None:
         """What an answer told. A job that is gone after a cancel was cancelled: some APIs delete it."""
@@ -101,7 +110,7 @@ class Tracked:
         began = seen.started_at or self.submitted_at
         instant = render_instant(began) if began is not None else ""
         return WireJob(
-            job_id=self.ref.id,
+            job_id=self.job_id,
             kind=self.kind,
             status=_STATUS.get(seen.state, Status.PROCESSING),
             progress=Progress(percent=percent, message=seen.message or seen.word, done=done, total=total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import Any
 
 from bide.client.kinds import ENOUGH, SMALLEST_LEFT, Kind, Report, by_progress
@@ -26,6 +27,7 @@ class Waited:
         "born",
         "deadline",
         "given",
+        "group",
         "key",
         "kind",
         "leads",
@@ -44,8 +46,9 @@ class Waited:
         "version",
     )
 
-    def __init__(self, key: Any, kind: Kind, born: float) -> None:
+    def __init__(self, key: Any, kind: Kind, born: float, group: Hashable = ()) -> None:
         self.key = key  # the caller's own
+        self.group = group
         self.kind = kind
         self.born = born
         self.asked = 0.0  # age at which it was last known to be going on

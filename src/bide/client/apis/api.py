@@ -12,7 +12,7 @@ import msgspec
 
 from bide.client.apis.answers import BadPoll, Call, Ref, Seen
 from bide.client.apis.auth import Credential, credential
-from bide.client.apis.calls import Calls
+from bide.client.apis.calls import Calls, ref_parts
 from bide.client.apis.form import Auth, Description
 from bide.client.apis.lines import within
 from bide.client.apis.outputs import Outputs
@@ -68,6 +68,12 @@ class Api:
             self._item_id = source(ids) if ids is not None else None
         with within("auth"):
             _check_auth(form.auth)
+        ask = form.ask
+        self._parts = ref_parts(ask)
+        self._ids_suffice = form.unique_id or (
+            form.written is None and not self._parts and ask.url is None and ask.path is not None
+        )
+        self._id_in_request = b"{id}" in msgspec.json.encode((ask.query, ask.headers, ask.body))
         hook = _hook(form) if form.hook else None
         self._reading = hook if isinstance(hook, Reads) else None
         self._signing = hook if isinstance(hook, Signs) else None
@@ -91,6 +97,26 @@ class Api:
     def text(self, ref: Ref) -> str:
         """How a person writes a job: what `ref` takes."""
         return self._references.text(ref) or self.status_url(ref) or ref.id
+
+    def job_id(self, ref: Ref) -> str:
+        """What identifies a job at this API: two references give the same text only when they lead to the same job.
+
+        The id where that alone leads to the job, else the whole reference in a form that `ref` reads.
+        """
+        if ref.url is None and self._ids_suffice:
+            return ref.id
+        url = self._calls.status_url(ref)
+        if url is not None:
+            id, more, known = self._references.of_path(url)
+            if known:
+                whole = (
+                    None if self.form.unique_id else self._references.text(Ref(id, None, more)) or url
+                )
+                return whole or id
+            if self._calls.told_url(ref) is not None:
+                return f"{url} {ref.id}" if self._id_in_request else url
+        parts = [ref.more[name] for name in self._parts if name in ref.more]
+        return self._references.text(ref) or "/".join([*parts, ref.id])
 
     def status_url(self, ref: Ref) -> str | None:
         """The address that names one job; None when that cannot be said, or all jobs have the same."""
@@ -151,6 +177,10 @@ class Api:
                 raise
         return self._reading.read(ref, status, headers, body, seen)
 
+    def batch_group(self, ref: Ref) -> tuple[str | None, ...]:
+        """Jobs of the same group can be asked about in one request."""
+        return self._calls.batch_group(ref)
+
     def read_many(
         self, refs: Sequence[Ref], status: int, headers: Headers, body: bytes
     ) -> dict[str, Seen]:
@@ -194,8 +224,9 @@ class Api:
         """The request for what follows a page of a result."""
         return self._calls.next_page(call, headers, body)
 
-    def cancel(self, ref: Ref) -> Call | None:
-        return self._calls.cancel(ref)
+    def cancel(self, ref: Ref, message: str | None = None) -> Call | None:
+        """None when the API cannot. `message` is what the job said last."""
+        return self._calls.cancel(ref, message)
 
     def cancelled(self, status: int, headers: Headers, body: bytes) -> Literal["asked", "late"]:
         """Whether a cancel was taken, or came too late; BadPoll otherwise."""

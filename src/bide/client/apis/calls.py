@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import msgspec
+
 from bide.client.apis.answers import Call, Ref, Seen
 from bide.client.apis.form import Ask, Batch, Description, Request
 from bide.client.apis.lines import within
@@ -24,8 +26,18 @@ from bide.client.apis.values import absolute, header, origin, word
 from bide.core.errors import SetupError
 
 ACCEPT = "application/json"
+LONGEST_MESSAGE = (
+    900  # characters of a job's last message in a cancel: Airflow takes 1,000 for all of the note
+)
 _OF_JOB = frozenset(("id", "null", "ref"))
+_PART = re.compile(r"\{\+?ref\.([a-z_]+)")
 _LINK = re.compile(r'<([^<>]+)>\s*;[^,]*?\brel\s*=\s*"?next"?', re.IGNORECASE)
+
+
+def ref_parts(request: Request | None) -> tuple[str, ...]:
+    """The parts of a reference other than its id that a request is made with."""
+    found = _PART.findall(msgspec.json.encode(request).decode())
+    return tuple(dict.fromkeys(found))
 
 
 class Calls:
@@ -44,9 +56,10 @@ class Calls:
             self._held = self._prepare_held(form.ask)
         self._longest = form.ask.longpoll.most if form.ask.longpoll else 0.0
         with within("cancel"):
-            self._cancel = self.prepared(form.cancel, _OF_JOB) if form.cancel else None
+            self._cancel = self.prepared(form.cancel, _OF_JOB | {"message"}) if form.cancel else None
         with within("batch"):
             self._batch = self._prepare_batch(form.batch) if form.batch else None
+        self._batch_parts = ref_parts(form.batch)
         self._next = form.result.next if form.result else None
         with within("result", "next"):
             self._next_value = source(self._next.value) if self._next and self._next.value else None
@@ -84,11 +97,15 @@ class Calls:
 
     # --- asking
 
+    def told_url(self, ref: Ref) -> str | None:
+        """Where a job's status is, when the API said so."""
+        if ref.url is None and self._ask.source is not None:
+            return absolute(self._base, self._ask.source(None, {}, ref))
+        return ref.url
+
     def status_url(self, ref: Ref) -> str | None:
         """Where a job's status is; None when that cannot be said."""
-        url = ref.url
-        if url is None and self._ask.source is not None:
-            url = absolute(self._base, self._ask.source(None, {}, ref))
+        url = self.told_url(ref)
         if url is not None or not self._ask.has_path or self._base is None:
             return url
         found = self._ask.address.around(ref.id)
@@ -123,16 +140,21 @@ class Calls:
             headers = {**headers, "If-None-Match": etag}
         return Call(ask.method, url, headers, body, self.meant(url), {}, held)
 
+    def batch_group(self, ref: Ref) -> tuple[str | None, ...]:
+        return tuple(ref.more.get(name) for name in self._batch_parts)
+
     def ask_many(self, refs: Sequence[Ref]) -> Call | None:
-        """None when the API cannot, or these jobs have no address in common."""
+        """None when the API cannot, or not about these jobs together."""
         batch, form = self._batch, self._form.batch
         if batch is None or form is None or not refs or self._base is None:
             return None
         if len(refs) > form.most:
             raise ValueError(f"{self._form.name} takes {form.most} ids in one request, not {len(refs)}")
-        if any(ref.more != refs[0].more for ref in refs) and "{ref." in (form.path or ""):
-            return None
+        group = self.batch_group(refs[0])
         ids: Any = [ref.id for ref in refs]
+        # The answer names jobs by their ids: two with the same one cannot be told apart.
+        if len(set(ids)) < len(ids) or any(self.batch_group(ref) != group for ref in refs):
+            return None
         if form.ids == "comma":
             ids = [",".join(ids)]
         values = {"ids": ids, "ref": refs[0].more}
@@ -141,11 +163,11 @@ class Calls:
 
     # --- ending
 
-    def cancel(self, ref: Ref) -> Call | None:
+    def cancel(self, ref: Ref, message: str | None) -> Call | None:
         cancel = self._cancel
         if cancel is None:
             return None
-        values = {"id": ref.id, "ref": ref.more}
+        values = {"id": ref.id, "ref": ref.more, "message": (message or "")[:LONGEST_MESSAGE]}
         url = None
         if cancel.source is not None:
             url = absolute(self.status_url(ref), cancel.source(None, {}, ref))

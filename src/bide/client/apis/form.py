@@ -99,6 +99,13 @@ class Error(Table, frozen=True, kw_only=True):
     cancelled: list[str] = []
 
 
+class Mark(Table, frozen=True, kw_only=True):
+    """A text that says what the status does not."""
+
+    source: Sources
+    contains: str
+
+
 class Read(Table, frozen=True, kw_only=True):
     status: Sources | None = None
     id: Sources | None = None
@@ -117,6 +124,7 @@ class Read(Table, frozen=True, kw_only=True):
     words_only: Sources | None = None
     failed_if: Sources | None = None
     partial_if: Sources | None = None
+    cancelled_if: Mark | None = None
     progress: Sources | None = None
     scale: float = 100.0
     pattern: str | None = None
@@ -195,6 +203,7 @@ class Description(Table, frozen=True, kw_only=True):
     docs: str = ""
     url: str | None = None
     written: str | None = None
+    unique_id: bool = False
     headers: dict[str, str] = {}
     hook: str | None = None
     options: dict[str, Any] = {}
@@ -221,6 +230,7 @@ TABLES: dict[str, type[Table]] = {
     "ask.longpoll": LongPoll,
     "read": Read,
     "read.tally": Tally,
+    "read.cancelled_if": Mark,
     "read.error": Error,
     "result": Result,
     "result.next": Next,

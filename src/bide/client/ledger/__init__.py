@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, kw_only=True):
 
     api: str
     base: str  # the address of the API
-    job_id: str
+    job_id: str  # the whole reference where the id alone does not identify it
     ref: Ref | None = None  # how it is addressed there, when its id alone does not say
     kind: str = ""
     size: str = ""

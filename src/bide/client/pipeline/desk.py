@@ -111,8 +111,9 @@ class Desk:
         """The job of an export that has one."""
         assert export.ref is not None
         job = self.jobs.get(export.key)
-        if job is None or job.ref.id != export.ref.id:
-            job = self.jobs[export.key] = Tracked(export.ref, kind, export.submitted_at)
+        job_id = self.account.api.job_id(export.ref)
+        if job is None or job.job_id != job_id:
+            job = self.jobs[export.key] = Tracked(export.ref, kind, export.submitted_at, job_id)
         return job
 
     async def look(self, job: Tracked) -> None:

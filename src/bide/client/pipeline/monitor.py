@@ -40,14 +40,14 @@ async def monitor(desk: Desk, wanted: Wanted, export: Export) -> Export:
         if not scope.expired():
             raise
         message = (
-            f"job {job.ref.id} has not ended within {timeout:g} s; raise `timeout`, or run again later"
+            f"job {job.job_id} has not ended within {timeout:g} s; raise `timeout`, or run again later"
         )
         raise Stopped("TIMED_OUT", message) from None
     except BideError as error:
         raise explained(error) from error
     if record.status in SUCCESSFUL:
         return await desk.step(export, Event.ENDED)
-    verdict = record.error or ErrorInfo(record.status, f"job {job.ref.id} ended as {record.status}")
+    verdict = record.error or ErrorInfo(record.status, f"job {job.job_id} ended as {record.status}")
     raise Refused(verdict, lost=verdict.code in (NOT_FOUND, GONE))
 
 

@@ -104,7 +104,7 @@ async def _parts(desk: Desk, wanted: Wanted, job: Tracked) -> list[Part]:
         raise Refused(seen.error, lost=True)
     parts = parts_of(seen, wanted.dataset.table.result, desk.account.api.url or "")
     if not parts:
-        message = f"job {job.ref.id} ended well and names no result: see [exports.result]"
+        message = f"job {job.job_id} ended well and names no result: see [exports.result]"
         raise Refused(ErrorInfo("NO_RESULT", message))
     return parts
 
