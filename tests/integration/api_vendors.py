@@ -211,10 +211,10 @@ CANVAS_PROGRESS = Vendor(
     odd=changed(_progress, workflow_state="hibernating"),
     progress=40.0,
     result={"updated": 3},
-    cancelled=changed(_progress, workflow_state="failed", message="cancelled by the user"),
+    cancelled=changed(_progress, workflow_state="failed", message="[cancelled by bide] "),
     cancel=("POST", "/api/v1/progress/7/cancel"),
+    cancel_sent={"message": "[cancelled by bide] "},
     cancel_answer=told(changed(_progress, workflow_state="failed")),
-    ends="ERROR",
 )
 
 _report = {
@@ -386,11 +386,10 @@ AIRFLOW = Vendor(
     error=("FAILED", "the API says failed and no more"),
     throttle=SLOW,
     odd=changed(_run, state="hibernating"),
-    cancelled=changed(_run, state="failed"),
+    cancelled=changed(_run, state="failed", note="[cancelled by bide] "),
     cancel=("PATCH", "/api/v2/dags/etl/dagRuns/manual__1"),
-    cancel_sent={"state": "failed"},
+    cancel_sent={"state": "failed", "note": "[cancelled by bide] "},
     cancel_answer=told(changed(_run, state="failed")),
-    ends="ERROR",
 )
 
 _flow = {

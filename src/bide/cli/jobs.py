@@ -13,10 +13,12 @@ from bide.cli.output import json_option, print_details, print_jobs, print_json
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
 from bide.client.api import AsyncClient
+from bide.client.apis import GONE, NOT_FOUND
 from bide.client.handle import JobHandle
 from bide.client.options import ClientOptions
 from bide.core.errors import ServiceError
 from bide.core.record import LIVE, SUCCESSFUL, TERMINAL, Status
+from bide.core.wire import WireJob
 
 AGAIN = frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS})
 
@@ -137,8 +139,9 @@ def cancel(
 ) -> None:
     """Stop jobs, by id or by what they are.
 
-    A waiting job ends at once; a running one is told to stop, then terminated, then killed. What another API makes of
-    it is its own affair: the status is what it says afterwards.
+    A waiting job ends at once; a running one is told to stop, then terminated, then killed. A job that has ended is
+    left alone: exit code 1. At another API the job's status is read first, and what is printed is what that API says
+    afterwards.
 
     \b
     Examples:
@@ -216,9 +219,23 @@ class Act:
         except ServiceError as error:
             click.echo(f"bide: {handle.id}: {error}", err=True)
             return False
+        left_alone = (
+            self._verb == "cancel"
+            and job.status.terminal
+            and job.status is not Status.CANCELLED
+            and not handle.cancelling
+        )
+        if left_alone:
+            click.echo(f"bide: {handle.id}: {_why_left_alone(job)}", err=True)
         if self._as_json:
             print_json(job)
-        else:
+        elif not left_alone:
             stopping = self._verb == "cancel" and not job.status.terminal
             click.echo(f"{handle.id} {'is being stopped' if stopping else job.status}")
-        return True
+        return not left_alone
+
+
+def _why_left_alone(job: WireJob) -> str:
+    if job.error is not None and job.error.code in (NOT_FOUND, GONE):
+        return f"{job.error.code}: {job.error.message}"
+    return f"the job has already ended as {job.status} and was left alone"

@@ -108,7 +108,13 @@ class JobHandle:
         raise JobFailed(self.id, job.status, job.error, job)
 
     async def cancel(self) -> WireJob:
+        """Cancels the job. One of another API that has ended is left as it is: `cancelling` says whether it was sent."""
         return await self._watch.cancel()
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether the service has taken a cancel that this handle sent."""
+        return self._watch.cancelling
 
     async def retry(self) -> WireJob:
         """Runs the job again; steps that had finished are kept."""

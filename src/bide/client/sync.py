@@ -110,6 +110,10 @@ class Job:
         return self._handle.requests
 
     @property
+    def cancelling(self) -> bool:
+        return self._handle.cancelling
+
+    @property
     def files(self) -> tuple[str, ...]:
         return self._handle.files
 

@@ -175,6 +175,16 @@ class Trial:
         call = self._api.cancel(ref)
         if call is None:
             return Finding("cancel", None, "the description has no way to cancel this job")
+        asked = await self._send(self._api.ask(ref))
+        try:
+            seen = self._api.read(ref, asked.status, asked.headers, asked.body)
+        except BadPoll as error:
+            return Finding(
+                "cancel", None, f"how the job stands cannot be read, so it is left alone: {error}"
+            )
+        if seen.terminal:
+            return Finding("cancel", None, f"the job has ended as {seen.state}, so it is left alone")
+        call = self._api.cancel(ref, seen.message) or call
         answer = await self._send(call)
         try:
             outcome = self._api.cancelled(answer.status, answer.headers, answer.body)

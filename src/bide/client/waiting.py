@@ -63,6 +63,7 @@ class Watch:
         self.job_id = job_id
         self.latest: WireJob | None = None
         self.requests = 0
+        self.cancelling = False  # the service has taken a cancel
         self._transport = transport
         self._pace = pace
         self._etag: str | None = None
@@ -145,7 +146,9 @@ class Watch:
             await self._pace.sleep(self._pace.after_advice(advice))
 
     async def cancel(self) -> WireJob:
-        return self.take(await self.send("POST", f"{self.path}/cancel"))
+        job = self.take(await self.send("POST", f"{self.path}/cancel"))
+        self.cancelling = True
+        return job
 
     async def retry(self) -> WireJob:
         return self.take(await self.send("POST", f"{self.path}/retry"))

@@ -69,6 +69,8 @@ class Reader:
         self._ended = _fields(read, shown + ended)
         self._retry_after = source(read.retry_after) if read.retry_after is not None else None
         self._moved = source(read.moved) if read.moved is not None else None
+        mark = read.cancelled_if
+        self._mark = None if mark is None else (source(mark.source), mark.contains.lower())
         with within("read", "error"):
             self._code, self._message, self._step = (
                 source(s) if s is not None else None
@@ -104,9 +106,8 @@ class Reader:
         state, word, by_code = self._words.state(body, headers, ref, status)
         if not known and not word and not by_code:
             raise BadPoll(status, "the answer has neither a status nor the job's id")
-        if state == "failed" and self._cancelled and self._code is not None:
-            code = text(self._code(body, headers, ref))
-            state = "cancelled" if code is not None and code.lower() in self._cancelled else state
+        if state == "failed" and self._was_cancelled(body, headers, ref):
+            state = "cancelled"
         fields: dict[str, Any] = {"state": state, "word": word}
         if state in ("live", "unknown"):
             self._read_live(fields, body, headers, ref)
@@ -115,6 +116,15 @@ class Reader:
         if self._etag:
             fields["etag"] = header(headers, "ETag")
         return Seen(**fields)
+
+    def _was_cancelled(self, body: Any, headers: Headers, ref: Ref) -> bool:
+        """Whether a failure is in fact a cancel, at an API that has no word for it."""
+        if self._mark is not None:
+            get, mark = self._mark
+            if mark in (text(get(body, headers, ref)) or "").lower():
+                return True
+        code = text(self._code(body, headers, ref)) if self._cancelled and self._code else None
+        return code is not None and code.lower() in self._cancelled
 
     def _read_live(self, fields: dict[str, Any], body: Any, headers: Headers, ref: Ref) -> None:
         for name, get, convert in self._live:
