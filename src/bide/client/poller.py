@@ -21,8 +21,10 @@ from bide.client.apis import (
     TERMINAL,
     Api,
     BadPoll,
+    Call,
     Denied,
     NotYet,
+    Ref,
     Seen,
     Throttled,
 )
@@ -76,7 +78,9 @@ class Poller:
     ) -> None:
         self.api = api
         self.rng = rng or random.Random()
-        self.schedule = Schedule(purse, rng=self.rng, price=price)
+        self.schedule = Schedule(
+            purse, rng=self.rng, price=price, group=lambda job: api.batch_group(job.ref)
+        )
         self.timing = timing or Timing()
         self.keeper = keeper
         self._transport = transport
@@ -116,10 +120,7 @@ class Poller:
             asked = age if job.seen is not None else 0.0
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
-            group = self.api.batch_group(job.ref)
-            job.waited = self.schedule.add(
-                job, now, kind=kind, group=group, age=age, asked=asked, **options
-            )
+            job.waited = self.schedule.add(job, now, kind=kind, age=age, asked=asked, **options)
             if job.submitted_at is None and (job.seen is None or asked_at is not None):
                 self.schedule.hurry(job.waited, now)
             self._crew.kick()
@@ -224,15 +225,20 @@ class Poller:
 
     async def _ask_many(self, worker: Worker, jobs: list[Waited]) -> None:
         refs = [waited.key.ref for waited in jobs]
+        call = self.api.ask_many(refs)
+        if call is None:
+            self._sender.unsent()
+            self._ask_each(jobs)
+        else:
+            await self._ask_together(worker, jobs, refs, call)
+
+    async def _ask_together(
+        self, worker: Worker, jobs: list[Waited], refs: list[Ref], call: Call
+    ) -> None:
         answer = None
+        for waited in jobs:
+            waited.key.requests += 1
         try:
-            call = self.api.ask_many(refs)
-            if call is None:
-                self._sender.unsent()
-                self._ask_each(jobs)
-                return
-            for waited in jobs:
-                waited.key.requests += 1
             answer = await self._sender.exchange(worker, call)
             found = self.api.read_many(refs, answer.status, answer.headers, answer.body)
         except ServiceUnreachable as error:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from bide.client.bunch import Bunch
@@ -41,8 +41,17 @@ class Grants(Protocol):
 
 
 class Schedule:
-    def __init__(self, budget: Grants, *, rng: random.Random, price: float = PRICE) -> None:
+    def __init__(
+        self,
+        budget: Grants,
+        *,
+        rng: random.Random,
+        price: float = PRICE,
+        group: Callable[[Any], Hashable] = lambda key: (),
+    ) -> None:
+        """One request can ask about several jobs of the same kind and `group`, which is made from a job's key."""
         self.budget = budget
+        self._group = group
         self.floor = self.price = price
         self.kinds: dict[Hashable, Kind] = {}
         self.waiting = 0
@@ -69,18 +78,14 @@ class Schedule:
         now: float,
         *,
         kind: Kind,
-        group: Hashable = (),
         age: float = 0.0,
         asked: float = 0.0,
         expected: float | None = None,
         size: Size | None = None,
         deadline: float = FOREVER,
     ) -> Waited:
-        """A job to wait for; `age` seconds old, last asked about at age `asked`. `deadline` is a moment.
-
-        One request can ask about several jobs of the same kind and group.
-        """
-        job = Waited(key, kind, now - age, group)
+        """A job to wait for; `age` seconds old, last asked about at age `asked`. `deadline` is a moment."""
+        job = Waited(key, kind, now - age, self._group(key))
         job.asked = asked
         job.deadline = deadline
         if size is not None:
