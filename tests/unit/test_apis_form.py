@@ -50,6 +50,7 @@ def test_a_good_one_is_good() -> None:
         ('path = "/jobs/{id}"', 'method = "GET"', 4, "`path` or `url` is needed"),
         ('status = "status"', 'status = "a..b"', 8, "nothing between two of its dots"),
         ('status = "status"', 'status = "a[b"', 8, "choose from a list"),
+        ('status = "status"', 'status = "a[b!=c]"', 8, "choose from a list"),
         ('status = "status"', 'message = "m"', 7, "`status` or `codes` is needed"),
         ('done = ["ok"]', 'done = ["Running"]', 10, "is in live and in done"),
         ('done = ["ok"]', 'ended = ["ok"]', 10, "`ended` needs `outcome` or `tally`"),
@@ -207,6 +208,9 @@ def test_sources() -> None:
     for text, wanted in [
         ("a.b.1.c", 2),
         ("a.b[rel=next].c", 2),
+        ("a.b[rel*=NEX].c", 2),
+        ("a.b[rel!*=NEX].c", 1),
+        ("a.b[rel=next][c*=x].c", None),
         ("x\\.y", 3),
         (".", body),
         ("0", "zero"),

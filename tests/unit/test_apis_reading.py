@@ -258,3 +258,35 @@ def test_values_never_raise(value: Any) -> None:
     number(value)
     share(value, 100.0)
     absolute("https://x/", value)
+
+
+# --- links with several types
+
+RESULTS = "http://www.opengis.net/def/rel/ogc/1.0/results"
+HTML, JSON, TIFF = "text/html", "application/json", "image/tiff"
+GEO = "Application/GeoJSON; charset=utf-8"
+
+
+@pytest.mark.parametrize(
+    ("links", "chosen"),
+    [
+        ([(RESULTS, HTML), (RESULTS, JSON)], "/1"),
+        ([(RESULTS, JSON), (RESULTS, HTML)], "/0"),
+        ([(RESULTS, TIFF), (RESULTS, HTML), (RESULTS, GEO)], "/2"),
+        ([(RESULTS, HTML), ("results", JSON)], "/1"),
+        ([("self", JSON), (RESULTS, HTML), (RESULTS, None)], "/2"),
+        ([(RESULTS, HTML), (RESULTS, TIFF)], "/1"),
+        ([(RESULTS, None)], "/0"),
+        ([("self", JSON), (RESULTS, HTML)], "/jobs/a/results"),  # a page is never the result
+    ],
+)
+def test_the_result_is_where_it_is_json_and_not_where_it_is_a_web_page(
+    links: list[tuple[str, str | None]], chosen: str
+) -> None:
+    told = [{"href": f"/{n}", "rel": rel, "type": type} for n, (rel, type) in enumerate(links)]
+    body = msgspec.json.encode({"jobID": "a", "status": "successful", "links": told})
+    api = load("ogc", "https://ogc.example.com")
+    seen = api.read(REF, 200, {}, body)
+    assert seen.result_url == f"https://ogc.example.com{chosen}"
+    call = api.result(REF, seen)
+    assert call is not None and call.headers["Accept"].startswith("application/json")

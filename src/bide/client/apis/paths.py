@@ -1,7 +1,8 @@
 """Where a value is in an answer: a source, compiled once.
 
 `progress.percent` is a path into the JSON body: keys, numbers into lists, `links[rel=next].href` chooses from a list by
-a field, a backslash takes a dot for itself, and `.` alone is the whole body. `header:Location` is a header of the answer,
+a field, or by several: `links[rel=next][type*=json].href`, where `*=` is for a text that contains this, and `!*=` for one
+that does not. A backslash takes a dot for itself, and `.` alone is the whole body. `header:Location` is a header of the answer,
 `ref:NAME` what was remembered of the job. Of several sources the first that is there counts; null and "" are not.
 """
 
@@ -16,9 +17,11 @@ from bide.client.apis.values import header
 
 Headers = Mapping[str, str]
 Source = Callable[[Any, Headers, Ref | None], Any]
-Step = str | int | tuple[str, str]
+Condition = tuple[str, str, str]  # field, how it is compared, with what
+Step = str | int | tuple[Condition, ...]
 
-_CHOICE = re.compile(r"(?P<name>[^\[\]]*)\[(?P<key>[^\[\]=]+)=(?P<value>[^\[\]]*)\]")
+_CHOICE = re.compile(r"(?P<name>[^\[\]]*)(?P<conditions>(?:\[[^\[\]=!*]+!?\*?=[^\[\]]*\])+)")
+_CONDITION = re.compile(r"\[([^\[\]=!*]+)(=|\*=|!\*=)([^\[\]]*)\]")
 
 
 def steps(path: str) -> tuple[Step, ...]:
@@ -31,14 +34,35 @@ def steps(path: str) -> tuple[Step, ...]:
         choice = _CHOICE.fullmatch(name)
         if not name:
             raise ValueError(f"{path!r} is not a path: there is nothing between two of its dots")
-        if choice is not None:
+        conditions = _conditions(choice["conditions"]) if choice is not None else ()
+        if choice is not None and conditions:
             found += [choice["name"]] if choice["name"] else []
-            found.append((choice["key"], choice["value"]))
+            found.append(conditions)
         elif "[" in name or "]" in name:
             raise ValueError(f"{path!r} is not a path: write list[key=value] to choose from a list")
         else:
             found.append(int(name) if name.isascii() and name.isdigit() else name)
     return tuple(found)
+
+
+def _conditions(text: str) -> tuple[Condition, ...]:
+    found = tuple((key, how, value) for key, how, value in _CONDITION.findall(text))
+    return found if "".join(f"[{key}{how}{value}]" for key, how, value in found) == text else ()
+
+
+def _fits(item: Any, conditions: tuple[Condition, ...]) -> bool:
+    if type(item) is not dict:
+        return False
+    for key, how, value in conditions:
+        found = item.get(key)
+        if how == "=":
+            fits = found == value
+        else:
+            contains = type(found) is str and value.lower() in found.lower()
+            fits = contains == (how == "*=")
+        if not fits:
+            return False
+    return True
 
 
 def walk(document: Any, path: tuple[Step, ...]) -> Any:
@@ -49,7 +73,7 @@ def walk(document: Any, path: tuple[Step, ...]) -> Any:
         elif kind is list and type(step) is int:
             document = document[step] if step < len(document) else None
         elif kind is list and type(step) is tuple:
-            document = next((i for i in document if type(i) is dict and i.get(step[0]) == step[1]), None)
+            document = next((item for item in document if _fits(item, step)), None)
         else:
             return None
     return document
