@@ -8,13 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from bide.client.apis import Api, BadPoll, Call
-from bide.client.apis.values import header
+from bide.client.apis.values import absolute, header
 from bide.client.budgets import Purse
 from bide.client.crew import Worker
 from bide.client.signer import Signer
 from bide.client.timing import Timing
-from bide.client.transport import ANSWER_TIMEOUT, REDIRECTS, Answer, Transport
+from bide.client.transport import (
+    ANSWER_TIMEOUT,
+    REDIRECTS,
+    Answer,
+    Transport,
+    redirected_elsewhere,
+)
 from bide.client.waited import FOREVER
 from bide.core.errors import ServiceError, ServiceUnreachable
 from bide.core.retry import Breaker
@@ -50,7 +58,7 @@ class Sender:
     async def send(self, call: Call, only: str = "") -> Answer:
         """A submission, a cancel, a result: on the same budget, in turns with the polls.
 
-        A GET is led on by redirects. A credential that is denied is renewed once, where it can be.
+        A GET is led on by redirects, anything else by 307 and 308 to where the credential may go. A credential that is denied is renewed once, where it can be.
         """
         denied = False
         for _ in range(REDIRECTS + 2):
@@ -58,7 +66,7 @@ class Sender:
             turn = self._signer.turn
             answer = await self._send(call, only)
             self.heard(answer, self.api.throttled(answer.status, answer.headers, answer.body))
-            following = self._led(call, answer) if call.method == "GET" else None
+            following = self._led(call, answer) if call.method == "GET" else self._repeated(call, answer)
             if following is not None:
                 call = following
             elif answer.status == 401 and call.authorized and not denied:
@@ -158,6 +166,17 @@ class Sender:
         if not 301 <= answer.status <= 308 or answer.status == 304 or self.api.reads(answer.status):
             return None
         return self.api.followed(call, header(answer.headers, "Location"))
+
+    def _repeated(self, call: Call, answer: Answer) -> Call | None:
+        """The same request where a redirect leads; ServiceError when that is another origin."""
+        if answer.status not in (307, 308) or self.api.reads(answer.status):
+            return None
+        url = absolute(call.url, header(answer.headers, "Location"))
+        if url is None:
+            return None
+        if not self.api.meant(url):
+            raise redirected_elsewhere(answer.status, call.method, url)
+        return msgspec.structs.replace(call, url=url, authorized=True)
 
     def unsent(self) -> None:
         """A request that was counted on was never sent."""

@@ -321,6 +321,8 @@ class Transport:
                         method, body = "GET", None
                         sent.pop("Content-Length", None)
                     url, params = self._led(response, location), ()
+                    if method not in ("GET", "HEAD") and origin(url) != origin(self._address):
+                        raise redirected_elsewhere(response.status, method, url)
                     if origin(url) != origin(self._address):  # nothing of ours is meant for them
                         sent = {name: sent[name] for name in sent if name not in self._proof}
             raise ServiceError(
@@ -443,6 +445,16 @@ def problem(status: int, headers: Mapping[str, str], body: bytes, url: str = "")
     if "Retry-After" in headers:
         document["retryAfter"] = read_retry_after(headers, time.time())
     return ServiceError(status, document, without_credentials(url))
+
+
+def redirected_elsewhere(status: int, method: str, url: str) -> ServiceError:
+    """A request that does something, or has a body, is not repeated at an origin that nobody named."""
+    goal = "/".join(url.split("/", 3)[:3])
+    detail = (
+        f"the answer redirects this {method} to {without_credentials(goal)}, and the client sends no {method} to another "
+        "origin. If that is the right address, use it as the URL: --url, or `url` in the description"
+    )
+    return ServiceError(status, {"code": "redirect-elsewhere", "detail": detail})
 
 
 def unreadable(status: int, detail: str, url: str = "") -> ServiceError:

@@ -258,6 +258,10 @@ class Api:
             return None
         return Call("GET", url, call.headers, b"", self._calls.meant(url), hold=call.hold)
 
+    def meant(self, url: str) -> bool:
+        """Whether the credential may go to this address."""
+        return self._calls.meant(url)
+
     def throttled(self, status: int, headers: Headers, body: bytes) -> bool:
         """Too many requests; False for too many jobs, which says nothing about requests."""
         return self._reader.throttled(status, headers, body)
