@@ -24,7 +24,7 @@ LIVE = ("PENDING", "PROCESSING", "RETRYING")
 TASKS = """
 import os, time
 from pathlib import Path
-from bide import App, Context, JobError, Partial
+from bide import App, Context, File, JobError, Partial
 
 app = App(queues={"default": 2})
 
@@ -48,6 +48,19 @@ def family(ctx: Context, number: int, seconds: float = 0.0) -> int:
 def paint(ctx: Context, size: int) -> int:
     ctx.output("picture.bin", bytes(size))
     return size
+
+@app.job(retention=None)
+def weigh(ctx: Context, picture: File) -> int:
+    return picture.path.stat().st_size
+
+@app.job(retention=None)
+def deliver(ctx: Context, picture: File, go: str, gather: bool) -> int:
+    # Spawns when the file is there.
+    mark(ctx, "ready")
+    while not Path(go).exists():
+        time.sleep(0.02)
+    child = ctx.spawn("weigh", picture=picture)
+    return ctx.gather(child)[0] if gather else 0
 
 @app.job(retention=None)
 def march(ctx: Context, orders: str) -> int:

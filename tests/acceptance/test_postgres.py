@@ -139,6 +139,32 @@ def test_while_the_database_is_away_callers_are_told_and_nothing_is_lost(
         service.stop()
 
 
+def test_a_child_that_is_spawned_while_the_database_is_away_is_stored_when_it_is_back(
+    tmp_path: Path, server: Postgres
+) -> None:
+    service = Replica(tmp_path / "one", f"{server.url}?schema=spawn")
+    service.start()
+    try:
+        painted = service.ended(service.post("paint", size=1000))["jobId"]
+        go = tmp_path / "go"
+        given = {"picture": {"job": painted, "name": "picture.bin"}, "go": str(go)}
+        parents = [service.post("deliver", **given, gather=gather) for gather in (True, False)]
+        until(lambda: service.marks.exists() and service.marks.read_text().count("ready") == 2)
+        server.kill()
+        go.touch()
+        until(lambda: all(f"{job} cannot spawn" in service.said() for job in parents))
+        server.start()
+        ended = [service.ended(job) for job in parents]
+        assert [(job["status"], job["result"], job["attempt"]) for job in ended] == [
+            ("DONE", 1000, 1),
+            ("DONE", 0, 1),
+        ]
+        (alone,) = ended[1]["children"]
+        assert service.ended(alone["jobId"])["result"] == 1000, "nobody waits for it, and it is not lost"
+    finally:
+        service.stop()
+
+
 def test_the_commands_know_the_store(tmp_path: Path, postgres: Postgres) -> None:
     url = f"{postgres.url}?schema=commands"
     assert say("migrate", "--store", url) == (0, f"{url}: applied {', '.join(VERSIONS)}\n")

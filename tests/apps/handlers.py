@@ -227,6 +227,18 @@ def logs(ctx: Context) -> None:
     ctx.log("hello", page=3)
 
 
+@app.job(retries=1, backoff=0.01)
+def spawns(ctx: Context, gather: bool, number: int = 1) -> int | None:
+    part = ctx.spawn("child", number=number)
+    return ctx.gather(part)[0] if gather else None
+
+
+@app.job()
+def sends_nothing(ctx: Context) -> None:
+    """Does not wait for the child that it spawns, and whose file does not exist."""
+    ctx.spawn("reads", source={"job": ctx.job_id, "name": "nothing"})
+
+
 @app.job()
 def orphans(ctx: Context) -> None:
     ctx.spawn("reads", source={"job": ctx.job_id, "name": "nothing"})

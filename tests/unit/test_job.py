@@ -35,6 +35,7 @@ from bide.core.job import (
     StepKept,
     StepStarted,
     Succeeded,
+    UnknownChild,
     Uploaded,
     WrongStatus,
     WrongVersion,
@@ -96,6 +97,8 @@ def reserved(status: Status = Status.PENDING) -> Job:
 def fitting_job(status: Status, kind: type[Change]) -> Job:
     if kind is Claimed and status is Status.PROCESSING:
         return parked(due=NOW)  # the one way in which a job in PROCESSING waits for a worker
+    if kind is Parked:
+        return make_job(status, children=(Child("C", "part", "0"),))
     if kind in (Begun, HandedBack, CancelAsked) and status in (Status.PENDING, Status.RETRYING):
         return reserved(status)
     return make_job(status)
@@ -103,7 +106,7 @@ def fitting_job(status: Status, kind: type[Change]) -> Job:
 
 def worked_on(kind: type[Change]) -> Job:
     """A job that a worker may make this change to."""
-    return reserved() if kind is Begun else make_job(Status.PROCESSING)
+    return reserved() if kind is Begun else fitting_job(Status.PROCESSING, kind)
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -232,6 +235,22 @@ def test_a_parked_parent_goes_on_with_the_attempt_that_it_had() -> None:
     after = advance(job, make_change(Claimed, None), NOW + 50)
     assert (after.attempt, after.started_at, after.progress) == (2, NOW, progress)
     assert (after.fence, after.waiting_for, after.running) == (4, None, True)
+
+
+@pytest.mark.parametrize("known", [(), (Child("B", "part", "0"),)])
+def test_a_job_parks_only_on_its_own_children(known: tuple[Child, ...]) -> None:
+    job = make_job(Status.PROCESSING, children=known)
+    waiting_for = (*(child.job_id for child in known), "C")
+    with pytest.raises(UnknownChild, match="no child C"):
+        advance(job, Parked(job_id="J", fence=3, waiting_for=waiting_for), NOW)
+
+
+def test_an_id_that_is_no_child_delays_no_parked_job() -> None:
+    stuck = parked(children=(Child("B", "part", "0", Status.DONE),))
+    assert advance(stuck, make_change(ChildEnded, None), NOW).due == NOW
+    waits = parked(children=(Child("C", "part", "0"),))
+    other = ChildEnded(job_id="J", child_id="B", status=Status.DONE)
+    assert advance(waits, other, NOW).due is None
 
 
 def test_a_retry_is_a_new_attempt_without_the_old_progress() -> None:
@@ -399,7 +418,11 @@ class Life(RuleBasedStateMachine):
                 return
             change = replace(change, child=Child(CHILDREN[number], "part", str(number)))
         elif isinstance(change, Parked):
-            change = replace(change, waiting_for=tuple(c.job_id for c in self.job.children))
+            waiting_for = tuple(c.job_id for c in self.job.children)
+            if off:  # with a good fence: what it waits for is wrong
+                change = replace(change, fence=self.job.fence)
+                waiting_for += ("stranger",)
+            change = replace(change, waiting_for=waiting_for)
         self.apply(change)
 
     @rule(child=st.sampled_from(CHILDREN), status=st.sampled_from(sorted(TERMINAL)))
@@ -431,6 +454,8 @@ class Life(RuleBasedStateMachine):
         if status is Status.PROCESSING:
             ended = {c.job_id for c in job.children if c.status is not None}
             waits = job.parked and not ended.issuperset(job.waiting_for or ())
+            known = {c.job_id for c in job.children}
+            assert known.issuperset(job.waiting_for or ()), "7"
             assert [job.running, waits, job.due is not None].count(True) == 1
         assert (job.finished_at is not None) == (job.expires_at is not None) == status.terminal
         assert (job.next_attempt_at is not None) == (status is Status.RETRYING)

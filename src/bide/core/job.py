@@ -10,6 +10,9 @@ Invariants:
    run enters a terminal status once.
 5. Only a job with `due` set can be claimed; one that runs, is reserved or parked has none.
 6. A job that runs or is reserved has a lease; no other has one.
+7. A job parks only on ids that are among its `children`, so each id in `waiting_for` is a stored job.
+8. A parked job becomes due as soon as no child that it waits for is unfinished; an id that is not among its `children`
+   never delays it.
 """
 
 from __future__ import annotations
@@ -187,6 +190,10 @@ class WrongStatus(Refused):
     """The job's status does not allow the change."""
 
 
+class UnknownChild(Refused):
+    """The job would wait for a job that is not among its children, and that therefore never ends for it."""
+
+
 class WrongVersion(Refused):
     """The job has changed since the caller looked."""
 
@@ -214,6 +221,8 @@ def target(job: Job, change: Change) -> Status:
         raise WrongStatus(job, change, "no worker holds the job")
     if job.cancel_asked_at is not None and type(change) in _ENDS_ATTEMPT:
         return Status.CANCELLED
+    if isinstance(change, Parked) and (unknown := _unknown_children(job, change)):
+        raise UnknownChild(job, change, f"the job has no child {', '.join(unknown)}")
     if isinstance(change, Succeeded) and change.error is not None:
         return Status.PARTIAL_SUCCESS
     return allowed[job.status]
@@ -429,8 +438,13 @@ def _with_files(files: tuple[FileInfo, ...], new: Iterable[FileInfo]) -> tuple[F
 
 
 def _all_ended(job: Job) -> bool:
-    ended = {c.job_id for c in job.children if c.status is not None}
-    return ended.issuperset(job.waiting_for or ())
+    unfinished = {c.job_id for c in job.children if c.status is None}
+    return unfinished.isdisjoint(job.waiting_for or ())
+
+
+def _unknown_children(job: Job, change: Parked) -> list[str]:
+    known = {c.job_id for c in job.children}
+    return [child_id for child_id in change.waiting_for if child_id not in known]
 
 
 def cancel(job: Job, version: int | None = None) -> Change:

@@ -38,6 +38,7 @@ log = logging.getLogger("bide.upkeep")
 SAVE_EVERY = 10.0
 COMPLAIN_EVERY = 60.0
 SHORTEST_PAUSE = 0.005  # the store's time may pass more slowly than ours
+RESUME_EVERY = 60.0
 REMOVED_AT_ONCE = 16
 Round = Callable[[], Awaitable[None]]
 
@@ -71,6 +72,7 @@ class Upkeep:
         self._next_sweep = 0.0
         self._next_save = 0.0
         self._next_complaint = 0.0
+        self._next_resume = 0.0
         self.chores: list[Round] = []  # of other parts, at every round
         self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs an attempt
         self.elapsed: Callable[[], float] = _loop_time  # in seconds, for this process
@@ -141,6 +143,9 @@ class Upkeep:
         """What is over is removed."""
         now = self._store.now()
         parts: list[Round] = [self._purge, *self.chores]
+        if now >= self._next_resume:
+            self._next_resume = now + RESUME_EVERY
+            parts.append(self._resume_parked)
         if now >= self._next_sweep:
             self._next_sweep = now + self._config.sweep
             parts.append(partial(self._sweep, now))
@@ -182,6 +187,13 @@ class Upkeep:
 
     async def _look_later(self) -> None:
         await asyncio.sleep(self._observer.pace)
+    async def _resume_parked(self) -> None:
+        """Resumes jobs that wait for children which do not exist or have ended. A page at a time: parked jobs may be many."""
+        after: str | None = ""
+        while after is not None:
+            resumed, after = await self._store.resume_parked(after)
+            for job_id in resumed:
+                log.warning("job %s waited for children that cannot end any more: it runs again", job_id)
 
     def _lost(self, job: Job) -> Change:
         kind = self._registry.kinds.get(job.kind)

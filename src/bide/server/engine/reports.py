@@ -3,6 +3,7 @@
 1. Messages of one attempt are carried out in their order, also when storing one of them takes a while.
 2. A reserved job has begun before anything else is written about it.
 3. A job is parked only when the children that it waits for are stored.
+4. An attempt one of whose children could not be stored neither parks nor succeeds: it ends with the reason.
 """
 
 from __future__ import annotations
@@ -61,6 +62,16 @@ class Reports:
 
     def _take(self, running: Running, message: p.FromJob) -> None:
         running.sign = self._now()
+        if running.incomplete:
+            if isinstance(message, p.Spawn):
+                return
+            if isinstance(message, p.Kept):  # its handler waits for the answer, and stops with this one
+                running.child.send(p.Answer(message.number, False))
+                return
+            if isinstance(message, p.Parked | p.Done):
+                running.moved(message.progress, self._store.now())
+                self._end(running, running.outcome_of_end())
+                return
         fields: dict[str, Any] = {
             "job_id": message.job_id,
             "owner": running.job.owner,
@@ -89,7 +100,6 @@ class Reports:
                     progress=message.progress,
                     **fields,
                 )
-                # A child that was refused, or could not be stored, will never end: do not wait for it.
                 taken = running.stopping == TAKEN
                 self._end(running, None if taken else running.cause or parked)
             case p.Done():
@@ -129,26 +139,23 @@ class Reports:
         running.storing = True
 
         async def store() -> None:
-            if begun := running.begin():
-                self._recorder.write(begun)
-            running.job = replace(running.job, files=(*message.files, *running.job.files))
             try:
-                new = await self._admit(message, running.job)
-                link = record.Child(new.job.id, new.job.kind, message.key)
-                change = changes.Spawned(
-                    job_id=message.job_id,
-                    owner=running.job.owner,
-                    fence=message.fence,
-                    child=link,
-                    files=tuple(message.files),
-                )
-                if not isinstance(await self._stored(running, change, new), Job):
-                    running.stop(TAKEN, self._now())
+                if begun := running.begin():
+                    self._recorder.write(begun)
+                running.job = replace(running.job, files=(*message.files, *running.job.files))
+                stored = await self._stored(running, message)
+                if not isinstance(stored, Job):
+                    running.incomplete = True
+                    if stored is not None:
+                        running.stop(TAKEN, self._now())
             except Problem as problem:
                 places = "; ".join(e["detail"] for e in problem.errors or ())
                 text = f"{message.kind} cannot be spawned: {problem.detail} {places}".strip()
-                cause = Raised(code="SPAWN_REFUSED", message=text, retryable=False)
-                running.stop("spawn", self._now(), cause)
+                self._fail(running, "SPAWN_REFUSED", text, retryable=problem.retryable)
+            except Exception as error:
+                log.exception("job %s cannot spawn %s", running.job.id, message.kind)
+                text = f"{message.kind} could not be stored: {type(error).__name__}: {error}"
+                self._fail(running, "SPAWN_FAILED", text, retryable=True)
             finally:
                 running.storing = False
                 while running.inbox and not running.storing:
@@ -156,18 +163,36 @@ class Reports:
 
         self._recorder.carry_out(store())
 
+    def _fail(self, running: Running, code: str, text: str, *, retryable: bool) -> None:
+        """The attempt stops: it must not wait for a child that is not stored, nor end as if it were."""
+        running.incomplete = True
+        running.stop("spawn", self._now(), Raised(code=code, message=text, retryable=retryable))
+
     async def _stored(
-        self, running: Running, change: changes.Spawned, new: NewJob
+        self, running: Running, message: p.Spawn
     ) -> Job | changes.Refused | Missing | None:
-        """Tried again while the store cannot be written; None when the attempt has to end before that."""
+        """Checks and stores the child. Retries while the store is unavailable; None if the attempt stops before that."""
+        new: NewJob | None = None
         while True:
-            if not self._recorder.stuck:  # what was written before it comes first
-                stored = self._store.spawn(change, new)
-                self._nudge(new.job.queue, new.job.kind)
-                try:
+            try:
+                new = new or await self._admit(message, running.job)
+                if not self._recorder.stuck:  # what was written before it comes first
+                    link = record.Child(new.job.id, new.job.kind, message.key)
+                    files = tuple(message.files)
+                    stored = self._store.spawn(
+                        changes.Spawned(
+                            job_id=message.job_id,
+                            owner=running.job.owner,
+                            fence=message.fence,
+                            child=link,
+                            files=files,
+                        ),
+                        new,
+                    )
+                    self._nudge(new.job.queue, new.job.kind)
                     return await stored
-                except Unwritable as error:
-                    log.error("job %s cannot spawn, trying again: %s", running.job.id, error)
+            except Unwritable as error:
+                log.error("job %s cannot spawn, trying again: %s", running.job.id, error)
             if running.stopping is not None or running.child.state == "gone":
                 return None
             await asyncio.sleep(AGAIN)

@@ -33,6 +33,7 @@ class Running:
         self.log: list[dict[str, Any]] = []
         self.inbox: deque[Any] = deque()  # what came while an earlier message was being stored
         self.storing = False
+        self.incomplete = False  # a child that it spawned could not be stored: it must not succeed
         self.stopping: str | None = None
         self.cause: Raised | None = None
         self.stop_since = 0.0

@@ -220,6 +220,13 @@ class Housekeeping(Protocol):
         """Writes a row that nobody reads: Unwritable when the store takes no writes."""
         ...
 
+    async def resume_parked(self, after: str = "", limit: int = 1000) -> tuple[list[str], str | None]:
+        """Makes parked jobs due whose `waiting_for` names no job that can still end. An interrupted spawn of an earlier
+        release left such rows. Examines up to `limit` parked jobs whose id is greater than `after`: returns the ids of
+        those that it made due, and the `after` of the next page, None after the last one.
+        """
+        ...
+
     def purge(
         self, *, tombstones: float, keys: float, limit: int = 500
     ) -> Awaitable[tuple[list[str], bool]]:

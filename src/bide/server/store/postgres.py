@@ -47,7 +47,7 @@ from bide.server.store.postgres_reads import FROZEN, Reads
 from bide.server.store.postgres_roster import ROSTER, WAITING, dismiss, enlist
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession
-from bide.server.store.postgres_upkeep import check_writable, learn, purge, void, wake
+from bide.server.store.postgres_upkeep import PARKED, check_writable, learn, purge, void, wake
 from bide.server.store.postgres_uploads import PostgresUploads
 from bide.server.store.postgres_work import PostgresWork, tag
 from bide.server.store.rows import COLUMNS, job_of
@@ -248,6 +248,17 @@ class PostgresStore(PostgresUploads):
             (self.now(), limit),
         )
         return Overdue(tuple(found), tuple(map(job_of, deadlines)))
+
+    async def resume_parked(self, after: str = "", limit: int = 1000) -> tuple[list[str], str | None]:
+        page = await self._reads.listed(PARKED, (after, limit))
+        stuck = [job_id for job_id, is_stuck in page if is_stuck]
+        resumed: list[str] = []
+        if stuck:
+            resumed = await self._write(
+                lambda tx: [job_id for job_id in stuck if transactions.resume_parked(tx, job_id)],
+                jobs=stuck,
+            )
+        return resumed, page[-1][0] if len(page) == limit else None
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         rows = await self._reads.listed("SELECT id FROM jobs WHERE id = ANY(%s)", (list(ids),))

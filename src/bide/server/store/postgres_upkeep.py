@@ -23,6 +23,13 @@ _EXPIRED = (
     "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
 )
 _OLD = "DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE at <= %s LIMIT %s))"
+# The index on the status holds these; the second condition is there for the planner, which has to see that it does.
+PARKED = (
+    "SELECT id, NOT EXISTS (SELECT 1 FROM json_array_elements_text(p.waiting_for::json) AS w(id) "
+    "JOIN jobs c ON c.id = w.id WHERE c.finished_at IS NULL) "
+    "FROM jobs p WHERE status = 'PROCESSING' AND status <> 'DONE' AND id > %s "
+    "AND waiting_for IS NOT NULL AND due IS NULL ORDER BY id LIMIT %s"
+)
 _VOID = (
     "UPDATE jobs SET lease_until = 0 WHERE lease_until > 0 AND finished_at IS NULL "
     "AND (%s::text IS NULL OR starts_with(owner, %s))"

@@ -57,6 +57,13 @@ MOST_BEHIND = (
     86400.0  # a clock that is further behind than this is wrong, and following the events would hide it
 )
 
+# The index on the status holds these; the second condition is there for the planner, which has to see that it does.
+_PARKED = (
+    "SELECT id, NOT EXISTS (SELECT 1 FROM json_each(p.waiting_for) w JOIN jobs c ON c.id = w.value "
+    "WHERE c.finished_at IS NULL) FROM jobs p WHERE status = 'PROCESSING' AND status <> 'DONE' AND id > ? "
+    "AND waiting_for IS NOT NULL AND due IS NULL ORDER BY id LIMIT ?"
+)
+
 
 class SqliteStore(SqliteUploads):
     """`Store` on one SQLite file."""
@@ -294,6 +301,16 @@ class SqliteStore(SqliteUploads):
             (self.now(), limit),
         ).fetchall()
         return Overdue(tuple(found[:limit]), tuple(map(job_of, deadlines)))
+
+    async def resume_parked(self, after: str = "", limit: int = 1000) -> tuple[list[str], str | None]:
+        page = await asyncio.to_thread(self._query, _PARKED, (after, limit))
+        stuck = [job_id for job_id, is_stuck in page if is_stuck]
+        resumed: list[str] = []
+        if stuck:
+            resumed = await self._write(
+                lambda tx: [job_id for job_id in stuck if transactions.resume_parked(tx, job_id)]
+            )
+        return resumed, page[-1][0] if len(page) == limit else None
 
     def _held(self) -> list[Job]:
         """What workers hold, as the writer remembers it; a copy, for its thread goes on."""

@@ -123,6 +123,20 @@ def ripple(tx: Work, before: Job, after: Job) -> bool:
     return bool(effects)
 
 
+def resume_parked(tx: Work, job_id: str) -> bool:
+    """Makes a parked job due if no job that it waits for can still end; whether it did."""
+    job = tx.job(job_id)
+    if job is None or not job.parked or job.due is not None:
+        return False
+    children = {child_id: tx.job(child_id) for child_id in job.waiting_for or ()}
+    if any(child is not None and not child.status.terminal for child in children.values()):
+        return False
+    for child_id, child in children.items():
+        status = Status.CANCELLED if child is None else child.status
+        apply(tx, ChildEnded(job_id=job_id, child_id=child_id, status=status))
+    return True
+
+
 def gone(tx: Work, job_id: str) -> Missing:
     return Missing(gone=tx.was_removed(job_id))
 

@@ -76,7 +76,8 @@ class Changes:
 
     async def test_a_worker_that_gave_up_its_lease_changes_nothing(self, bench: Bench) -> None:
         job = await bench.run()
-        await bench.apply(Parked(job_id=job.id, fence=1, waiting_for=("child",)))
+        child = await bench.spawn(job)
+        await bench.apply(Parked(job_id=job.id, fence=1, waiting_for=(child.id,)))
         for change in worker_changes(job.id, 1, bench.clock.now()):
             assert isinstance(await bench.refuse(change), Stale), change
 

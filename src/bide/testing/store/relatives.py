@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from bide.core.job import CancelAsked, Cancelled, Failed, Lost, Parked, Rerun, Spawned, Stale, cancel
+from bide.core.job import (
+    CancelAsked,
+    Cancelled,
+    Failed,
+    Lost,
+    Parked,
+    Rerun,
+    Spawned,
+    Stale,
+    UnknownChild,
+    cancel,
+)
 from bide.core.record import Child, Job, Status
 from bide.server.store import Missing
 from bide.testing.store.bench import OOPS, Bench
@@ -137,3 +148,58 @@ class Relatives:
         successor = await bench.spawn(held)
         assert successor.id != child.id
         assert [c.job_id for c in (await bench.get(parent.id)).children] == [successor.id]
+
+    async def test_a_job_does_not_park_on_a_job_that_is_not_its_child(self, bench: Bench) -> None:
+        parent = await bench.run()
+        child = await bench.spawn(parent)
+        stranger = await bench.put(queue="other")
+        for unknown in ("nobody", stranger.id):
+            parked = Parked(job_id=parent.id, fence=1, waiting_for=(child.id, unknown))
+            assert isinstance(await bench.refuse(parked), UnknownChild)
+        assert (await bench.get(parent.id)).running
+
+    async def test_parked_jobs_whose_children_cannot_end_are_resumed(self, bench: Bench) -> None:
+        now = bench.clock.now()
+        waits = {"status": Status.PROCESSING, "due": None, "started_at": now, "attempt": 1, "fence": 1}
+        ended = await bench.succeed(await bench.run(kind="part", queue="parts"))
+        live = await bench.put(kind="part", queue="parts")
+        link = Child(ended.id, "part", "1")
+        lost = await bench.put(waiting_for=("nobody",), **waits)
+        unnoted = await bench.put(waiting_for=(ended.id,), children=(link,), **waits)
+        both = await bench.put(
+            waiting_for=("nobody", ended.id), children=(link, Child("nobody", "part", "2")), **waits
+        )
+        half = await bench.put(
+            waiting_for=("nobody", live.id), children=(Child(live.id, "part", "1"),), **waits
+        )
+        assert await bench.claim() == []
+        resumed, more = await bench.store.resume_parked()
+        assert (sorted(resumed), more) == (sorted([lost.id, unnoted.id, both.id]), None)
+        assert await bench.store.resume_parked() == ([], None), "they are due now"
+        assert (await bench.get(half.id)).due is None, "it waits for one that lives"
+        claims = {c.job.id: c.job for c in await bench.claim()}
+        assert set(claims) == {lost.id, unnoted.id, both.id}
+        assert {job.attempt for job in claims.values()} == {1}, "it goes on with the attempt that it had"
+        assert [c.status for c in claims[unnoted.id].children] == [Status.DONE]
+        assert [c.status for c in claims[both.id].children] == [Status.DONE, Status.CANCELLED]
+
+    async def test_parked_jobs_are_examined_a_page_at_a_time(self, bench: Bench) -> None:
+        parents = []
+        for number in range(5):
+            parent = await bench.run()
+            child = await bench.spawn(parent)
+            await bench.apply(Parked(job_id=parent.id, fence=1, waiting_for=(child.id,)))
+            parents.append(await bench.get(parent.id))
+            assert number < 4 or await bench.store.resume_parked() == ([], None)
+        waits = {"status": Status.PROCESSING, "due": None}
+        stuck = [await bench.put(waiting_for=("nobody",), **waits) for _ in range(2)]
+        found: list[str] = []
+        after: str | None = ""
+        pages = 0
+        while after is not None:
+            resumed, after = await bench.store.resume_parked(after, 3)
+            found += resumed
+            pages += 1
+        assert sorted(found) == [job.id for job in stuck]
+        assert pages == 3
+        assert [await bench.get(parent.id) for parent in parents] == parents

@@ -1,0 +1,112 @@
+"""Children that cannot be stored: their parent does not wait for them, and does not end as if they were."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bide.core.record import Job, Status
+from bide.server.engine import reports
+from bide.server.intake import read_submission
+from bide.server.store import NewJob, Unwritable
+from bide.server.worker.protocol import Spawn
+from bide.testing.engine import House, result
+from tests.integration.engine.conftest import Open
+
+Admit = Callable[[Spawn, Job], Awaitable[NewJob]]
+
+
+def failing(house: House, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> list[Spawn]:
+    """The next admissions raise; the spawns that were asked for."""
+    admit: Admit = house.service.intake.admit
+    asked: list[Spawn] = []
+
+    async def fail(message: Spawn, parent: Job) -> NewJob:
+        asked.append(message)
+        if len(asked) <= times:
+            raise error
+        return await admit(message, parent)
+
+    monkeypatch.setattr(house.service.intake, "admit", fail)
+    monkeypatch.setattr(reports, "AGAIN", 0.01)
+    return asked
+
+
+@pytest.mark.parametrize("gather", [True, False])
+async def test_a_spawn_is_repeated_while_the_store_is_away(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
+) -> None:
+    house = await opened()
+    asked = failing(house, monkeypatch, Unwritable("the database is away"), 3)
+    job = await house.run("spawns", {"gather": gather})
+    assert result(job) == (10 if gather else None)
+    assert (job.attempt, len(asked)) == (1, 4)
+    (child,) = job.children
+    assert result(await house.ended(child.job_id)) == 10
+
+
+@pytest.mark.parametrize("gather", [True, False])
+async def test_a_spawn_that_fails_ends_the_attempt_which_is_tried_again(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
+) -> None:
+    house = await opened()
+    asked = failing(house, monkeypatch, RuntimeError("no connection left"), 1)
+    job = await house.run("spawns", {"gather": gather})
+    assert result(job) == (10 if gather else None)
+    assert (job.attempt, len(asked), len(job.children)) == (2, 2, 1)
+    assert "RETRYING" in await house.statuses(job.id)
+
+
+@pytest.mark.parametrize("gather", [True, False])
+async def test_a_spawn_that_always_fails_ends_the_job_with_the_reason(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
+) -> None:
+    house = await opened()
+    failing(house, monkeypatch, RuntimeError("no connection left"), 99)
+    job = await house.run("spawns", {"gather": gather})
+    assert job.status is Status.ERROR and job.error is not None
+    assert (job.error.code, job.error.retryable) == ("SPAWN_FAILED", True)
+    assert "child could not be stored: RuntimeError: no connection left" in job.error.message
+    assert job.children == ()
+
+
+async def test_a_shutdown_hands_back_a_job_whose_child_could_not_be_stored(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await opened()
+    asked = failing(house, monkeypatch, Unwritable("the database is away"), 99)
+    job_id = await house.submit("spawns", {"gather": True})
+    await house.until(job_id, lambda job: job.running)
+    while not asked:
+        await asyncio.sleep(0.005)
+    await house.service.engine.stop(0.0)
+    job = await house.job(job_id)
+    assert (job.status, job.held, job.parked, job.losses) == (Status.PENDING, False, False, 0)
+
+
+async def test_a_refused_child_that_nobody_waits_for_fails_its_parent(opened: Open) -> None:
+    house = await opened()
+    job = await house.run("sends_nothing")
+    assert job.status is Status.ERROR and job.error is not None
+    assert (job.error.code, job.error.retryable) == ("SPAWN_REFUSED", False)
+
+
+async def test_upkeep_resumes_a_job_that_waits_for_a_child_that_does_not_exist(opened: Open) -> None:
+    """As a release before this one has left it."""
+    house = await opened()
+    stuck: dict[str, Any] = {"status": Status.PROCESSING, "due": None, "waiting_for": ("nobody",)}
+    job = await stored(house, "spawns", b'{"gather":true}', **stuck)
+    house.service.upkeep._next_resume = 0.0
+    assert result(await house.ended(job.id)) == 10
+
+
+async def stored(house: House, kind: str, input: bytes, **fields: Any) -> Job:
+    submission = read_submission(b'{"kind":"%s","input":%s}' % (kind.encode(), input))
+    new = await house.service.intake.prepare(submission)
+    new = replace(new, job=replace(new.job, attempt=1, fence=1, **fields))
+    await house.store.insert([new])
+    return new.job
