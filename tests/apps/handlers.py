@@ -227,6 +227,38 @@ def logs(ctx: Context) -> None:
     ctx.log("hello", page=3)
 
 
+def part_of(number: int, size: int) -> str:
+    return f"{number} " * (size // 2)
+
+
+@app.job(retries=1, backoff=0.01)
+def many_steps(ctx: Context, count: int, size: int, log: str) -> int:
+    """Keeps large steps, fails, and needs all of them again."""
+
+    def part(number: int) -> str:
+        note(log, str(number))
+        return part_of(number, size)
+
+    for number in range(count):
+        assert ctx.step(f"part {number}", part, number) == part_of(number, size)
+    if ctx.attempt == 1:
+        raise JobError("NOT_YET", "once more")
+    return count
+
+
+@app.job(retries=1, backoff=0.01)
+async def many_async_steps(ctx: Context, count: int, size: int, log: str) -> int:
+    async def part(number: int) -> str:
+        note(log, str(number))
+        return part_of(number, size)
+
+    for number in range(count):
+        assert await ctx.step(f"part {number}", part, number) == part_of(number, size)
+    if ctx.attempt == 1:
+        raise JobError("NOT_YET", "once more")
+    return count
+
+
 @app.job(retries=1, backoff=0.01)
 def spawns(ctx: Context, gather: bool, number: int = 1) -> int | None:
     part = ctx.spawn("child", number=number)

@@ -138,7 +138,7 @@ class SimChild:
         self._outbox.append(message)
         self._loop.call_later(self._pool.delay(0.001), self._deliver)
 
-    def asked(self, message: p.Kept) -> asyncio.Future[p.Answer]:
+    def asked(self, message: p.Request) -> asyncio.Future[p.Answer]:
         self._pool.asked += 1
         message.number = self._pool.asked
         answer = self._answers[message.number] = self._loop.create_future()
@@ -186,10 +186,10 @@ class SimChannel:
     def send(self, message: p.Message) -> None:
         self._child.say(message)
 
-    def ask(self, message: p.Kept) -> p.Answer:
+    def ask(self, message: p.Request) -> p.Answer:
         raise AssertionError("simulated handlers have async steps")
 
-    async def ask_async(self, message: p.Kept) -> p.Answer:
+    async def ask_async(self, message: p.Request) -> p.Answer:
         return await self._child.asked(message)
 
 

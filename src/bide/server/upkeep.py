@@ -188,7 +188,7 @@ class Upkeep:
     async def _look_later(self) -> None:
         await asyncio.sleep(self._observer.pace)
     async def _resume_parked(self) -> None:
-        """Resumes jobs that wait for children which do not exist or have ended. A page at a time: parked jobs may be many."""
+        """Resumes jobs that wait for children which do not exist or have ended, a page at a time: they may be many."""
         after: str | None = ""
         while after is not None:
             resumed, after = await self._store.resume_parked(after)

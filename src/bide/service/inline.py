@@ -57,12 +57,13 @@ class _Recorder:
             self.spawned.append(message)
             self.files += message.files
 
-    def ask(self, message: p.Kept) -> p.Answer:
+    def ask(self, message: p.Request) -> p.Answer:
+        assert isinstance(message, p.Kept), "every kept result comes with the run message"
         self.steps[message.step] = message.result
         self.files += message.files
         return p.Answer(message.number, True)
 
-    async def ask_async(self, message: p.Kept) -> p.Answer:
+    async def ask_async(self, message: p.Request) -> p.Answer:
         return self.ask(message)
 
 

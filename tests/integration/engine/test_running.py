@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from bide.core.record import Status
+from bide.server.engine import embedded, running
+from bide.server.store import Claim
+from bide.server.worker import protocol as p
 from bide.testing.engine.house import House, result
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -196,6 +199,25 @@ async def test_partial_success(house: House) -> None:
     assert result(job) == [1, 2]
     assert isinstance(job.error.errors, list)
     assert [e["code"] for e in job.error.errors] == ["LOST_PAGE", "ERROR"]
+
+
+@pytest.mark.parametrize("kind", ["many_steps", "many_async_steps"])
+async def test_large_kept_steps_are_sent_to_the_handler_when_it_asks_for_them(
+    house: House, log: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    sizes: list[int] = []
+    make = running.run_message
+
+    def measured(claim: Claim) -> p.Run:
+        message = make(claim)
+        sizes.append(len(p.frame(message)))
+        return message
+
+    monkeypatch.setattr(embedded, "run_message", measured)
+    job = await house.run(kind, {"count": 6, "size": 700_000, "log": str(log)})
+    assert (result(job), job.attempt) == (6, 2)
+    assert log.read_text().split() == [str(n) for n in range(6)], "kept steps do not run again"
+    assert len(sizes) == 2 and max(sizes) < 1_100_000
 
 
 async def test_children_of_a_failed_parent_are_cancelled(house: House) -> None:

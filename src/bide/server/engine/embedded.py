@@ -310,7 +310,7 @@ class EmbeddedEngine:
             return
         running = self._running.get(message.job_id)
         if running is None or running.child is not child or running.job.fence != message.fence:
-            if isinstance(message, p.Kept):  # somebody waits there: a thread of a job that has ended
+            if isinstance(message, p.Request):  # somebody waits there: a thread of a job that has ended
                 child.send(p.Answer(message.number, False))
             return
         self._reports.take(running, message)

@@ -62,16 +62,8 @@ class Reports:
 
     def _take(self, running: Running, message: p.FromJob) -> None:
         running.sign = self._now()
-        if running.incomplete:
-            if isinstance(message, p.Spawn):
-                return
-            if isinstance(message, p.Kept):  # its handler waits for the answer, and stops with this one
-                running.child.send(p.Answer(message.number, False))
-                return
-            if isinstance(message, p.Parked | p.Done):
-                running.moved(message.progress, self._store.now())
-                self._end(running, running.outcome_of_end())
-                return
+        if running.incomplete and self._take_incomplete(running, message):
+            return
         fields: dict[str, Any] = {
             "job_id": message.job_id,
             "owner": running.job.owner,
@@ -90,6 +82,8 @@ class Reports:
                 )
             case p.Kept():
                 self._keep(running, message, fields)
+            case p.Recall():
+                self._recorder.carry_out(self._recall(running, message))
             case p.Spawn():
                 self._spawn(running, message)
             case p.Parked():
@@ -119,6 +113,20 @@ class Reports:
                 running.moved(message.progress, self._store.now())
                 self._end(running, running.outcome_of_end())
 
+    def _take_incomplete(self, running: Running, message: p.FromJob) -> bool:
+        """A message of an attempt whose child could not be stored; whether it is dealt with."""
+        match message:
+            case p.Spawn():
+                pass
+            case p.Kept() | p.Recall():  # the handler waits for the answer, and this one stops it
+                running.child.send(p.Answer(message.number, False))
+            case p.Parked() | p.Done():
+                running.moved(message.progress, self._store.now())
+                self._end(running, running.outcome_of_end())
+            case _:
+                return False
+        return True
+
     def _keep(self, running: Running, message: p.Kept, fields: dict[str, Any]) -> None:
         change = changes.StepKept(
             name=message.step,
@@ -133,6 +141,20 @@ class Reports:
             running.child.send(p.Answer(message.number, isinstance(outcome, Job)))
 
         self._recorder.write([*running.begin(), change], kept)
+
+    async def _recall(self, running: Running, message: p.Recall) -> None:
+        """Sends a kept result to the handler that waits for it. Retries while the store is unavailable."""
+        result: bytes | None = None
+        while running.child.state != "gone":
+            try:
+                result = await self._store.step(message.job_id, message.step)
+                break
+            except Unwritable as error:
+                log.error("job %s cannot read a step, trying again: %s", message.job_id, error)
+            if running.stopping is not None:
+                break
+            await asyncio.sleep(AGAIN)
+        running.child.send(p.Answer(message.number, result is not None, result))
 
     def _spawn(self, running: Running, message: p.Spawn) -> None:
         """Later messages of the same attempt wait until the child is stored."""

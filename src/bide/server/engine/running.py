@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bide.core.job import Begun, Change, advance
-from bide.core.record import Job, Progress
+from bide.core.record import Job, Progress, Status
 from bide.core.retry import Outcome, Raised, Stopped, Vanished
 from bide.server.progress import Live
 from bide.server.registry import Kind
@@ -142,4 +142,5 @@ def run_message(claim: Claim) -> p.Run:
         {name: bytes(result) for name, result in claim.steps.items()},
         children,
         job.progress,
+        [s.name for s in job.steps if s.status is Status.DONE and s.name not in claim.steps],
     )

@@ -24,6 +24,7 @@ from bide.core.record import FileInfo, Job, Status
 from bide.core.upload import Upload, upload_of
 from bide.core.wire import Event
 
+STEPS_WITH_CLAIM = 1024 * 1024  # bytes
 Heard = Callable[[Sequence[Event]], None]
 Nudge = Callable[[str, str], None]  # there is work in this queue, of this kind
 Reset = Callable[[], None]  # the log has gone back: anything may have changed
@@ -94,7 +95,9 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A job that is now this worker's, with all that it needs to run."""
+    """A job that is now this worker's, with all that it needs to run. Of its kept steps as many results as fit into
+    STEPS_WITH_CLAIM bytes; `Jobs.step` has the others.
+    """
 
     job: Job
     input: bytes
@@ -195,6 +198,10 @@ class Jobs(Protocol):
     async def find(self, filter: Filter) -> list[Job]: ...
 
     async def input(self, job_id: str) -> bytes: ...
+
+    async def step(self, job_id: str, name: str) -> bytes | None:
+        """The result of a kept step."""
+        ...
 
     async def events(
         self, after: int = 0, job_id: str | None = None, limit: int = 1000

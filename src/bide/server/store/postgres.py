@@ -51,6 +51,7 @@ from bide.server.store.postgres_upkeep import PARKED, check_writable, learn, pur
 from bide.server.store.postgres_uploads import PostgresUploads
 from bide.server.store.postgres_work import PostgresWork, tag
 from bide.server.store.rows import COLUMNS, job_of
+from bide.server.store.work import encode
 from bide.server.store.writer import Writer
 
 T = TypeVar("T")
@@ -220,6 +221,11 @@ class PostgresStore(PostgresUploads):
     async def input(self, job_id: str) -> bytes:
         rows = await self._reads.rows("SELECT input FROM inputs WHERE job_id = %s", (job_id,))
         return rows[0][0].encode() if rows else b"null"
+
+    async def step(self, job_id: str, name: str) -> bytes | None:
+        sql = "SELECT result FROM steps WHERE job_id = %s AND name = %s"
+        rows = await self._reads.rows(sql, (job_id, encode(name).decode()))
+        return rows[0][0].encode() if rows else None
 
     async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
         one_job = "job_id = %s AND" if job_id is not None else ""

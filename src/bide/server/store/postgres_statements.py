@@ -61,6 +61,11 @@ STEPS = (
     "FROM json_to_recordset(%s::json) AS n(job_id text, name text, tenant text, result text, at float8) "
     "ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, at = excluded.at"
 )
+# The sizes are known without the values: what does not fit is not read.
+SMALL_STEPS = (
+    "SELECT name, result FROM (SELECT name, result, sum(octet_length(result)) OVER (ORDER BY name) AS total "
+    "FROM steps WHERE job_id = %s) s WHERE total <= %s"
+)
 LOCK_LOG = f"SELECT pg_advisory_xact_lock({NUMBERING}, hashtext(current_schema()))"
 EVENTS = (
     "WITH e AS (INSERT INTO events (id, tenant, job_id, type, at, job, origin) "

@@ -31,6 +31,7 @@ from bide.server.store.postgres_statements import (
     LOCKED,
     OF_KINDS,
     OF_ONE_KIND,
+    SMALL_STEPS,
     STEPS,
     THIS_ONE,
     UPDATE,
@@ -166,11 +167,18 @@ class PostgresWork(Work):
             self.prefetch((), [asked])
         return self._used[asked]
 
-    def steps(self, job_id: str) -> dict[str, msgspec.Raw]:
-        rows = self.execute("SELECT name, result FROM steps WHERE job_id = %s", (job_id,))
+    def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
+        rows = self.execute(SMALL_STEPS, (job_id, limit))
         kept: dict[str, str] = dict(rows.fetchall())
         kept.update((name, s["result"]) for (of, name), s in self._steps.items() if of == job_id)
-        return {msgspec.json.decode(name, type=str): msgspec.Raw(text) for name, text in kept.items()}
+        found: dict[str, msgspec.Raw] = {}
+        for name, text in kept.items():
+            result = text.encode()
+            limit -= len(result)
+            if limit < 0:
+                break
+            found[msgspec.json.decode(name, type=str)] = msgspec.Raw(result)
+        return found
 
     def was_removed(self, job_id: str) -> bool:
         if job_id in self._removed:

@@ -273,6 +273,11 @@ class SqliteStore(SqliteUploads):
         row = self._read("SELECT input FROM inputs WHERE job_id = ?", (job_id,)).fetchone()
         return b"null" if row is None else row[0].encode()
 
+    async def step(self, job_id: str, name: str) -> bytes | None:
+        sql = "SELECT result FROM steps WHERE job_id = ? AND name = ?"
+        row = self._read(sql, (job_id, name)).fetchone()
+        return None if row is None else row[0].encode()
+
     async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
         one_job = "job_id = ? AND" if job_id is not None else ""
         rows = self._read(

@@ -131,9 +131,16 @@ class SqliteWork(Work):
         row: tuple[bytes, str] | None = self._execute(sql, (tenant, kind, key)).fetchone()
         return row
 
-    def steps(self, job_id: str) -> dict[str, msgspec.Raw]:
-        kept = "SELECT name, result FROM steps WHERE job_id = ?"
-        return {name: msgspec.Raw(text) for name, text in self._execute(kept, (job_id,))}
+    def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
+        found: dict[str, msgspec.Raw] = {}
+        # Rows are read as they are asked for: the rest of a large job stays on disk.
+        for name, text in self._execute("SELECT name, result FROM steps WHERE job_id = ?", (job_id,)):
+            result = text.encode()
+            limit -= len(result)
+            if limit < 0:
+                break
+            found[name] = msgspec.Raw(result)
+        return found
 
     def was_removed(self, job_id: str) -> bool:
         return self._execute("SELECT 1 FROM tombstones WHERE id = ?", (job_id,)).fetchone() is not None

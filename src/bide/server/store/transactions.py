@@ -31,7 +31,7 @@ from bide.core.job import (
 )
 from bide.core.record import Job, Status
 from bide.core.upload import UploadStatus
-from bide.server.store import Claim, Inserted, KeyConflict, Missing, NewJob, Want
+from bide.server.store import STEPS_WITH_CLAIM, Claim, Inserted, KeyConflict, Missing, NewJob, Want
 from bide.server.store.work import Due, Work
 
 
@@ -182,7 +182,7 @@ def claim(tx: Work, due: Due, owner: str, lease: float, *, reserve: bool) -> Cla
         after,
         input_,
         files,
-        tx.steps(after.id) if after.steps else {},
+        tx.steps(after.id, STEPS_WITH_CLAIM) if after.steps else {},
         {
             c.job_id: child
             for c in after.children

@@ -77,7 +77,8 @@ class Work(ABC):
         """In the place of what the key may have led to before."""
 
     @abstractmethod
-    def steps(self, job_id: str) -> dict[str, msgspec.Raw]: ...
+    def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
+        """The results of its kept steps, as many as fit into `limit` bytes."""
 
     @abstractmethod
     def keep_step(self, job: Job, name: str, result: msgspec.Raw) -> None: ...

@@ -80,7 +80,7 @@ class SyncChannel:
         with self._shield(), self._sending:
             self.socket.sendall(p.frame(message))
 
-    def ask(self, message: p.Kept) -> p.Answer:
+    def ask(self, message: p.Request) -> p.Answer:
         _refuse_copies()
         with self._shield(), self._reading:
             message.number = next(self._numbers)  # one numbering for all jobs of this child
@@ -97,7 +97,7 @@ class SyncChannel:
             if not isinstance(received, p.Answer):
                 aside.append(received)
 
-    async def ask_async(self, message: p.Kept) -> p.Answer:
+    async def ask_async(self, message: p.Request) -> p.Answer:
         return self.ask(message)
 
     def receive(self) -> Any:
@@ -149,17 +149,17 @@ class AsyncChannel:
         except OSError:
             end_group()
 
-    def _ask(self, message: p.Kept) -> Future[p.Answer]:
+    def _ask(self, message: p.Request) -> Future[p.Answer]:
         future: Future[p.Answer] = Future()
         message.number = next(self._numbers)  # one numbering for all jobs of this child
         self._asked[message.number] = future
         self.send(message)
         return future
 
-    def ask(self, message: p.Kept) -> p.Answer:
+    def ask(self, message: p.Request) -> p.Answer:
         return self._ask(message).result()
 
-    async def ask_async(self, message: p.Kept) -> p.Answer:
+    async def ask_async(self, message: p.Request) -> p.Answer:
         return await asyncio.wrap_future(self._ask(message))
 
     def read(self) -> None:

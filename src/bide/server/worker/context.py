@@ -97,11 +97,11 @@ class Channel(Protocol):
 
     def send(self, message: p.Message) -> None: ...
 
-    def ask(self, message: p.Kept) -> p.Answer:
+    def ask(self, message: p.Request) -> p.Answer:
         """Blocks until the answer is there."""
         ...
 
-    async def ask_async(self, message: p.Kept) -> p.Answer: ...
+    async def ask_async(self, message: p.Request) -> p.Answer: ...
 
 
 class Context:
@@ -234,7 +234,9 @@ class Context:
         if inspect.iscoroutinefunction(fn):
             return self._step_async(name, fn, *args, **kwargs)
         if name in self._run.steps:
-            return self._recall(name)
+            return self._recall(name, self._run.steps[name])
+        if name in self._run.kept:
+            return self._recall(name, self._recalled(self._channel.ask(self._recall_message(name))))
         self._enter(name)
         value = fn(*args, **kwargs)
         message = self._keep(name, value)
@@ -243,16 +245,28 @@ class Context:
 
     async def _step_async(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if name in self._run.steps:
-            return self._recall(name)
+            return self._recall(name, self._run.steps[name])
+        if name in self._run.kept:
+            answer = await self._channel.ask_async(self._recall_message(name))
+            return self._recall(name, self._recalled(answer))
         self._enter(name)
         value = await fn(*args, **kwargs)
         message = self._keep(name, value)
         self._leave(name, await self._channel.ask_async(message))
         return value
 
-    def _recall(self, name: str) -> Any:
+    def _recall(self, name: str, result: bytes) -> Any:
         self._finished.add(name)  # without a word: the bar is past it already and must not jump back
-        return msgspec.json.decode(self._run.steps[name])
+        return msgspec.json.decode(result)
+
+    def _recall_message(self, name: str) -> p.Recall:
+        return p.Recall(self.job_id, self.fence, 0, name)
+
+    def _recalled(self, answer: p.Answer) -> bytes:
+        if answer.result is None:
+            self._stop = True
+            raise Stop
+        return answer.result
 
     def _enter(self, name: str) -> None:
         self._active.append(name)

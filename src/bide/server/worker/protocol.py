@@ -54,13 +54,15 @@ class Run(Message):
     steps: dict[str, bytes]
     children: list[ChildState]
     progress: Progress | None = None
+    kept: list[str] = []  # steps whose results are not in `steps`: the child asks for each that it needs
 
 
 class Answer(Message):
-    """To a request with this number: it is stored, or the attempt has lost its lease."""
+    """To a request with this number: it is stored, or the attempt has lost its lease. `result` answers a `Recall`."""
 
     number: int
     stored: bool
+    result: bytes | None = None
 
 
 class Stop(Message):
@@ -139,6 +141,13 @@ class Kept(FromJob):
     files: list[FileInfo]
 
 
+class Recall(FromJob):
+    """The child needs the result of a step that an earlier attempt has kept, and waits for the answer."""
+
+    number: int
+    step: str
+
+
 class Spawn(FromJob):
     """A child job to be sent on its way."""
 
@@ -189,6 +198,7 @@ Up = (
     | Said
     | Began
     | Kept
+    | Recall
     | Spawn
     | Done
     | Failed
@@ -196,6 +206,7 @@ Up = (
     | Stopped
 )
 
+Request = Kept | Recall
 _LENGTH = struct.Struct("!I")
 LONGEST = 256 * 1024 * 1024  # a longer one is not a message: a handler has written into the socket
 _encoder = msgspec.msgpack.Encoder()

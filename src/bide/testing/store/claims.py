@@ -20,7 +20,7 @@ from bide.core.job import (
     Succeeded,
 )
 from bide.core.record import Child, FileInfo, Status
-from bide.server.store import InputFile, Missing, NewJob, Want
+from bide.server.store import STEPS_WITH_CLAIM, InputFile, Missing, NewJob, Want
 from bide.testing.store.bench import LEASE, OOPS, Bench
 
 
@@ -178,6 +178,22 @@ class Claims:
         claims = await bench.store.claim("w2", [Want("default", ("work",), 1)], 1, LEASE)
         assert [(c.job.id, c.job.fence) for c in claims] == [(job.id, 2)]
         await settling
+
+    async def test_a_claim_brings_only_so_much_of_large_kept_steps(self, bench: Bench) -> None:
+        job = await bench.run()
+        results = {f"ü{n}": msgspec.json.encode(f"{n}ü" * 200_000) for n in range(6)}
+        for name, result in results.items():
+            await bench.apply(StepKept(job_id=job.id, fence=1, name=name, result=msgspec.Raw(result)))
+        await bench.apply(Lost(job_id=job.id, fence=1))
+        (claim,) = await bench.claim()
+        brought = {name: bytes(raw) for name, raw in claim.steps.items()}
+        assert 0 < sum(map(len, brought.values())) <= STEPS_WITH_CLAIM
+        assert brought == {name: results[name] for name in brought}
+        assert {s.name for s in claim.job.steps} == set(results)
+        for name, result in results.items():
+            assert await bench.store.step(job.id, name) == result
+        assert await bench.store.step(job.id, "none") is None
+        assert await bench.store.step("nobody", "ü0") is None
 
     async def test_kept_steps_are_given_back(self, bench: Bench) -> None:
         job = await bench.run()
