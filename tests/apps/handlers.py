@@ -211,6 +211,20 @@ def files(ctx: Context) -> dict[str, str]:
 
 
 @app.job()
+def scratch(ctx: Context, log: str, go: str) -> list[str]:
+    """Leaves a file in its folder and fails; its second run writes another, and says what is there in the end."""
+    first = not Path(log).read_text()
+    note(log, "old" if first else "new")
+    (ctx.folder / ("old" if first else "new")).touch()
+    if first:
+        raise JobError("NOT_YET", "once more", retryable=False)
+    note(log, "written")
+    while not Path(go).exists():
+        time.sleep(0.005)
+    return [path.name for path in ctx.folder.iterdir()]
+
+
+@app.job()
 def reads(ctx: Context, source: File) -> str:
     assert source.size == 5
     ctx.output("copy.txt", source.path)

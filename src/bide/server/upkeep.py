@@ -14,7 +14,6 @@ import logging
 import os
 import random
 import resource
-import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.registry import Registry
 from bide.server.store import Store, Unwritable
+from bide.server.worker import work_folders
 
 log = logging.getLogger("bide.upkeep")
 SAVE_EVERY = 10.0
@@ -231,8 +231,10 @@ class Upkeep:
     async def _sweep(self, now: float) -> None:
         """Removes files of jobs that there are not: left by a crash between the file and its record."""
         old = now - self._config.orphan_age
-        found = {*await asyncio.to_thread(folders, self._work, old), *await self._blobs.owners("", old)}
-        ids = [name for name in found if is_job_id(name)]
+        jobs, renamed = await asyncio.to_thread(work_folders.old, self._work, old)
+        for folder in renamed:
+            await asyncio.to_thread(work_folders.delete, folder)
+        ids = [name for name in {*jobs, *await self._blobs.owners("", old)} if is_job_id(name)]
         orphans = set(ids) - await self._store.known(ids)
         if orphans:
             log.info("removing the files of %d jobs that no longer exist", len(orphans))
@@ -240,7 +242,7 @@ class Upkeep:
 
     async def _remove_files(self, ids: Sequence[str]) -> None:
         for job_id in ids:
-            await asyncio.to_thread(shutil.rmtree, self._work / job_id, ignore_errors=True)
+            await asyncio.to_thread(work_folders.remove, self._work / job_id)
         for i in range(0, len(ids), REMOVED_AT_ONCE):
             some = ids[i : i + REMOVED_AT_ONCE]
             await asyncio.gather(*(self._blobs.remove(job_id) for job_id in some))
@@ -269,9 +271,3 @@ def _descriptors() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), limit  # noqa: PTH208 — names are enough
     except OSError as error:
         return (limit if error.errno == errno.EMFILE else 0), limit
-
-
-def folders(root: Path, older_than: float) -> list[str]:
-    if not root.is_dir():
-        return []
-    return [f.name for f in root.iterdir() if f.is_dir() and f.stat().st_mtime < older_than]

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from bide.core.errors import SetupError
-from bide.core.wire import is_job_id
 from bide.server.config import Config
 from bide.server.engine.courier import Courier
 from bide.server.engine.embedded import EmbeddedEngine
@@ -28,8 +26,8 @@ from bide.server.intake import Intake
 from bide.server.progress.told import Progresses
 from bide.server.registry import Registry
 from bide.server.store import SharedStore, Unwritable
-from bide.server.upkeep import folders
 from bide.server.worker import locate as place
+from bide.server.worker import work_folders
 from bide.server.worker.locate import Location
 from bide.server.worker.supervisor import Listener, Pool
 from bide.service.folder import DataFolder
@@ -232,10 +230,11 @@ class Node:
 
 
 async def sweep_work(store: SharedStore, work: Path, age: float) -> None:
-    found = await asyncio.to_thread(folders, work, store.now() - age)
-    ids = [name for name in found if is_job_id(name)]
-    for job_id in set(ids) - await store.known(ids):
-        await asyncio.to_thread(shutil.rmtree, work / job_id, ignore_errors=True)
+    jobs, renamed = await asyncio.to_thread(work_folders.old, work, store.now() - age)
+    for folder in renamed:
+        await asyncio.to_thread(work_folders.delete, folder)
+    for job_id in jobs - await store.known(list(jobs)):
+        await asyncio.to_thread(work_folders.remove, work / job_id)
 
 
 def take_folder(data: Path) -> DataFolder:

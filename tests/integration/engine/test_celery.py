@@ -21,6 +21,7 @@ from bide.server.engine.celery import CeleryEngine
 from bide.server.engine.hints import FEWEST
 from bide.server.engine.roster import Enlisted, write
 from bide.server.store.postgres import PostgresStore
+from bide.server.worker import work_folders
 from bide.service.node import sweep_work
 from bide.testing.engine import House, result
 from tests.conftest import started
@@ -120,6 +121,10 @@ async def test_a_worker_sweeps_its_own_folder(house: House, tmp_path: Path) -> N
         (work / name).mkdir(parents=True)
         if name != young:
             os.utime(work / name, (0, 0))
+    half = work / ("2" * 26)
+    half.mkdir()
+    os.utime(half, (0, 0))
+    assert work_folders.rename(str(half)) is not None  # and then came a crash
     store = house.store
     assert isinstance(store, PostgresStore)
     await sweep_work(store, work, 3600.0)

@@ -12,6 +12,7 @@ import pytest
 
 from bide.core.errors import SetupError
 from bide.core.record import Status
+from bide.server.worker import work_folders
 from bide.testing.engine.house import House, result
 
 Open = Callable[..., Awaitable[House]]
@@ -174,9 +175,13 @@ async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             (folder / "file").write_text("x")
             os.utime(folder, (0, 0))
+    # As a crash leaves it: renamed and not removed, though its job exists.
+    renamed = work_folders.rename(str(tmp_path / "data" / "work" / kept))
+    assert renamed is not None and not (tmp_path / "data" / "work" / kept).exists()
     await house.service.upkeep._sweep(house.store.now())
     left = {p.name for place in ("blobs", "work") for p in (tmp_path / "data" / place).iterdir()}
     assert left == {kept}
+    assert list((tmp_path / "data" / "work").iterdir()) == []
 
 
 async def test_a_module_that_starts_a_service_on_import_does_not_run_away(

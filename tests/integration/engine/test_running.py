@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from bide.core.record import Status
+from bide.core.job import Rerun
+from bide.core.record import Job, Status
 from bide.server.engine import embedded, running
 from bide.server.store import Claim
 from bide.server.worker import protocol as p
@@ -218,6 +220,33 @@ async def test_large_kept_steps_are_sent_to_the_handler_when_it_asks_for_them(
     assert (result(job), job.attempt) == (6, 2)
     assert log.read_text().split() == [str(n) for n in range(6)], "kept steps do not run again"
     assert len(sizes) == 2 and max(sizes) < 1_100_000
+
+
+async def test_a_retry_has_a_folder_of_its_own_while_the_old_one_is_removed(
+    house: House, log: Path, tmp_path: Path
+) -> None:
+    loop, work, go = asyncio.get_running_loop(), house.service.folder.work, tmp_path / "go"
+    released = threading.Event()
+    busy = [loop.run_in_executor(None, released.wait) for _ in range(64)]  # what removes folders waits
+    try:
+        job = await house.run("scratch", {"log": str(log), "go": str(go)})
+        assert job.status is Status.ERROR
+        assert isinstance((await house.store.apply([Rerun(job_id=job.id)]))[0], Job)
+        async with asyncio.timeout(20):
+            while "written" not in log.read_text():
+                await asyncio.sleep(0.01)
+    finally:
+        released.set()
+    await asyncio.gather(*busy)
+    async with asyncio.timeout(20):
+        while any(work.glob(f"{job.id}*/old")):
+            await asyncio.sleep(0.01)
+    go.touch()
+    again = await house.until(job.id, lambda job: job.run == 2 and job.status.terminal)
+    assert result(again) == ["new"]
+    async with asyncio.timeout(20):
+        while any(work.glob(f"{job.id}*")):
+            await asyncio.sleep(0.01)
 
 
 async def test_children_of_a_failed_parent_are_cancelled(house: House) -> None:

@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import random
-import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,6 +38,7 @@ from bide.server.progress import Publisher
 from bide.server.registry import Registry
 from bide.server.store import Claim, Jobs, Store, Unwritable, Want
 from bide.server.worker import protocol as p
+from bide.server.worker import work_folders
 from bide.server.worker.supervisor import Child, Listener, Pool
 
 log = logging.getLogger("bide.engine")
@@ -377,8 +377,13 @@ class EmbeddedEngine:
         self._progress.ended((job_id, fence))
         if isinstance(outcome, Job) and outcome.status.terminal:
             folder = f"{self._work}/{job_id}"
-            if os.path.exists(folder):  # noqa: PTH110 — twice as fast, and asked for every job
-                self._recorder.carry_out(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+            # A next run of the job that is here already goes on with the folder; its end removes it.
+            if (
+                os.path.exists(folder)  # noqa: PTH110 — twice as fast, and asked for every job
+                and job_id not in self._running
+                and (renamed := work_folders.rename(folder)) is not None
+            ):
+                self._recorder.carry_out(asyncio.to_thread(work_folders.delete, renamed))
 
     def _release(self, running: Running) -> None:
         """Its place is free: for the next of its line, or for a claim."""
