@@ -125,11 +125,11 @@ def _stale(rows: dict[str, Row], marks: Sequence[Mark]) -> list[Fault]:
 
 
 def _given_up(row: Row, rows: dict[str, Row]) -> bool:
-    """After its third lost worker, or because that befell a child of it: as documented."""
+    """After its third lost worker in a row, or because that befell a child of it: as documented."""
     children = [rows[child["job_id"]] for child in json.loads(row.children)] if row.children else []
     if any(_given_up(child, rows) for child in children):
         return True
-    return row.error is not None and json.loads(row.error)["code"] == "POISONED" and row.losses == 2
+    return row.error is not None and json.loads(row.error)["code"] == "POISONED" and row.losses >= 2
 
 
 def _once(rows: dict[str, Row], events: list[tuple[str, str, Any]]) -> list[Fault]:

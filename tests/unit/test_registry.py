@@ -239,6 +239,8 @@ def takes_keywords(**rest: int) -> None: ...
     [
         (transcode, {"retires": 3}, "no option retires"),
         (transcode, {"retries": -1}, "less than 0"),
+        (transcode, {"max_losses": 0}, "max_losses=0 is not between 1 and 20"),
+        (transcode, {"max_losses": 21}, "max_losses=21 is not between 1 and 20"),
         (transcode, {"name": "a b"}, "kind 'a b'"),
         (transcode, {"queue": ""}, "queue ''"),
         (transcode, {"steps": {"a": -1}}, "weight"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -10,10 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bide.core.job import Change, Failed, FailedForNow, HandedBack, Lost, Succeeded, advance
-from bide.core.record import FileInfo, Job, Progress, Status
+from bide.core.job import (
+    Change,
+    Claimed,
+    Failed,
+    FailedForNow,
+    HandedBack,
+    Lost,
+    Rerun,
+    StepKept,
+    Succeeded,
+    advance,
+)
+from bide.core.record import FileInfo, Job, Progress, Status, Step
 from bide.core.retry import (
-    POISON_LOSSES,
+    MOST_LOSSES,
     Outcome,
     Policy,
     Raised,
@@ -39,6 +52,7 @@ JOB = Job(
     lease_until=NOW + 30,
     trace_id="t",
 )
+ONE = msgspec.Raw(b"1")
 FILE = FileInfo("a.mp4", "video/mp4", 3, "ab", "blob")
 OUTCOMES: list[Outcome] = [
     Returned(result=msgspec.Raw(b"1")),
@@ -81,7 +95,7 @@ def test_a_backoff_doubles_with_full_jitter() -> None:
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
 @pytest.mark.parametrize("cancelled", [False, True])
-@pytest.mark.parametrize("losses", range(POISON_LOSSES))
+@pytest.mark.parametrize("losses", range(4))
 @pytest.mark.parametrize("failures", range(5))
 def test_every_outcome_comes_to_a_change_that_the_job_accepts(
     policy: Policy, outcome: Outcome, cancelled: bool, losses: int, failures: int
@@ -160,6 +174,100 @@ def test_three_lost_workers_make_it_poisoned() -> None:
     assert isinstance(change, Failed)
     assert change.error.code == "POISONED"
     assert "killed by signal 9" in change.error.message
+
+    assert "3 workers were lost" in change.error.message
+    assert "max_losses=3, 3 lost in this run" in change.error.message
+
+
+def test_a_kind_says_how_many_losses_it_bears() -> None:
+    assert isinstance(settled(Vanished(), Policy(max_losses=4), replace(JOB, losses=2)), Lost)
+    change = settled(Vanished(), Policy(max_losses=1))
+    assert isinstance(change, Failed)
+    assert "1 worker was lost without a new step or more progress (max_losses=1" in change.error.message
+
+
+class Attempt(NamedTuple):
+    new_steps: int
+    percent: float | None
+    outcome: Outcome
+
+
+ATTEMPTS = st.lists(
+    st.builds(
+        Attempt,
+        st.sampled_from([0, 0, 0, 1]),
+        st.none() | st.sampled_from([0.0, 10.0, 20.0, 50.0, 90.0]),
+        st.sampled_from([Vanished(), Vanished(), Stopped(), Raised(code="E", message="m")]),
+    ),
+    max_size=60,
+)
+
+
+def lived(attempts: list[Attempt], policy: Policy) -> Iterator[tuple[Attempt, Change, Job]]:
+    """What each attempt comes to, and the job as it is then, up to the end of the job."""
+    job = replace(JOB, status=Status.PENDING, owner=None, lease_until=None, due=NOW, fence=0, attempt=0)
+    for number, attempt in enumerate(attempts):
+        job = advance(job, Claimed(job_id="J", owner="w", lease_until=NOW + 30), NOW)
+        for step in range(attempt.new_steps):
+            kept = StepKept(job_id="J", fence=job.fence, name=f"{number}.{step}", result=ONE)
+            job = advance(job, kept, NOW)
+        shown = None if attempt.percent is None else Progress(percent=attempt.percent)
+        rng = random.Random(number)
+        change = settle(job, attempt.outcome, policy, now=NOW, rng=rng, progress=shown)
+        job = advance(job, change, NOW)
+        yield attempt, change, job
+        if job.status.terminal:
+            return
+
+
+@given(ATTEMPTS, st.integers(1, MOST_LOSSES))
+def test_losses_count_since_the_last_attempt_that_came_further(
+    attempts: list[Attempt], max_losses: int
+) -> None:
+    """Against a rule that looks at the whole history."""
+    policy = Policy(retries=1000, max_losses=max_losses)
+    in_a_row = lost = 0
+    best = 0.0
+    for attempt, change, job in lived(attempts, policy):
+        percent = attempt.percent or 0.0
+        if attempt.new_steps or percent > best:
+            in_a_row = 0
+        best = max(best, percent)
+        if not isinstance(attempt.outcome, Vanished):
+            assert not job.status.terminal
+            continue
+        in_a_row, lost = in_a_row + 1, lost + 1
+        poisoned = in_a_row >= max_losses or lost >= MOST_LOSSES
+        assert isinstance(change, Failed if poisoned else Lost)
+        if isinstance(change, Failed):
+            assert change.error.code == "POISONED"
+            assert f"{lost} " in change.error.message
+        else:
+            assert job.losses == lost
+
+
+def test_a_job_that_comes_further_each_time_ends_after_twenty_losses() -> None:
+    attempts = [Attempt(1, None, Vanished())] * 50
+    *before, (_, change, _) = lived(attempts, Policy())
+    assert len(before) == MOST_LOSSES - 1
+    assert isinstance(change, Failed)
+    assert "20 workers were lost in this run" in change.error.message
+
+
+def test_a_new_run_counts_anew() -> None:
+    *_, (_, _, ended) = lived([Attempt(1, 90.0, Vanished())] * 3, Policy(max_losses=1))
+    again = advance(ended, Rerun(job_id="J"), NOW)
+    assert (again.losses, again.loss_record) == (0, None)
+
+
+def test_a_job_of_before_the_count_restarted_is_read_as_it_was() -> None:
+    change = settled(Vanished(), job=replace(JOB, losses=2, loss_record=None))
+    assert isinstance(change, Failed), "nothing is known of it but its two losses"
+
+
+def test_what_was_only_reserved_has_not_come_anywhere() -> None:
+    reserved = replace(JOB, status=Status.PENDING, steps=(Step("s", Status.DONE),))
+    assert advance(reserved, settled(Vanished(), job=reserved), NOW).loss_record is None
 
 
 @pytest.mark.parametrize("outcome", [Vanished(), Stopped()])

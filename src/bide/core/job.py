@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
-from bide.core.record import LIVE, Child, FileInfo, Job, Progress, Status, Step
+from bide.core.record import LIVE, Child, FileInfo, Job, LossRecord, Progress, Status, Step
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -123,9 +123,13 @@ class Failed(Change, frozen=True, kw_only=True):
 class Lost(Change, frozen=True, kw_only=True):
     """The worker vanished. That is not the handler's failure: it runs again."""
 
+    progress: Progress | None = None
+
 
 class HandedBack(Change, frozen=True, kw_only=True):
     """The worker gives it back unharmed, as when it shuts down."""
+
+    progress: Progress | None = None
 
 
 class CancelAsked(Change, frozen=True, kw_only=True):
@@ -340,6 +344,7 @@ def _failed_for_now(job: Job, change: FailedForNow, now: float) -> dict[str, Any
     return {
         **_released(),
         "failures": job.failures + 1,
+        "loss_record": loss_record(job, change.progress),
         "error": change.error,
         "due": change.retry_at,
         "next_attempt_at": change.retry_at,
@@ -360,8 +365,28 @@ def _lost(job: Job, change: Lost, now: float) -> dict[str, Any]:
     return {**_handed_back(job, change, now), "losses": job.losses + 1}
 
 
-def _handed_back(job: Job, change: Change, now: float) -> dict[str, Any]:
-    return {**_released(), "due": now, "steps": _steps_ended(job.steps, Status.PENDING)}
+def _handed_back(job: Job, change: Lost | HandedBack, now: float) -> dict[str, Any]:
+    return {
+        **_released(),
+        "due": now,
+        "loss_record": loss_record(job, change.progress),
+        "steps": _steps_ended(job.steps, Status.PENDING),
+    }
+
+
+def loss_record(job: Job, progress: Progress | None) -> LossRecord | None:
+    """The job's record after an attempt that ends with this progress. Its losses count anew if the attempt has kept a new
+    step or come further than every earlier one of the run.
+    """
+    if not job.running:  # it was only reserved
+        return job.loss_record
+    known = job.loss_record or LossRecord()
+    shown = progress or job.progress
+    percent = (shown.percent if shown is not None else None) or 0.0
+    steps = sum(step.status is Status.DONE for step in job.steps)
+    if steps <= known.steps and percent <= known.percent:
+        return job.loss_record
+    return LossRecord(job.losses, max(steps, known.steps), max(percent, known.percent))
 
 
 def _cancel_asked(job: Job, change: CancelAsked, now: float) -> dict[str, Any]:
@@ -381,6 +406,7 @@ def _rerun(job: Job, change: Rerun, now: float) -> dict[str, Any]:
         "attempt": 0,
         "failures": 0,
         "losses": 0,
+        "loss_record": None,
         "due": now,
         "run_at": None,
         "deadline": None if job.deadline is not None and job.deadline <= now else job.deadline,

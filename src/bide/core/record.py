@@ -55,6 +55,16 @@ class Child(msgspec.Struct, frozen=True):
     status: Status | None = None
 
 
+class LossRecord(msgspec.Struct, frozen=True):
+    """How far the attempts of a run have come, to tell a job that kills its workers from one that makes progress."""
+
+    restarted_at: int = (
+        0  # losses of this run up to the last attempt that came further than every earlier one
+    )
+    steps: int = 0  # the most steps that were kept when an attempt ended
+    percent: float = 0.0  # the highest progress of an attempt that ended
+
+
 class FileInfo(msgspec.Struct, frozen=True):
     """A file that belongs to a job; `blob` is where its bytes are kept."""
 
@@ -88,6 +98,7 @@ class Job(msgspec.Struct, frozen=True):
     max_attempts: int = 1
     failures: int = 0
     losses: int = 0
+    loss_record: LossRecord | None = None
     fence: int = 0
     owner: str | None = None
     lease_until: float | None = None

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Change, Failed, FailedForNow, HandedBack, Lost, Succeeded
+from bide.core.job import Change, Failed, FailedForNow, HandedBack, Lost, Succeeded, loss_record
 from bide.core.record import FileInfo, Job, Progress
 
-POISON_LOSSES = 3
+MOST_LOSSES = 20  # in one run, whatever it achieves in between
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +22,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     backoff: float = 2.0
     backoff_cap: float = 600.0
     at_most_once: bool = False
+    max_losses: int = 3
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,20 +164,40 @@ def settle(
         case Stopped():
             if policy.at_most_once:
                 return Failed(error=_error(job, "WORKER_LOST", _AT_MOST_ONCE), **ending)
-            return HandedBack(**common)
+            return HandedBack(**ending)
         case Vanished():
             if policy.at_most_once:
                 return Failed(error=_error(job, "WORKER_LOST", _AT_MOST_ONCE), **ending)
-            if job.losses + 1 >= POISON_LOSSES:
-                text = f"{POISON_LOSSES} workers were lost while they ran this job: {outcome.message}"
+            reason = _poisoned(job, policy, progress)
+            if reason is not None:
+                text = f"{reason}: {outcome.message}"
                 return Failed(error=_error(job, "POISONED", text), **ending)
-            return Lost(**common)
+            return Lost(**ending)
         case Raised():
             error = _error(job, outcome.code, outcome.message, outcome.retryable, outcome.step)
             if outcome.retryable and job.failures < policy.retries:
                 wait = backoff(job.failures, policy.backoff, policy.backoff_cap, rng)
                 return FailedForNow(error=error, retry_at=now + wait, progress=progress, **common)
             return Failed(error=error, **ending)
+
+
+def _poisoned(job: Job, policy: Policy, progress: Progress | None) -> str | None:
+    """Why the job must not run again after the loss of the worker that runs it now; None if it may."""
+    record = loss_record(job, progress)
+    lost = job.losses + 1
+    in_a_row = lost - (0 if record is None else record.restarted_at)
+    if in_a_row >= policy.max_losses:
+        return (
+            f"{_workers(in_a_row)} lost without a new step or more progress (max_losses={policy.max_losses}, "
+            f"{lost} lost in this run)"
+        )
+    if lost >= MOST_LOSSES:
+        return f"{_workers(lost)} lost in this run, the most that a job may lose"
+    return None
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'s were' if count != 1 else ' was'}"
 
 
 _AT_MOST_ONCE = "the worker vanished during the attempt, and this kind must not run more than once"

@@ -16,7 +16,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import msgspec
 
 from bide.core.errors import InvalidInput, SetupError, UnknownKind
-from bide.core.retry import Policy
+from bide.core.retry import MOST_LOSSES, Policy
 from bide.core.upload import owner_of, upload_of
 
 if typing.TYPE_CHECKING:
@@ -141,6 +141,7 @@ class Options(TypedDict, total=False):
     backoff: float  # 2.0; seconds, doubled after each failure, with full jitter
     backoff_cap: float  # 600.0
     at_most_once: bool  # False; True: never run again after the worker was lost
+    max_losses: int  # 3; so many workers lost in a row, without a new step or more progress, end the job as POISONED
     timeout: float | None  # an attempt that takes longer ends as TIMEOUT
     stall: float | None  # an attempt without progress for so long ends as STALLED
     steps: Mapping[str, float]  # step names and their weights in the progress
@@ -164,6 +165,7 @@ class Kind:
             backoff=options.get("backoff", 2.0),
             backoff_cap=options.get("backoff_cap", 600.0),
             at_most_once=options.get("at_most_once", False),
+            max_losses=options.get("max_losses", 3),
         )
         self.retention = options.get("retention", 7 * 86400.0)
         self.is_async = inspect.iscoroutinefunction(fn)
@@ -184,6 +186,10 @@ class Kind:
                 )
         if self.policy.retries < 0:
             raise SetupError(f"kind {self.name}: retries={self.policy.retries} is less than 0")
+        if not 1 <= self.policy.max_losses <= MOST_LOSSES:
+            raise SetupError(
+                f"kind {self.name}: max_losses={self.policy.max_losses} is not between 1 and {MOST_LOSSES}"
+            )
         if any(weight < 0 for weight in self.steps.values()):
             raise SetupError(f"kind {self.name}: a step's weight is less than 0")
         if inspect.isasyncgenfunction(self.fn) or inspect.isgeneratorfunction(self.fn):

@@ -30,6 +30,7 @@ from bide.core.wire import Event, is_job_id
 from bide.server.blobs import Blobs
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
+from bide.server.progress.told import Progresses
 from bide.server.registry import Registry
 from bide.server.store import Store, Unwritable
 from bide.server.worker import work_folders
@@ -57,6 +58,7 @@ class Upkeep:
         *,
         work: Path,
         lease: float = LEASE,
+        progress: Progresses | None = None,
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -66,6 +68,7 @@ class Upkeep:
         self._nudge = nudge
         self._work = work
         self._observer = LeaseObserver(lease)
+        self._progress = progress
         self._rng = random.Random()
         self._sooner = asyncio.Event()
         self._next_due: float | None = None
@@ -158,6 +161,8 @@ class Upkeep:
 
     async def _rescue(self) -> None:
         overdue = await self._store.overdue()
+        if overdue.leases and self._progress is not None:
+            await self._progress.look(overdue.leases)
         changes: list[Change] = [self._lost(job) for job in overdue.leases]
         changes += [deadline_passed(job) for job in overdue.deadlines]
         if changes:
@@ -199,7 +204,15 @@ class Upkeep:
         kind = self._registry.kinds.get(job.kind)
         policy = kind.policy if kind is not None else Policy()
         outcome = Vanished(message="its worker did not renew its lease")
-        change = settle(job, outcome, policy, now=self._store.now(), rng=self._rng)
+        live = None if self._progress is None else self._progress.live(job)
+        change = settle(
+            job,
+            outcome,
+            policy,
+            now=self._store.now(),
+            rng=self._rng,
+            progress=None if live is None else live.progress,
+        )
         return replace(change, lease=job.lease_until)
 
     async def _purge(self) -> None:

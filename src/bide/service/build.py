@@ -78,6 +78,7 @@ class Service:
             self.engine.nudge,
             work=self.folder.work,
             lease=config.worker.lease,
+            progress=self.progress,
         )
         self.upkeep.holds = self.engine.holds
         self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))

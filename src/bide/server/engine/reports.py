@@ -136,11 +136,11 @@ class Reports:
         )
 
         def kept(outcome: Any) -> None:
-            if isinstance(outcome, Job):  # a child that is spawned later may be given one of these files
-                running.job = replace(running.job, files=outcome.files)
             running.child.send(p.Answer(message.number, isinstance(outcome, Job)))
 
         self._recorder.write([*running.begin(), change], kept)
+        # A child that is spawned later may be given one of these files, and a loss of the worker counts from this step.
+        running.job = changes.advance(running.job, change, self._store.now())
 
     async def _recall(self, running: Running, message: p.Recall) -> None:
         """Sends a kept result to the handler that waits for it. Retries while the store is unavailable."""

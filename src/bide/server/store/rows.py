@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from bide.core.errors import ErrorInfo
-from bide.core.record import Child, FileInfo, Job, Progress, Status, Step
+from bide.core.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
 
 FIELDS: tuple[str, ...] = Job.__struct_fields__
 COLUMNS = ", ".join(FIELDS)
@@ -21,6 +21,7 @@ _PARTS: dict[str, tuple[Any, Any]] = {
     "result_file": (FileInfo, None),
     "error": (ErrorInfo, None),
     "progress": (Progress, None),
+    "loss_record": (LossRecord, None),
     "steps": (tuple[Step, ...], ()),
     "files": (tuple[FileInfo, ...], ()),
     "children": (tuple[Child, ...], ()),

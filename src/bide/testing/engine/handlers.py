@@ -80,6 +80,25 @@ def dies(ctx: Context, log: str, times: int = 99) -> str:
     return "survived"
 
 
+@app.job()
+def climbs(ctx: Context, times: int, by_step: bool) -> str:
+    """Is killed again and again, but comes further each time: by a step, or by its progress."""
+    if by_step:
+        for number in range(1, min(ctx.fence, times) + 1):
+            ctx.step(f"step {number}", lambda: None)
+    else:
+        ctx.progress(ctx.fence, 100)
+    if ctx.fence <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@app.job(max_losses=1)
+def fragile(ctx: Context, log: str) -> None:
+    note(log, "ran")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @app.job(at_most_once=True)
 def once(ctx: Context, log: str) -> None:
     note(log, "ran")

@@ -26,3 +26,15 @@ class Losses:
         assert [job.error and job.error.code for job in ended] == ["POISONED", "WORKER_LOST"]
         assert log.read_text().split() == ["step", "1", "2", "3"]
         assert only.read_text().split() == ["ran"]
+
+    async def test_a_job_that_comes_further_each_time_outlives_more_losses(self, house: House) -> None:
+        for by_step in (True, False):
+            job = await house.run("climbs", {"times": 4, "by_step": by_step})
+            assert result(job) == "survived"
+            assert (job.attempt, job.losses, job.fence) == (1, 4, 5)
+
+    async def test_a_kind_can_bear_fewer_losses(self, house: House, log: Path) -> None:
+        job = await house.run("fragile", {"log": str(log)})
+        assert job.error is not None and job.error.code == "POISONED"
+        assert "1 worker was lost" in job.error.message and "max_losses=1" in job.error.message
+        assert log.read_text().split() == ["ran"]

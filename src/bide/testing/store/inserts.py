@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bide.core.errors import ErrorInfo
-from bide.core.record import Child, FileInfo, Job, Progress, Status, Step
+from bide.core.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
 from bide.server.store import InputFile, Inserted, KeyConflict, Missing, NewJob, Want
 from bide.testing.store.bench import LEASE, Bench
 
@@ -36,6 +36,7 @@ def full_job(id: str, now: float) -> Job:
         max_attempts=4,
         failures=1,
         losses=2,
+        loss_record=LossRecord(1, 3, 41.5),
         fence=5,
         owner="w",
         lease_until=now + 4,
