@@ -41,6 +41,7 @@ from bide.server.store.migrations import scripts
 from bide.server.store.postgres import PostgresStore
 from bide.server.store.postgres_server import NUMBERING, Server, prepare, version
 from bide.server.store.postgres_work import PostgresWork
+from bide.service.stores import describe
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
 from bide.testing.store.bench import LEASE, OOPS
@@ -75,6 +76,34 @@ class TestPostgresStore(StoreSuite):
         self._places.add(place)
         assert len(self._places) == 1, "each place is to have a schema of its own"
         return PostgresStore(self._url, clock)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_hold_utf_8_is_refused(postgres: Postgres, encoding: str) -> None:
+    name = f"in_{encoding.lower()}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+    url = postgres.url.replace("/postgres", f"/{name}")
+    for look in (lambda: prepare(Server(url)), lambda: describe(url)):  # a start, and `bide doctor`
+        with pytest.raises(SetupError, match=f"encoding is {encoding}.*createdb --encoding=UTF8"):
+            look()
+    with Server(url).connect() as connection:
+        assert version(connection) == (0, 0), "nothing was made in there"
+
+
+async def test_text_is_read_as_utf_8_whatever_the_address_and_the_environment_say(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    store = PostgresStore(url_of(postgres, tmp_path) + "&client_encoding=latin1")
+    await store.open(lambda events: None)
+    try:
+        await store.pause("日本", True)
+        assert [queue.name for queue in await store.queues()] == ["日本"]
+    finally:
+        await store.close()
 
 
 class Process(Bench):

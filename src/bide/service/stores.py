@@ -70,10 +70,11 @@ def describe(url: str) -> str:
     import psycopg
 
     from bide.server.store import migrations
-    from bide.server.store.postgres_server import explain, version
+    from bide.server.store.postgres_server import check_encoding, explain, version
 
     try:
         with server.connect() as connection:
+            check_encoding(connection, server.shown)
             at, usable = version(connection)
             pending = migrations.pending("postgres", at, usable)
             (name,) = connection.execute("SHOW server_version").fetchone() or ("?",)

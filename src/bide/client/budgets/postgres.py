@@ -89,6 +89,7 @@ class PostgresPlace:
             connect_timeout=2,
             tcp_user_timeout=2000,
             application_name="bide",
+            client_encoding="UTF8",
             options=f"-c search_path={self._schema} {options}",
         )
         try:

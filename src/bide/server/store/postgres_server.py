@@ -6,6 +6,7 @@
    is not read whole.
 4. No session waits for ever: neither for a lock, nor for a client that stopped in the middle of a transaction, nor for
    a peer that has vanished.
+5. Text is UTF-8 at both ends. A database with another encoding is refused: it could store a job that it cannot return.
 """
 
 from __future__ import annotations
@@ -78,7 +79,12 @@ class Server:
         options = [f"-c search_path={self.schema}", *(f"-c {k}={v}" for k, v in _SESSION.items())]
         if "options" in given:  # what was written there outranks ours
             options.append(str(given.pop("options")))
-        self._arguments: dict[str, Any] = {**_CLIENT, **given, "options": " ".join(options)}
+        self._arguments: dict[str, Any] = {
+            **_CLIENT,
+            **given,
+            "options": " ".join(options),
+            "client_encoding": "UTF8",  # outranks the address and PGCLIENTENCODING
+        }
         self.channel = f"bide_{self.schema}"
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -114,10 +120,22 @@ def _shown(url: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=_query(query)))
 
 
+def check_encoding(connection: psycopg.Connection[tuple[Any, ...]], shown: str) -> None:
+    """SetupError when the database cannot hold every text."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SetupError(
+            f"{shown} cannot be used: the encoding is {encoding}, and bide stores UTF-8. Create the database with "
+            "`createdb --encoding=UTF8 --template=template0 --locale=C.UTF-8 NAME`; the encoding of an existing "
+            "database cannot be changed"
+        )
+
+
 def prepare(server: Server) -> list[int]:
     """Brings the schema up; the versions that were applied. Of several who do it at once, one does and the rest wait."""
     try:
         with server.connect() as connection:
+            check_encoding(connection, server.shown)
             for setting in ("lock_timeout", "statement_timeout"):
                 connection.execute("SELECT set_config(%s, '0', false)", (setting,))
             connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (MIGRATING, server.schema))
