@@ -1,4 +1,7 @@
-"""The data folder: made when it is missing, on a local disk, locked to one service as long as that lives."""
+"""The data folder: made when it is missing, on a local disk, locked to one service as long as that lives.
+
+Only its owner can read it: it has mode 0700 and its files have 0600. Wider modes of an earlier version are narrowed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import secrets
 from pathlib import Path
 
 from bide.core.errors import SetupError
+from bide.server.durable_files import FILE_MODE, create, make_folders, sync_path, tighten
 
 # By the names that mountinfo gives them. Locks there may be those of one machine alone, or none, and SQLite's
 # write-ahead log needs memory that all who open it share.
@@ -34,11 +38,24 @@ class DataFolder:
         self._lock: int | None = None
 
     @property
+    def _own(self) -> set[Path]:
+        """Everything that bide makes in it."""
+        database = [self.database.with_name(self.database.name + end) for end in ("", "-wal", "-shm")]
+        others = [self.path / name for name in ("lock", "replica", ".replica", "workers")]
+        return {*database, *others, self.blobs, self.work, self.uploads}
+
+    @property
     def replica(self) -> str:
         """The name of the service that this folder belongs to, over all its restarts. Its leases begin with it."""
         place = self.path / "replica"
         if not place.exists():
-            place.write_text(f"{os.uname().nodename}.{secrets.token_hex(3)}", encoding="utf-8")
+            new = place.with_name(".replica")
+            with create(new) as file:
+                file.write(f"{os.uname().nodename}.{secrets.token_hex(3)}".encode())
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(place)
+            sync_path(place.parent)
         return place.read_text(encoding="utf-8").strip()
 
     @property
@@ -50,8 +67,9 @@ class DataFolder:
         """SetupError when another has it; with `or_not`, False."""
         self.refuse_network()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            make_folders(self.path)
+            self.tighten()
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise self._unwritable(error) from error
         try:
@@ -73,6 +91,17 @@ class DataFolder:
             raise self._unwritable(error) from error
         self._lock = fd
         return True
+
+    def tighten(self) -> None:
+        """Narrows wider modes of an earlier version.
+
+        Those of the folder itself only when everything in it is bide's: other programs may use the same folder.
+        """
+        own = self._own
+        if all(path in own for path in self.path.iterdir()):
+            tighten(self.path)
+        for path in own:
+            tighten(path)
 
     def unlock(self) -> None:
         if self._lock is not None:

@@ -244,4 +244,5 @@ def take_folder(data: Path) -> DataFolder:
         number += 1
         folder = DataFolder(data / "workers" / str(number))
         if folder.lock(or_not=True):
+            DataFolder(data).tighten()
             return folder

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from bide.core.errors import JobError, SetupError, StorageUnavailable
 from bide.core.record import FileInfo
 from bide.server.blobs import CHUNK, BlobMissing, file_gone, job_key
+from bide.server.durable_files import create, make_folders, sync_path
 
 _COPIED = 1024 * 1024
 MOVED = 2  # files at once: more would only wait for the same disk
@@ -87,15 +88,15 @@ class FileBlobs:
 
 def store_file(goal: Path, source: Path | bytes) -> tuple[int, str]:
     """Size and checksum of what is on disk under its name then, or not at all."""
-    goal.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(goal.parent)
     part = goal.with_name(goal.name + ".part")
     try:
-        with _open(source) as incoming, part.open("wb") as outgoing:
+        with _open(source) as incoming, create(part) as outgoing:
             size, digest = _copy(incoming, outgoing)
             outgoing.flush()
             os.fsync(outgoing.fileno())
         part.replace(goal)
-        sync_folder(goal.parent)
+        sync_path(goal.parent)
     except BaseException:
         part.unlink(missing_ok=True)  # half a file is of use to nobody, and takes room
         raise
@@ -115,31 +116,21 @@ def _copy(incoming: BinaryIO, outgoing: BinaryIO) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def sync_folder(folder: Path) -> None:
-    """A new name is only on disk when its folder is."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _move(source: Path, goal: Path) -> None:
     """By its name alone, where both are on one disk."""
-    goal.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(goal.parent)
     try:
         source.replace(goal)
-        sync_folder(goal.parent)
+        sync_path(goal.parent)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
         store_file(goal, source)
         source.unlink()
-    sync_folder(goal.parent.parent)
 
 
 async def _read(path: Path, first: int, left: int | None) -> AsyncGenerator[bytes, None]:

@@ -11,20 +11,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import io
 import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlencode
 
 from bide.core.clock import render_instant
 from bide.core.errors import BadSignature, SignatureExpired, WrongLength
 from bide.core.upload import upload_of
 from bide.server.blobs import BlobMissing, Found, Part, Signed
-from bide.server.blobs.files import FileBlobs, sync_folder
+from bide.server.blobs.files import FileBlobs
+from bide.server.durable_files import create, make_folders, sync_path
 
 NAMES = ("expires", "size", "type", "multipart", "signature")
 BATCH = 1024 * 1024
@@ -119,7 +119,7 @@ class LocalSigning:
 
     async def begin(self, key: str, content_type: str) -> str:
         multipart = secrets.token_hex(8)
-        await asyncio.to_thread(self._folder(key, multipart).mkdir, parents=True)
+        await asyncio.to_thread(make_folders, self._folder(key, multipart))
         return multipart
 
     async def parts(self, key: str, multipart: str) -> list[Part]:
@@ -147,7 +147,7 @@ def _upload(key: str) -> str:
 def _secret(place: Path) -> bytes:
     """Made once, by whoever comes first; linked into its place whole."""
     if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(place.parent)
         new = place.with_name(f".secret-{secrets.token_hex(8)}")
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
@@ -160,16 +160,16 @@ def _secret(place: Path) -> bytes:
             pass  # another replica was faster: its is everybody's
         finally:
             new.unlink()
-        sync_folder(place.parent)
+        sync_path(place.parent)
     return place.read_bytes()
 
 
 async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
-    await asyncio.to_thread(goal.parent.mkdir, parents=True, exist_ok=True)
+    await asyncio.to_thread(make_folders, goal.parent)
     part = goal.with_name(f".{goal.name}-{secrets.token_hex(4)}.part")
     digest, left, batch = hashlib.sha256(), size, bytearray()
     try:
-        with part.open("wb", buffering=0) as file:
+        with create(part, buffering=0) as file:
             async for data in body:
                 left -= len(data)
                 if left < 0:
@@ -183,13 +183,13 @@ async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
             await asyncio.to_thread(_put, file, batch, digest)
             await asyncio.to_thread(os.fsync, file.fileno())
         part.replace(goal)
-        await asyncio.to_thread(sync_folder, goal.parent)
+        await asyncio.to_thread(sync_path, goal.parent)
     finally:
         part.unlink(missing_ok=True)
     return digest.hexdigest()
 
 
-def _put(file: io.FileIO, batch: bytearray, digest: Any) -> None:
+def _put(file: BinaryIO, batch: bytearray, digest: Any) -> None:
     digest.update(batch)
     view = memoryview(batch)
     while view:
@@ -208,13 +208,13 @@ def _parts(folder: Path) -> list[Part]:
 def _join(sources: Sequence[Path], goal: Path) -> None:
     part = goal.with_name(f".{goal.name}-{secrets.token_hex(4)}.part")
     try:
-        with part.open("wb") as outgoing:
+        with create(part) as outgoing:
             for source in sources:
                 with source.open("rb") as incoming:
                     shutil.copyfileobj(incoming, outgoing, BATCH)
             outgoing.flush()
             os.fsync(outgoing.fileno())
         part.replace(goal)
-        sync_folder(goal.parent)
+        sync_path(goal.parent)
     finally:
         part.unlink(missing_ok=True)

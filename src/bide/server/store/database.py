@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from bide.core.errors import SetupError
+from bide.server.durable_files import create, sync_path
 from bide.server.store import migrations
 
 _FULL = (
@@ -48,6 +49,10 @@ def connect(path: Path) -> sqlite3.Connection:
 def prepare(path: Path) -> list[int]:
     """Checks the file and brings it to the newest schema; the versions that were applied."""
     try:
+        if not path.exists():  # SQLite would make it readable by everybody
+            with contextlib.suppress(OSError):  # SQLite meets the same error, and reports it
+                create(path).close()
+                sync_path(path.parent)
         connection = connect(path)
         try:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -8,11 +8,12 @@ from typing import Any
 
 from bide.core.errors import UploadConflict
 from bide.core.upload import Upload, Way
+from bide.server.durable_files import create, sync_path
 from bide.server.store import Kept
 from bide.server.uploads.appending import Appending
 from bide.server.uploads.reception import Reception
 from bide.server.uploads.room import told
-from bide.server.uploads.staging import BATCH, Digest, finished, make_durable
+from bide.server.uploads.staging import BATCH, Digest, finished
 
 # A part that was joined is kept for as long as its sender may ask again for the answer that was lost.
 LEFT = 3600.0
@@ -47,7 +48,7 @@ async def join(
 def _copy(sources: Sequence[tuple[Path, int]], goal: Path) -> Digest:
     """In a thread."""
     digest = Digest()
-    with goal.open("wb") as file:
+    with create(goal) as file:
         for path, size in sources:
             with path.open("rb", buffering=0) as source:
                 left = size
@@ -58,5 +59,6 @@ def _copy(sources: Sequence[tuple[Path, int]], goal: Path) -> Digest:
                     file.write(data)
                     digest.update(data)
                     left -= len(data)
-    make_durable(goal)
+    sync_path(goal)
+    sync_path(goal.parent)
     return digest

@@ -33,6 +33,7 @@ from bide.core.record import Job
 from bide.core.upload import Upload, UploadStatus, Way, owner_of
 from bide.server.blobs import BlobMissing, Blobs, upload_key
 from bide.server.config import UploadConfig
+from bide.server.durable_files import FILE_MODE
 from bide.server.intake import accepted
 from bide.server.store import Finished, Jobs, Kept, Missing, NewJob, Received, Uploads
 from bide.server.uploads.lane import Lane
@@ -291,7 +292,7 @@ def job_of(kept: Kept) -> Job | None:
 def _complete(path: Path, size: int, digest: Digest) -> tuple[str, bytes]:
     """In a thread: the checksum and the first bytes of a file that is cut to its size."""
     if size == 0:
-        path.touch()
+        path.touch(FILE_MODE)
     with path.open("r+b", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > size:
             file.truncate(size)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bide.core.media import HEAD
+from bide.server.durable_files import FILE_MODE, make_folders, sync_path
 from bide.server.uploads.hands import Hands
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class Staging:
         self._digests: OrderedDict[str, Digest] = OrderedDict()
 
     def prepare(self) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_folders(self.root)
 
     def close(self) -> None:
         self._hands.close()
@@ -235,13 +236,13 @@ class Sink:
             os.close(fd)
         if sync:
             if new:
-                _sync_folder(self._path.parent)
+                sync_path(self._path.parent)
             self.durable = self.written
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CLOEXEC
         if self._digest is None or self.begin == 0:
-            return os.open(self._path, flags | os.O_CREAT, 0o640)
+            return os.open(self._path, flags | os.O_CREAT, FILE_MODE)
         try:
             fd = os.open(self._path, flags)
         except FileNotFoundError:
@@ -271,24 +272,6 @@ class Sink:
                 if self._checksum is not None:
                     self._checksum.update(data)
             self.written += size
-
-
-def make_durable(path: Path) -> None:
-    """A file that was written otherwise."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 async def finished(future: asyncio.Future[T]) -> T:

@@ -27,6 +27,7 @@ from bide.core.errors import JobError
 from bide.core.record import MAX_CHILDREN, FileInfo, Progress, Status
 from bide.core.wire import job_id
 from bide.server.blobs import Blobs, check_name
+from bide.server.durable_files import FOLDER_MODE
 from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p
 
@@ -308,7 +309,7 @@ class Context:
     def folder(self) -> Path:
         """A folder for this job's own use: kept over its attempts, removed when it has ended."""
         path = self._work / self.job_id
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         return path
 
     def output(self, name: str, source: str | Path | bytes, content_type: str | None = None) -> File:
