@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from bide import AsyncClient, JobError
 from bide.core.errors import InvalidInput, SetupError
 from bide.core.record import Status
 from tests.apps.handlers import app
+from tests.integration.asgi import call
 
 
 class QuietServer(uvicorn.Server):
@@ -75,6 +77,63 @@ async def test_mounted_in_another_application(tmp_path: Path, with_lifespan: boo
     if not with_lifespan:
         assert jobs.service is not None
         await jobs.service.stop(0)
+
+
+async def test_a_mounted_service_that_stops_answers_what_has_come_and_refuses_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The outer application may still be sent requests while, and after, its lifespan ends."""
+    jobs = app.asgi(data=tmp_path)
+    accepted: list[str] = []
+    statuses: Counter[int] = Counter()
+
+    async def calls() -> None:
+        while not statuses[503]:
+            reply = await call(jobs, "POST", "/jobs", json={"kind": "add", "input": {"a": 1}})
+            statuses[reply.status] += 1
+            if reply.status == 202:
+                accepted.append(reply.json()["jobId"])
+
+    async with jobs.lifespan():
+        later = {"kind": "add", "input": {"a": 1}, "runAt": "2999-01-01T00:00:00Z"}
+        waiting = (await call(jobs, "POST", "/jobs", json=later)).json()["jobId"]
+        held = asyncio.create_task(call(jobs, "GET", f"/jobs/{waiting}", headers={"prefer": "wait=50"}))
+        callers = [asyncio.create_task(calls()) for _ in range(4)]
+        while len(accepted) < 40:
+            await asyncio.sleep(0.01)
+    await asyncio.gather(*callers)
+    assert (await held).status == 200
+    assert set(statuses) == {202, 503}
+    late = await call(jobs, "GET", f"/jobs/{waiting}")
+    assert (late.status, late.json()["code"]) == (503, "unavailable")
+    assert late.headers["retry-after"] and jobs.service is None
+    assert not [record for record in caplog.records if record.exc_info]
+    async with jobs.lifespan():  # it can be started again
+        for job_id in accepted:
+            assert (await call(jobs, "GET", f"/jobs/{job_id}")).status == 200
+
+
+async def test_only_its_owner_can_read_the_data_folder(tmp_path: Path) -> None:
+    jobs = app.asgi(data=tmp_path / "data")
+    before = os.umask(0)
+    try:
+        async with jobs.lifespan():
+            sent = await call(jobs, "POST", "/jobs", json={"kind": "files"})
+            await call(jobs, "POST", "/uploads?name=a.txt", body=b"hello")
+            tus = {"tus-resumable": "1.0.0", "upload-length": "10"}
+            place = (await call(jobs, "POST", "/files", headers=tus)).headers["location"]
+            tus |= {"upload-offset": "0", "content-type": "application/offset+octet-stream"}
+            await call(jobs, "PATCH", place, body=b"01234", headers=tus)
+            path = f"/jobs/{sent.json()['jobId']}"
+            while (await call(jobs, "GET", path)).json()["status"] != "DONE":
+                await asyncio.sleep(0.01)
+            found = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+            open_to_others = {p.name for p in found if p.stat().st_mode & 0o077}
+    finally:
+        os.umask(before)
+    names = {p.name for p in found}
+    assert {"bide.db", "bide.db-wal", "lock", "replica", "hello.txt", "content"} <= names
+    assert open_to_others <= {"scratch"}, "which a handler has made in ctx.folder, itself closed"
 
 
 def test_submitting_without_a_service_says_what_to_do() -> None:

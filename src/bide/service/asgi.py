@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import quote
 
+from bide.core.errors import Unavailable
+from bide.core.wire import PROBLEM_TYPE, render_problem
 from bide.service.build import Service
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ANSWERING = 5.0  # seconds that a stop waits for requests to be answered
 
 
 class AsgiService:
@@ -23,13 +28,25 @@ class AsgiService:
         self._build = build
         self._starting = asyncio.Lock()
         self.service: Service | None = None
+        self._requests = 0  # being answered
+        self._stopping = False  # or stopped
+        self._answered = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
+        if self._stopping:
+            await _refuse(scope, receive, send)
+            return
         service = self.service or await self._start()
-        await service.http(scope, receive, send)
+        self._requests += 1
+        try:
+            await service.http(scope, receive, send)
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._answered.set()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
@@ -45,13 +62,22 @@ class AsgiService:
             if self.service is None:
                 service = self._build()
                 await service.start()
-                self.service = service
+                self.service, self._stopping = service, False
         return self.service
 
     async def _stop(self) -> None:
-        if self.service is not None:
-            service, self.service = self.service, None
-            await service.stop()
+        """Drains, refuses what comes from then on, answers what has come, and closes."""
+        service = self.service
+        if service is None:
+            return
+        await service.drain()
+        self._stopping = True
+        self._answered.clear()
+        if self._requests:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._answered.wait(), ANSWERING)
+        self.service = None
+        await service.close()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -64,3 +90,22 @@ class AsgiService:
         await receive()
         await self._stop()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """The application that it is mounted in goes on after the service has stopped."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1012})
+        return
+    problem = Unavailable("the service is stopping")
+    body = render_problem(
+        problem, quote(scope["path"]), os.urandom(16).hex(), quote(scope.get("root_path", ""))
+    )
+    headers = [
+        (b"content-type", PROBLEM_TYPE.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"retry-after", b"5"),
+    ]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -162,9 +162,17 @@ class Service:
         await self.upkeep.start()
 
     async def stop(self, drain: float | None = None) -> None:
-        """Drains, hands back what still runs, answers those who wait, and closes."""
-        await self.engine.stop(self.config.worker.drain if drain is None else drain)
+        """`drain` and `close`. With a listener, stop that in between: a request needs the store until it is answered."""
+        await self.drain(drain)
+        await self.close()
+
+    async def drain(self, seconds: float | None = None) -> None:
+        """Waits for running jobs, hands back those that still run, and wakes long polls. Requests are still answered."""
+        await self.engine.stop(self.config.worker.drain if seconds is None else seconds)
         self.notify.close()
+
+    async def close(self) -> None:
+        """After the last request."""
         await self.upkeep.stop()
         await self.progress.close()
         await asyncio.to_thread(self.reception.staging.close)

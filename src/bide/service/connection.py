@@ -134,6 +134,14 @@ class Connection(HttpToolsProtocol):
             self._run(cycle)
         return None
 
+    def shutdown(self) -> None:
+        """The service stops: the last request that has begun is the last that is answered."""
+        self._outbox.flush()  # an answer may still wait there
+        if self._in_head and (self.cycle is None or self.cycle.response_complete):
+            self._refuse(Unavailable("the service is stopping"))
+        else:
+            super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
         if self._front is not None:

@@ -1,7 +1,8 @@
 """One HTTP process: binds, starts the service, serves, and on a signal drains before it goes.
 
 A first SIGTERM or SIGINT drains: nothing new is started, status is still told, running jobs may finish. A second one
-hands the running jobs back at once.
+hands the running jobs back at once. After the drain the service stops accepting connections, answers the requests that
+it has, and closes the store last.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from bide.service.loops import loop_factory
 
 log = logging.getLogger("bide")
 
+ANSWERING = 3.0  # seconds that a stop waits for requests to be answered; then their connections are cut
 OWN_FILES = 400  # what the service opens besides connections: children, store, files that are sent
 
 
@@ -45,6 +47,22 @@ class _Server(uvicorn.Server):
         if counter % 10 == 0:  # a tick is a tenth of a second
             sweep(self.server_state.connections, self._limits, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """A request that does not end, such as a large upload, meets what a broken connection would be: what came of it
+        is kept.
+        """
+        cutting = asyncio.get_running_loop().call_later(ANSWERING, self._cut)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cutting.cancel()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=ANSWERING)
+
+    def _cut(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -121,7 +139,7 @@ async def _serve(
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=int(2 * ANSWERING),
         ),
         limits,
     )
@@ -148,6 +166,9 @@ async def _serve(
     await asyncio.wait({serving, gone}, return_when=asyncio.FIRST_COMPLETED)
     gone.cancel()
     log.info("stopping: waiting up to %g s for running jobs", config.worker.drain)
-    await service.stop()
-    server.should_exit = True
-    await serving
+    try:
+        await service.drain()
+        server.should_exit = True
+        await serving
+    finally:
+        await service.close()

@@ -309,7 +309,8 @@ class Context:
     def folder(self) -> Path:
         """A folder for this job's own use: kept over its attempts, removed when it has ended."""
         path = self._work / self.job_id
-        path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+        for folder in (self._work, path):
+            folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         return path
 
     def output(self, name: str, source: str | Path | bytes, content_type: str | None = None) -> File:
