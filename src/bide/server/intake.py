@@ -173,6 +173,13 @@ class Intake:
         kind = self._registry.kind(submission.kind)
         if kind.require_key and key is None and parent is None and submission.dedupe is None:
             raise IdempotencyKeyRequired(f"kind {kind.name} needs an Idempotency-Key header")
+        if key is not None and "\0" in key:
+            raise InvalidInput("an idempotency key cannot contain NUL")
+        if submission.labels and any(
+            "\0" in text for pair in submission.labels.items() for text in pair
+        ):
+            detail = "names and values cannot contain NUL"
+            raise InvalidInput(f"labels: {detail}", errors=[{"pointer": "/labels", "detail": detail}])
         now = self._store.now()
         run_at, deadline = self._times(submission, now)
         job = Job(

@@ -43,7 +43,7 @@ from bide.server.store.patience import Patience
 from bide.server.store.postgres_feed import DatabaseClock, Feed
 from bide.server.store.postgres_held import HeldFeed
 from bide.server.store.postgres_memory import Memory
-from bide.server.store.postgres_reads import FROZEN, Reads
+from bide.server.store.postgres_reads import FROZEN, NUL, Reads
 from bide.server.store.postgres_roster import ROSTER, WAITING, dismiss, enlist
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession
@@ -199,7 +199,7 @@ class PostgresStore(PostgresUploads):
         )
 
     async def find(self, filter: Filter) -> list[Job]:
-        if "\0" in f"{filter.kind}{filter.queue}":  # which PostgreSQL takes for no text at all
+        if NUL in f"{filter.kind}{filter.queue}":
             return []
         conditions: list[tuple[str, Iterable[Any]]] = []
         if filter.status:

@@ -26,6 +26,7 @@ from bide.server.store.rows import COLUMNS, job_of
 T = TypeVar("T")
 PATIENCE = 5.0
 LONGEST = 6.0
+NUL = "\0"  # PostgreSQL stores it in no text, and psycopg refuses to ask for it
 FROZEN = "it is connected, but stopped or overloaded. Look at pg_stat_activity and at its machine"
 POLLS = 2  # statements under way for polls at once; what comes meanwhile shares the next one
 MOST_AT_ONCE = 500
@@ -94,6 +95,8 @@ class Reads:
         return await future
 
     async def job(self, job_id: str) -> Job | Missing:
+        if NUL in job_id:  # or the question about many jobs, of which this is one, would fail for all
+            return Missing()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Job | Missing] = loop.create_future()
         if not self._wanted:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bide.core.upload import Upload
 from bide.server.store import Finished, Kept, Missing, Received, Used, upload_rows, upload_transactions
-from bide.server.store.postgres_reads import Reads
+from bide.server.store.postgres_reads import NUL, Reads
 from bide.server.store.postgres_work import PostgresWork
 
 _EXPIRED = (
@@ -51,6 +51,8 @@ class PostgresUploads:
         return self._write(operation)
 
     async def upload(self, upload_id: str) -> Upload | Missing:
+        if NUL in upload_id:
+            return Missing()
         rows = await self._reads.rows(
             f"SELECT {upload_rows.READ} FROM uploads WHERE id = %s", (upload_id,)
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from bide.core.job import FailedForNow, Parked
 from bide.core.record import Status
-from bide.server.store import Filter, QueueState
+from bide.server.store import Filter, Missing, QueueState
 from bide.testing.store.bench import OOPS, Bench
 
 
@@ -47,6 +49,13 @@ class Lists:
         await bench.put(labels={"another": "x"})
         await bench.put()
         assert await found(bench, label=(name, "x")) == [one.id]
+
+    async def test_odd_ids_are_missing_and_keep_no_other_from_being_found(self, bench: Bench) -> None:
+        job = await bench.put()
+        odd = ("\0", "a\0b", f"{job.id}\0", "'", "%", "ü", "")
+        found = await asyncio.gather(bench.store.get([job.id]), *(bench.store.get([i]) for i in odd))
+        assert found == [[job], *[[Missing()] for _ in odd]]
+        assert await bench.store.get([*odd, job.id]) == [*[Missing() for _ in odd], job]
 
     async def test_page_after_page(self, bench: Bench) -> None:
         made = []

@@ -61,6 +61,10 @@ def _input_of(upload: Upload) -> InputFile:
 
 
 class Uploads:
+    async def test_odd_ids_are_missing(self, bench: Bench) -> None:
+        for odd in ("\0", "a\0b", "'", "%", "ü", ""):
+            assert await _port(bench).upload(odd) == Missing()
+
     async def test_an_upload_is_kept_as_it_was_given(self, bench: Bench) -> None:
         upload = Upload(
             id="U",
