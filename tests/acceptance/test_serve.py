@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from bench.chaos.victim import Victim
 
+from bide.server.store.migrations import scripts
+
 TASKS = """
 import subprocess, time
 from bide import App, Context
@@ -161,7 +163,9 @@ def _children_of(data: Path) -> list[int]:
 
 def test_doctor_and_migrate(folder: Path) -> None:
     first = bide(folder, "migrate", "--json")
-    assert first.returncode == 0 and json.loads(first.stdout)["applied"] == [1, 2, 3]
+    assert first.returncode == 0 and json.loads(first.stdout)["applied"] == [
+        number for number, _ in scripts("sqlite")
+    ]
     assert "nothing to do" in bide(folder, "migrate").stdout
     done = bide(folder, "doctor", "tasks:app", "--json")
     findings = {f["check"]: f for f in map(json.loads, done.stdout.splitlines())}

@@ -102,9 +102,7 @@ def doctor(
       bide doctor --blobs 's3://files/bide?region=eu-central-1'
       bide doctor --url http://127.0.0.1:8642
     """
-    findings = list(_findings(target, data, store, broker, url))
-    if blobs is not None:
-        findings.append(_try("files", lambda: _bucket(blobs)))
+    findings = list(_findings(target, data, store, broker, blobs, url))
     for finding in findings:
         if as_json:
             click.echo(json.dumps(finding._asdict()))
@@ -116,7 +114,12 @@ def doctor(
 
 
 def _findings(
-    target: str | None, data: Path, store: str | None, broker: str | None, url: str | None
+    target: str | None,
+    data: Path,
+    store: str | None,
+    broker: str | None,
+    blobs: str | None,
+    url: str | None,
 ) -> Iterator[Finding]:
     registry, celery = None, None
     if target is not None:
@@ -125,10 +128,12 @@ def _findings(
     if celery is not None:  # it says itself where its store and its broker are
         config = _checkup().node_of(celery).config
         store, broker = store or config.store.url, broker or config.engine.broker
+        blobs = blobs or config.blobs.url
     yield _try("python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
     yield _try("server packages", _packages)
     yield _try("data folder", lambda: _folder(data))
     yield _try("database", lambda: _database(data / "bide.db") if store is None else _server(store))
+    yield _try("files", lambda: _files(blobs, data, store))
     if target is not None:
         yield _try("app", lambda: _app(target))
     if celery is not None:
@@ -202,19 +207,48 @@ def _server(url: str) -> str:
     return describe(url)
 
 
-def _bucket(url: str) -> str:
+def _files(place: str | None, data: Path, store: str | None) -> str:
+    """Whether files can be kept there, and whether they belong to this database."""
     import asyncio
 
+    from bide.server.blobs.orphans import foreign
     from bide.server.blobs.places import make_blobs
 
+    own = _store_id(data, store)
+
     async def look() -> str:
-        blobs = make_blobs(url)
+        blobs = make_blobs(place or str(data / "blobs"))
         try:
-            return await blobs.check()
+            # The data folder was looked at before, and may not exist yet.
+            said = f"in {blobs.shown}" if place is None else await blobs.check()
+            wrong = None if own is None else foreign(blobs, await blobs.store_id(), own)
         finally:
             await blobs.close()
+        if wrong is not None:
+            raise SetupError(wrong)
+        return said
 
     return asyncio.run(look())
+
+
+def _store_id(data: Path, store: str | None) -> str | None:
+    """None when the database does not exist, cannot be read, or is older than such ids; other checks report that."""
+    if store is not None:
+        from bide.service.stores import identity
+
+        with contextlib.suppress(SetupError):
+            return identity(store)
+        return None
+    import sqlite3
+
+    if not (data / "bide.db").exists():
+        return None
+    with (
+        contextlib.suppress(sqlite3.DatabaseError),
+        contextlib.closing(sqlite3.connect(f"file:{data / 'bide.db'}?mode=ro", uri=True)) as connection,
+    ):
+        return str(connection.execute("SELECT id FROM store_id").fetchone()[0])
+    return None
 
 
 def _checkup() -> ModuleType:

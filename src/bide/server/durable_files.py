@@ -5,7 +5,9 @@ A new name is on disk only after the folder that contains it was synced, and a n
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,6 +46,24 @@ def create(path: Path, *, buffering: int = -1) -> BinaryIO:
 
 def _opener(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
+
+
+def create_once(path: Path, data: bytes) -> bytes:
+    """What is in the file: `data`, unless another process has made it before. It appears with all of its bytes."""
+    if not path.exists():
+        make_folders(path.parent)
+        new = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
+        try:
+            with create(new) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+        sync_path(path.parent)
+    return path.read_bytes()
 
 
 def tighten(path: Path) -> None:

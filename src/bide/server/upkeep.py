@@ -28,6 +28,7 @@ from bide.core.record import Job
 from bide.core.retry import Policy, Vanished, deadline_passed, settle
 from bide.core.wire import Event, is_job_id
 from bide.server.blobs import Blobs
+from bide.server.blobs.orphans import Orphans
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.progress.told import Progresses
@@ -66,6 +67,7 @@ class Upkeep:
         self._estimates = estimates
         self._config = config
         self._nudge = nudge
+        self.orphans = Orphans(blobs, store.identity, config.quarantine)
         self._work = work
         self._observer = LeaseObserver(lease)
         self._progress = progress
@@ -243,15 +245,16 @@ class Upkeep:
 
     async def _sweep(self, now: float) -> None:
         """Removes files of jobs that there are not: left by a crash between the file and its record."""
-        old = now - self._config.orphan_age
-        jobs, renamed = await asyncio.to_thread(work_folders.old, self._work, old)
+        age = self._config.orphan_age
+        jobs, renamed = await asyncio.to_thread(work_folders.old, self._work, now - age)
         for folder in renamed:
             await asyncio.to_thread(work_folders.delete, folder)
-        ids = [name for name in {*jobs, *await self._blobs.owners("", old)} if is_job_id(name)]
-        orphans = set(ids) - await self._store.known(ids)
-        if orphans:
-            log.info("removing the files of %d jobs that no longer exist", len(orphans))
-            await self._remove_files(sorted(orphans))
+        if not await self.orphans.ours(now):
+            return
+        ids = [name for name in jobs if is_job_id(name)]
+        for job_id in set(ids) - await self._store.known(ids):
+            await asyncio.to_thread(work_folders.remove, self._work / job_id)
+        await self.orphans.sweep("", "", self._store.known, now, age)
 
     async def _remove_files(self, ids: Sequence[str]) -> None:
         for job_id in ids:

@@ -82,7 +82,7 @@ class Service:
         )
         self.upkeep.holds = self.engine.holds
         self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
-        self.upkeep.chores += [Tending(self.reception).tick, self.presigned.tend]
+        self.upkeep.chores += [Tending(self.reception, self.upkeep.orphans).tick, self.presigned.tend]
         self.parts = Parts(
             config,
             registry,

@@ -100,3 +100,16 @@ def describe(url: str) -> str:
     if jobs is not None and jobs[0] >= 0:
         about += f", about {jobs[0]:.0f} jobs"
     return about + (f"; {len(pending)} migrations to come with the next start" if pending else "")
+
+
+def identity(url: str) -> str | None:
+    """The id of the database; None when it has none yet."""
+    server = make_server(url)
+    import psycopg
+
+    try:
+        with server.connect() as connection:
+            row = connection.execute("SELECT id FROM store_id").fetchone()
+    except psycopg.Error:
+        return None
+    return None if row is None else str(row[0])

@@ -26,6 +26,7 @@ import pytest_asyncio
 from bide.core.errors import JobError
 from bide.core.record import FileInfo
 from bide.core.upload import owner_of
+from bide.core.wire import is_job_id
 from bide.server.blobs import (
     UPLOADS,
     BlobMissing,
@@ -179,6 +180,33 @@ class BlobsSuite:
         assert list(await kept.owners(UPLOADS, now + 60)) == ["u1"]
         assert not await kept.owners("", now - 600)
         assert not await kept.owners(UPLOADS, now - 600)
+
+    async def test_they_belong_to_the_store_that_has_come_first(self, kept: Blobs) -> None:
+        assert await kept.store_id() is None
+        assert await kept.claim("one") == "one"
+        assert await kept.claim("two") == await kept.claim("one") == "one"
+        assert await kept.store_id() == "one"
+        assert not [owner for owner in await kept.owners("", time.time() + 60) if is_job_id(owner)]
+
+    async def test_what_is_in_quarantine_is_marked_and_stays(self, kept: Blobs, tmp_path: Path) -> None:
+        file = await self.put(kept, JOB, 1, "a", b"x", "text/plain")
+        (tmp_path / "u").write_bytes(b"z")
+        await kept.adopt(upload_key("u1"), tmp_path / "u", "text/plain")
+        assert await kept.quarantined("") == await kept.quarantined(UPLOADS) == {}
+        begin = time.time()
+        for owner in (JOB, owner_of("u1")):
+            await kept.quarantine(owner)
+        assert list(await kept.quarantined("")) == [JOB]
+        assert list(await kept.quarantined(UPLOADS)) == ["u1"]
+        assert abs((await kept.quarantined(""))[JOB] - begin) < 60
+        assert await read(kept, file.blob) == b"x"
+        assert await read(kept, upload_key("u1")) == b"z"
+        owners = {owner for owner in await kept.owners("", time.time() + 60) if is_job_id(owner)}
+        assert owners == {JOB}
+        for _ in range(2):
+            await kept.release(JOB)
+        assert await kept.quarantined("") == {}
+        assert list(await kept.quarantined(UPLOADS)) == ["u1"]
 
     async def test_a_check_leaves_nothing(self, kept: Blobs) -> None:
         assert await kept.check()

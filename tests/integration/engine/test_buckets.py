@@ -15,6 +15,7 @@ from bench.uploads.swift import Swift
 from bide.core.record import Status
 from bide.server.blobs import BlobMissing
 from bide.server.config import BlobsConfig, Config, UpkeepConfig, WorkerConfig
+from bide.testing.blobs import read
 from bide.testing.engine.house import House, result
 from tests.integration.asgi import call
 from tests.integration.cable import Cable
@@ -79,6 +80,8 @@ async def test_what_is_over_leaves_the_bucket(bucket: str, tmp_path: Path) -> No
             while set(await blobs.owners("", house.store.now() + 60)) & {job.id}:
                 await asyncio.sleep(0.05)
         await house.service.upkeep._sweep(house.store.now() + 7200)
+        assert await read(blobs, orphan.blob) == b"a", "it is only in quarantine"
+        await house.service.upkeep._sweep(house.store.now() + 8 * 86400)
         with pytest.raises(BlobMissing):
             await blobs.open(orphan.blob)
 

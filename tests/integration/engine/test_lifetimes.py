@@ -178,10 +178,15 @@ async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
     # As a crash leaves it: renamed and not removed, though its job exists.
     renamed = work_folders.rename(str(tmp_path / "data" / "work" / kept))
     assert renamed is not None and not (tmp_path / "data" / "work" / kept).exists()
-    await house.service.upkeep._sweep(house.store.now())
-    left = {p.name for place in ("blobs", "work") for p in (tmp_path / "data" / place).iterdir()}
-    assert left == {kept}
-    assert list((tmp_path / "data" / "work").iterdir()) == []
+    now, data = house.store.now(), tmp_path / "data"
+    await house.service.upkeep._sweep(now)
+    assert list((data / "work").iterdir()) == []
+    assert (data / "blobs" / orphan / "file").read_text() == "x", "it is only in quarantine"
+    await house.service.upkeep._sweep(now + 6 * 86400)
+    assert (data / "blobs" / orphan).exists()
+    await house.service.upkeep._sweep(now + 8 * 86400)
+    assert {path.name for path in (data / "blobs").iterdir()} == {kept, ".store", ".quarantine"}
+    assert not list((data / "blobs" / ".quarantine").iterdir())
 
 
 async def test_a_module_that_starts_a_service_on_import_does_not_run_away(

@@ -20,6 +20,7 @@ from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.blobs.files import FileBlobs
 from bide.server.blobs.local_signing import LocalSigning
+from bide.server.blobs.orphans import Orphans
 from bide.server.config import Config, HttpConfig
 from bide.server.engine import WorkerState
 from bide.server.estimates import Estimates
@@ -135,7 +136,7 @@ class Service:
             self.staging,
             self.config.uploads,
         )
-        self.tending = Tending(self.reception)
+        self.tending = Tending(self.reception, Orphans(self.blobs, self.store.identity, 0.0))
         self.presigned = Presigned(self.reception, LocalSigning(self.blobs, self.store.now))
         self.parts = Parts(
             config=self.config,

@@ -2,7 +2,8 @@
 
 1. A blob's key is made of its owner and a name. A job's has the attempt's fence and its process in it: a stale attempt
    cannot overwrite a newer one's. An upload's has none of the caller's words in it.
-2. A blob is complete and durable before a record names it; what no record names is an orphan, and is swept.
+2. A blob is complete and durable before a record names it; what no record names is an orphan, and is swept by the
+   store that the blobs belong to (`orphans`).
 3. Storage that does not answer is told as such: `StorageUnavailable` to who awaits, a retryable JobError to a handler.
 4. What only some storage can do is a protocol of its own (`Signing`, `Multipart`): a capability is its presence.
 """
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -24,6 +25,8 @@ from bide.core.upload import owner_of
 UPLOADS = owner_of("").strip("/")
 STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"  # the code of a handler's error
 CHUNK = 256 * 1024  # of a stream
+STORE_ID = ".store"  # the key of the id of the store that the blobs belong to
+QUARANTINE = ".quarantine"  # a mark's key is this and its owner
 
 
 def file_gone(name: str) -> JobError:
@@ -41,6 +44,11 @@ class BlobMissing(BideError):
 
 class Blobs(Protocol):
     """`put` and `fetch` are for handlers and block; the others are the service's."""
+
+    @property
+    def shown(self) -> str:
+        """Where they are, for messages."""
+        ...
 
     def put(
         self, job_id: str, fence: int, name: str, source: Path | bytes, content_type: str
@@ -70,6 +78,26 @@ class Blobs(Protocol):
 
     async def owners(self, space: str, older_than: float) -> Sequence[str]:
         """Who has blobs, none of them touched since: ids of jobs, or with the space UPLOADS of uploads."""
+        ...
+
+    async def claim(self, store_id: str) -> str:
+        """Writes that the blobs belong to this store, unless another was written before; the id that is written."""
+        ...
+
+    async def store_id(self) -> str | None:
+        """The store that the blobs belong to; None when none has claimed them."""
+        ...
+
+    async def quarantine(self, owner: str) -> None:
+        """Marks an owner as an orphan from now on. Its blobs stay where they are."""
+        ...
+
+    async def release(self, owner: str) -> None:
+        """Removes the mark."""
+        ...
+
+    async def quarantined(self, space: str) -> Mapping[str, float]:
+        """The marked owners in a space, and since when."""
         ...
 
     async def check(self) -> str:

@@ -9,14 +9,14 @@ import io
 import os
 import secrets
 import shutil
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from bide.core.errors import JobError, SetupError, StorageUnavailable
 from bide.core.record import FileInfo
-from bide.server.blobs import CHUNK, BlobMissing, file_gone, job_key
-from bide.server.durable_files import create, make_folders, sync_path
+from bide.server.blobs import CHUNK, QUARANTINE, STORE_ID, BlobMissing, file_gone, job_key
+from bide.server.durable_files import FILE_MODE, create, create_once, make_folders, sync_path
 
 _COPIED = 1024 * 1024
 MOVED = 2  # files at once: more would only wait for the same disk
@@ -70,6 +70,29 @@ class FileBlobs:
 
     async def owners(self, space: str, older_than: float) -> Sequence[str]:
         return await asyncio.to_thread(_older, self.root / space, older_than)
+
+    @property
+    def shown(self) -> str:
+        return str(self.root)
+
+    async def claim(self, store_id: str) -> str:
+        found = await asyncio.to_thread(create_once, self.root / STORE_ID, store_id.encode())
+        return found.decode().strip()
+
+    async def store_id(self) -> str | None:
+        try:
+            return (await asyncio.to_thread((self.root / STORE_ID).read_text)).strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    async def quarantine(self, owner: str) -> None:
+        await asyncio.to_thread(_mark, self.root / QUARANTINE / owner)
+
+    async def release(self, owner: str) -> None:
+        await asyncio.to_thread((self.root / QUARANTINE / owner).unlink, missing_ok=True)
+
+    async def quarantined(self, space: str) -> Mapping[str, float]:
+        return await asyncio.to_thread(_marks, self.root / QUARANTINE / space)
 
     async def check(self) -> str:
         probe = self.root / f".probe-{secrets.token_hex(8)}"
@@ -166,6 +189,18 @@ def _older(folder: Path, older_than: float) -> list[str]:
     with os.scandir(folder) as entries:
         # Each attempt makes a folder of its own in there, which is what touches it.
         return [e.name for e in entries if e.is_dir() and e.stat().st_mtime < older_than]
+
+
+def _mark(path: Path) -> None:
+    make_folders(path.parent)
+    path.touch(FILE_MODE)
+
+
+def _marks(folder: Path) -> dict[str, float]:
+    if not folder.is_dir():
+        return {}
+    with os.scandir(folder) as entries:
+        return {entry.name: entry.stat().st_mtime for entry in entries if entry.is_file()}
 
 
 def _probe(path: Path) -> None:

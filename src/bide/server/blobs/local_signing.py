@@ -24,7 +24,7 @@ from bide.core.errors import BadSignature, SignatureExpired, WrongLength
 from bide.core.upload import upload_of
 from bide.server.blobs import BlobMissing, Found, Part, Signed
 from bide.server.blobs.files import FileBlobs
-from bide.server.durable_files import create, make_folders, sync_path
+from bide.server.durable_files import create, create_once, make_folders, sync_path
 
 NAMES = ("expires", "size", "type", "multipart", "signature")
 BATCH = 1024 * 1024
@@ -85,7 +85,8 @@ class LocalSigning:
 
     def _key(self) -> bytes:
         if self._secret is None:
-            self._secret = _secret(self._blobs.root / ".secret")
+            # Made by the replica that comes first, for all of them.
+            self._secret = create_once(self._blobs.root / ".secret", secrets.token_bytes(32))
         return self._secret
 
     # --- taking
@@ -142,26 +143,6 @@ def _upload(key: str) -> str:
     upload_id = upload_of(key.rpartition("/")[0])
     assert upload_id is not None
     return upload_id
-
-
-def _secret(place: Path) -> bytes:
-    """Made once, by whoever comes first; linked into its place whole."""
-    if not place.exists():
-        make_folders(place.parent)
-        new = place.with_name(f".secret-{secrets.token_hex(8)}")
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(new, place)
-        except FileExistsError:
-            pass  # another replica was faster: its is everybody's
-        finally:
-            new.unlink()
-        sync_path(place.parent)
-    return place.read_bytes()
 
 
 async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:

@@ -11,13 +11,22 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bide.core.errors import BideError, JobError, SetupError, StorageUnavailable
 from bide.core.record import FileInfo
-from bide.server.blobs import CHUNK, STORAGE_UNAVAILABLE, BlobMissing, file_gone, job_key
+from bide.server.blobs import (
+    CHUNK,
+    QUARANTINE,
+    STORAGE_UNAVAILABLE,
+    STORE_ID,
+    BlobMissing,
+    file_gone,
+    job_key,
+)
 from bide.server.blobs.files import is_full
 from bide.server.blobs.s3_client import Background, S3Client, read_place, translated
 from bide.server.blobs.s3_signing import S3Signing
@@ -141,6 +150,42 @@ class S3Blobs(S3Signing):
                     at = item["LastModified"].timestamp()
                     touched[owner] = max(at, touched.get(owner, 0.0))
         return [owner for owner, at in touched.items() if at < older_than]
+
+    @property
+    def shown(self) -> str:
+        return self.place.shown
+
+    async def claim(self, store_id: str) -> str:
+        found = await self.store_id()
+        if found is None:
+            # S3-compatible storage need not know conditional writes. Of two stores that come at the same moment the
+            # later one wins, and the earlier one notices with its next sweep, before anything was removed.
+            await self._put_bytes(self._client, STORE_ID, store_id.encode(), "text/plain")
+            found = await self.store_id()
+        return found or store_id
+
+    async def store_id(self) -> str | None:
+        try:
+            async with aclosing(await self.open(STORE_ID)) as pieces:
+                return b"".join([piece async for piece in pieces]).decode().strip()
+        except BlobMissing:
+            return None
+
+    async def quarantine(self, owner: str) -> None:
+        await self._put_bytes(self._client, f"{QUARANTINE}/{owner}", b"", "text/plain")
+
+    async def release(self, owner: str) -> None:
+        await self._remove(f"{self._prefix}{QUARANTINE}/{owner}")
+
+    async def quarantined(self, space: str) -> Mapping[str, float]:
+        base = f"{self._prefix}{QUARANTINE}/{space}/" if space else f"{self._prefix}{QUARANTINE}/"
+        found: dict[str, float] = {}
+        async for page in self._client.pages("list_objects_v2", Prefix=base):
+            for item in page.get("Contents", ()):
+                name = str(item["Key"])[len(base) :]
+                if "/" not in name:
+                    found[name] = item["LastModified"].timestamp()
+        return found
 
     async def check(self) -> str:
         key = f".probe-{secrets.token_hex(8)}/probe"

@@ -171,6 +171,10 @@ class Jobs(Protocol):
 
     def now(self) -> float: ...
 
+    async def identity(self) -> str:
+        """The id of this database: made with it, kept in it, and so restored with it."""
+        ...
+
     def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Inserted | KeyConflict]]: ...
 
     def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:

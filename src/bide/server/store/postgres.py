@@ -190,6 +190,10 @@ class PostgresStore(PostgresUploads):
 
     # --- reads
 
+    async def identity(self) -> str:
+        ((store_id,),) = await self._reads.rows("SELECT id FROM store_id")
+        return str(store_id)
+
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         known = self._recent.get if self._memory.alive and not self._held_only else _nothing
         if len(ids) == 1:

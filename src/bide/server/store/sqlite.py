@@ -222,6 +222,10 @@ class SqliteStore(SqliteUploads):
 
     # --- reads
 
+    async def identity(self) -> str:
+        store_id: str = self._read("SELECT id FROM store_id").fetchone()[0]
+        return store_id
+
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         recent = self._recent
         return [recent.get(job_id) or self._get(job_id) for job_id in ids]

@@ -9,6 +9,7 @@ from bide.core.errors import BideError, Problem
 from bide.core.upload import Way, owner_of
 from bide.core.wire import is_job_id
 from bide.server.blobs import UPLOADS
+from bide.server.blobs.orphans import Orphans
 from bide.server.uploads.reception import Reception
 
 log = logging.getLogger("bide.uploads")
@@ -21,8 +22,9 @@ ORPHAN_AGE = 3600.0
 class Tending:
     """`tick` is called by the upkeep, at every round."""
 
-    def __init__(self, reception: Reception) -> None:
+    def __init__(self, reception: Reception, orphans: Orphans) -> None:
         self._reception = reception
+        self._orphans = orphans
         self._next = 0.0
         self._next_sweep = 0.0
 
@@ -63,17 +65,12 @@ class Tending:
     async def _sweep(self, now: float) -> None:
         """Bytes of uploads that there are not."""
         reception = self._reception
+        if not await self._orphans.ours(now):
+            return
         names = await reception.staging.run(reception.staging.old, now - ORPHAN_AGE)
         ids = [name for name in names if is_job_id(name)]
-        known = await reception.store.known_uploads(ids)
-        for upload_id in set(ids) - known:
+        for upload_id in set(ids) - await reception.store.known_uploads(ids):
             with contextlib.suppress(OSError):
                 await reception.staging.remove(upload_id)
-        ids = [
-            name for name in await reception.blobs.owners(UPLOADS, now - ORPHAN_AGE) if is_job_id(name)
-        ]
-        orphans = set(ids) - await reception.store.known_uploads(ids)
-        if orphans:
-            log.info("removing the files of %d uploads that no longer exist", len(orphans))
-        for upload_id in orphans:
-            await reception.blobs.remove(owner_of(upload_id))
+        known = reception.store.known_uploads
+        await self._orphans.sweep(UPLOADS, owner_of(""), known, now, ORPHAN_AGE)

@@ -143,3 +143,9 @@ class Removal:
 
     async def test_an_unknown_job_cannot_be_deleted(self, bench: Bench) -> None:
         assert await bench.store.delete("nobody") == Missing(gone=False)
+
+    async def test_a_store_has_one_id_over_reopening(self, bench: Bench) -> None:
+        first = await bench.store.identity()
+        assert first and first.isascii() and first == await bench.store.identity()
+        await bench.reopen()
+        assert await bench.store.identity() == first
