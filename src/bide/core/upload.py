@@ -45,6 +45,7 @@ class Upload(msgspec.Struct, frozen=True):
     tenant: str = "-"
     status: UploadStatus = UploadStatus.UPLOADING
     replica: str = ""  # the service on whose disk the bytes are until it is DONE
+    past_service: bool = False  # its bytes go straight to storage: nobody sees how many there are
     size: int | None = None  # None: not known yet
     received: int = 0
     promised: str | None = None  # the SHA-256 that its sender has told
@@ -75,8 +76,19 @@ class Upload(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """What it takes, or will take, of the room for uploads."""
-        return self.received if self.size is None else self.size
+        """What it takes of the room for uploads."""
+        if self.status is UploadStatus.DONE or self.past_service:
+            return self.received if self.size is None else self.size
+        if self.chunk_size is None:
+            return self.received
+        chunks, last = int(self.chunks, 16), self.chunk_count - 1
+        less = self.chunk_size - self.chunk_length(last) if chunks >> last & 1 else 0
+        return chunks.bit_count() * self.chunk_size - less
+
+    @property
+    def reserved(self) -> int:
+        """What it will take, too, of its declared size."""
+        return 0 if self.size is None else max(0, self.size - self.bytes)
 
     @property
     def chunk_count(self) -> int:

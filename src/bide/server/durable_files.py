@@ -5,12 +5,14 @@ A new name is on disk only after the folder that contains it was synced, and a n
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
+T = TypeVar("T")
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
@@ -74,3 +76,24 @@ def tighten(path: Path) -> None:
         return
     if found.st_mode & 0o077 and found.st_uid == os.geteuid():
         path.chmod(found.st_mode & 0o7700)
+
+
+async def finished(future: asyncio.Future[T]) -> T:
+    """Its result, even when who waits is cancelled meanwhile; that is told afterwards.
+
+    A thread that writes goes on anyway, and must not lose its file to another one meanwhile.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError as error:
+            if future.done():
+                break
+            cancelled = error
+        except BaseException:  # told by result(), below
+            break
+    if cancelled is not None:
+        future.exception()
+        raise cancelled
+    return future.result()

@@ -18,6 +18,7 @@ from bide.core.errors import JobError
 from bide.core.upload import Upload, UploadStatus
 from bide.server.config import Config, UploadConfig
 from bide.server.registry import Accepts, File
+from bide.server.store import UploadBytes
 from bide.server.uploads import presigned as presigned_module
 from tests.integration.http.service import Reply, Service, kinds
 
@@ -96,7 +97,7 @@ async def test_bad_input_is_refused_before_a_byte_is_sent(service: Service) -> N
     ):
         reply = await presign(service, **more)
         assert (reply.status, reply.json()["code"]) == (422, code), more
-    assert await service.reception.store.upload_bytes() == 0
+    assert await service.reception.store.upload_bytes() == UploadBytes(0, 0)
 
 
 # --- what was not signed
@@ -219,7 +220,7 @@ async def test_the_same_key_is_the_same_upload(service: Service) -> None:
     assert first["job"]["jobId"] == second["job"]["jobId"]
     other = await presign(service, **asked, name="b.mp4")
     assert (other.status, other.json()["code"]) == (422, "idempotency-conflict")
-    assert await service.reception.store.upload_bytes() == len(CONTENT)
+    assert await service.reception.store.upload_bytes() == UploadBytes(0, len(CONTENT))
     await put(service, second)
     await complete(service, first["uploadId"])
     third = (await presign(service, **asked)).json()

@@ -538,10 +538,10 @@ async def test_a_quota_is_told_before_and_on_the_way(tmp_path: Path) -> None:
         place = await begun(service, 5000)
         assert (await create(service, 5000)).status == 507
         deferred = await begun(service, None)
-        reply = await patch(service, deferred, 0, CONTENT[:4000])
+        reply = await patch(service, deferred, 0, CONTENT[:4500])
         assert (reply.status, reply.json()["code"]) == (507, "storage-full")
         await service.call("DELETE", place, headers=TUS)
-        assert (await patch(service, deferred, 0, CONTENT[:4000])).status == 204
+        assert (await patch(service, deferred, 0, CONTENT[:4500])).status == 204
 
 
 async def test_another_replica_tells_where_the_upload_is(service: Service) -> None:

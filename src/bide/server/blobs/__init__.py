@@ -135,6 +135,7 @@ class Signing(Protocol):
     """Callers put straight to storage, by requests that were signed for them."""
 
     largest_put: int  # bytes
+    through_service: bool  # what is put passes through the service, which counts it
 
     async def sign_put(self, key: str, content_type: str, size: int, seconds: int) -> Signed: ...
 

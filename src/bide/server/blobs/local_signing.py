@@ -24,7 +24,7 @@ from bide.core.errors import BadSignature, SignatureExpired, WrongLength
 from bide.core.upload import upload_of
 from bide.server.blobs import BlobMissing, Found, Part, Signed
 from bide.server.blobs.files import FileBlobs
-from bide.server.durable_files import create, create_once, make_folders, sync_path
+from bide.server.durable_files import create, create_once, finished, make_folders, sync_path
 
 NAMES = ("expires", "size", "type", "multipart", "signature")
 BATCH = 1024 * 1024
@@ -34,6 +34,7 @@ class LocalSigning:
     """`Signing` and `Multipart` for a folder. Addresses are those of the service, without scheme and host."""
 
     largest_put = 1 << 50
+    through_service = True
     smallest_part = 1
     most_parts = 10_000
 
@@ -157,17 +158,22 @@ async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
                     raise WrongLength(f"{size} bytes were announced, and more came")
                 batch += data
                 if len(batch) >= BATCH:
-                    await asyncio.to_thread(_put, file, batch, digest)
+                    await _in_thread(_put, file, batch, digest)
                     batch = bytearray()
             if left > 0:
                 raise WrongLength(f"{size} bytes were announced, and {size - left} came")
-            await asyncio.to_thread(_put, file, batch, digest)
-            await asyncio.to_thread(os.fsync, file.fileno())
+            await _in_thread(_put, file, batch, digest)
+            await _in_thread(os.fsync, file.fileno())
         part.replace(goal)
         await asyncio.to_thread(sync_path, goal.parent)
     finally:
         part.unlink(missing_ok=True)
     return digest.hexdigest()
+
+
+async def _in_thread(do: Callable[..., None], *arguments: Any) -> None:
+    """To its end, also when the request is cut off: the file must not be closed under it."""
+    await finished(asyncio.ensure_future(asyncio.to_thread(do, *arguments)))
 
 
 def _put(file: BinaryIO, batch: bytearray, digest: Any) -> None:

@@ -15,6 +15,7 @@ class S3Signing:
     """`Signing` and `Multipart` in a bucket."""
 
     largest_put = 5 * 1024**3
+    through_service = False
     smallest_part = 5 * 1024 * 1024
     most_parts = 1000  # what the strictest of the compatible takes; S3 itself takes ten times as many
 

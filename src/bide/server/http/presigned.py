@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from bide.core.errors import (
     SignatureExpired,
     StorageFull,
     StorageUnavailable,
+    TakenOver,
     UnknownKind,
     UnsupportedMedia,
     UploadConflict,
@@ -181,19 +183,25 @@ async def show_parts(request: Request) -> Answer:
 async def put_content(request: Request) -> Answer:
     local, asked = _signed_here(request)
     size = _verify(request, local, asked, f"/uploads/{request.args[0]}/content")
-    upload = await request.parts.presigned.find(request.args[0])
-    _check_open(upload)
-    return await _taken(local.take(incoming_key(upload.id), Body(request), size))
+    upload_id = request.args[0]
+
+    async def write(body: AsyncIterator[bytes]) -> str:
+        return await local.take(incoming_key(upload_id), body, size)
+
+    return await _taken(request.parts.presigned.put(upload_id, write, Body(request), size))
 
 
 async def put_part(request: Request) -> Answer:
     local, asked = _signed_here(request)
     upload_id, number = request.args
     size = _verify(request, local, asked, f"/uploads/{upload_id}/parts/{number}")
-    upload = await request.parts.presigned.find(upload_id)
-    _check_open(upload)
-    key, multipart = upload_key(upload.id), asked["multipart"]
-    return await _taken(local.take_part(key, multipart, int(number), Body(request), size))
+    key, multipart = upload_key(upload_id), asked["multipart"]
+
+    async def write(body: AsyncIterator[bytes]) -> str:
+        return await local.take_part(key, multipart, int(number), body, size)
+
+    taking = request.parts.presigned.put_part(upload_id, int(number), write, Body(request), size)
+    return await _taken(taking)
 
 
 def _signed_here(request: Request) -> tuple[LocalSigning, dict[str, str]]:
@@ -206,11 +214,6 @@ def _signed_here(request: Request) -> tuple[LocalSigning, dict[str, str]]:
 def _verify(request: Request, local: LocalSigning, asked: dict[str, str], path: str) -> int:
     declared = request.header(b"content-type") or ""
     return local.verify(request.scope["method"], path, asked, announced(request), declared)
-
-
-def _check_open(upload: Upload) -> None:
-    if upload.blob is not None:
-        raise UploadConflict(f"upload {upload.id} is whole already")
 
 
 async def _taken(taking: Any) -> Answer:
@@ -255,6 +258,7 @@ _MULTIPART = Parameter("multipart", "query", "As signed.", {"type": "string"})
 _NUMBER = Parameter("number", "path", "The part's number, from 1.", {"type": "string"}, required=True)
 _TAKING = (
     *(NotFound, Gone, BadSignature, SignatureExpired, UploadConflict, WrongLength, StorageFull),
+    TakenOver,
     *(UnsupportedMedia, InvalidInput),
 )
 

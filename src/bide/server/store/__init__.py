@@ -160,6 +160,16 @@ class Kept(msgspec.Struct, frozen=True):
     job: Inserted | KeyConflict | None = None
 
 
+class UploadBytes(msgspec.Struct, frozen=True):
+    """What all uploads take, and what they will take, too, of their declared sizes. `firm`: the part of `reserved` that
+    an upload has sent at least as many bytes for.
+    """
+
+    stored: int
+    reserved: int
+    firm: int = 0
+
+
 class Used(msgspec.Struct, frozen=True):
     """The upload is this job's, among others."""
 
@@ -322,9 +332,7 @@ class Uploads(Protocol):
         """Those of a replica that nothing was heard of since `before`, the oldest first."""
         ...
 
-    async def upload_bytes(self) -> int:
-        """What all uploads take, or will take."""
-        ...
+    async def upload_bytes(self) -> UploadBytes: ...
 
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
         """Those of the ids that are uploads; the others' bytes are orphans."""

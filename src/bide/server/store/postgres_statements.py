@@ -96,7 +96,7 @@ THIS_ONE = _WITH_INPUT.format(
 # Of one that is there already only what can change: the rest is its sender's, and written once.
 UPLOADS = (
     f"INSERT INTO uploads ({upload_rows.COLUMNS}) SELECT {upload_rows.COLUMNS} "
-    "FROM json_to_recordset(%s::json) AS n(id text, tenant text, status text, replica text, bytes bigint, "
+    "FROM json_to_recordset(%s::json) AS n(id text, tenant text, status text, replica text, bytes bigint, reserved bigint, "
     "updated_at float8, expires_at float8, record text, submission text) ON CONFLICT (id) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in upload_rows.CHANGED)
 )

@@ -7,7 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from bide.core.upload import Upload
-from bide.server.store import Finished, Kept, Missing, Received, Used, upload_rows, upload_transactions
+from bide.server.store import (
+    Finished,
+    Kept,
+    Missing,
+    Received,
+    UploadBytes,
+    Used,
+    upload_rows,
+    upload_transactions,
+)
 from bide.server.store.postgres_reads import NUL, Reads
 from bide.server.store.postgres_work import PostgresWork
 
@@ -69,9 +78,9 @@ class PostgresUploads:
         )
         return [upload_rows.upload_of(row) for row in rows]
 
-    async def upload_bytes(self) -> int:
-        ((total,),) = await self._reads.listed("SELECT coalesce(sum(bytes), 0)::bigint FROM uploads")
-        return int(total)
+    async def upload_bytes(self) -> UploadBytes:
+        (sums,) = await self._reads.listed(upload_rows.SUMS)
+        return UploadBytes(*map(int, sums))
 
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
         rows = await self._reads.listed("SELECT id FROM uploads WHERE id = ANY(%s)", (list(ids),))

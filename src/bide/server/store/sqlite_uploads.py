@@ -7,7 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from bide.core.upload import Upload
-from bide.server.store import Finished, Kept, Missing, Received, Used, upload_rows, upload_transactions
+from bide.server.store import (
+    Finished,
+    Kept,
+    Missing,
+    Received,
+    UploadBytes,
+    Used,
+    upload_rows,
+    upload_transactions,
+)
 from bide.server.store.sqlite_work import UPLOAD, Memory, SqliteWork
 
 T = TypeVar("T")
@@ -63,9 +72,8 @@ class SqliteUploads:
         )
         return [upload_rows.upload_of(row) for row in rows]
 
-    async def upload_bytes(self) -> int:
-        total: int = self._read("SELECT coalesce(sum(bytes), 0) FROM uploads").fetchone()[0]
-        return total
+    async def upload_bytes(self) -> UploadBytes:
+        return UploadBytes(*self._read(upload_rows.SUMS).fetchone())
 
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
         sql = "SELECT 1 FROM uploads WHERE id = ?"

@@ -15,6 +15,7 @@ FIELDS = (
     "status",
     "replica",
     "bytes",
+    "reserved",
     "updated_at",
     "expires_at",
     "record",
@@ -23,6 +24,11 @@ FIELDS = (
 COLUMNS = ", ".join(FIELDS)
 CHANGED = tuple(name for name in FIELDS if name not in ("id", "tenant", "submission"))
 READ = "record, submission"
+# What an older service has finished may still have a reservation in its row.
+SUMS = (
+    "SELECT coalesce(sum(bytes), 0), coalesce(sum(CASE WHEN status = 'UPLOADING' THEN reserved END), 0), coalesce(sum("
+    "CASE WHEN status <> 'UPLOADING' THEN 0 WHEN reserved < bytes THEN reserved ELSE bytes END), 0) FROM uploads"
+)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Upload).decode
 
@@ -31,7 +37,8 @@ def values_of(upload: Upload) -> tuple[Any, ...]:
     record = _encode(replace(upload, submission=None)).decode()
     submission = None if upload.submission is None else bytes(upload.submission).decode()
     return (
-        *(upload.id, upload.tenant, upload.status.value, upload.replica, upload.bytes),
+        *(upload.id, upload.tenant, upload.status.value, upload.replica),
+        *(upload.bytes, upload.reserved),
         *(upload.updated_at, upload.expires_at, record, submission),
     )
 

@@ -13,7 +13,7 @@ from bide.core.media import HEAD
 from bide.core.upload import Upload, UploadStatus, Way
 from bide.server.store import Kept
 from bide.server.uploads.reception import Reception, surely
-from bide.server.uploads.room import told
+from bide.server.uploads.room import Charge, told
 from bide.server.uploads.staging import BytesLost, Digest, Hash, Sink
 
 log = logging.getLogger("bide.uploads")
@@ -91,7 +91,7 @@ class Appending:
             raise WrongLength(f"{upload.received} bytes have come already")
         self._room.check_size(size)
         self._room.check(size - upload.received)
-        self._room.promise(size - upload.received)
+        self._room.declare(size - upload.received)
         return replace(upload, size=size)
 
     def _limit(self, upload: Upload) -> int:
@@ -107,23 +107,35 @@ class Appending:
             digest,
             None if checksum is None else checksum[0],
         )
-        try:
-            await self._fill(upload, sink, body, durably=checksum is None)
-            await self._settle(sink)
-        except BytesLost:
-            await self._reception.recovered(upload)  # which tells it
-            raise
-        except BaseException as error:
-            await surely(self._save(upload, sink, digest, before, keep=checksum is None))
-            problem = told(error) if isinstance(error, OSError) else None
-            if problem is not None:
-                raise problem from error
-            raise
-        if checksum is not None and checksum[0].hexdigest() != checksum[1]:
-            self._staging.keep_digest(upload.id, before)
-            raise ChecksumMismatch(f"the bytes have {checksum[0].hexdigest()}, and not {checksum[1]}")
-        self._staging.keep_digest(upload.id, digest)
-        return await self._noted(upload, sink.durable)
+        with self._room.charge(reserved=upload.size is not None, at=upload.received) as charge:
+            try:
+                await self._fill(upload, sink, body, charge, durably=checksum is None)
+                await self._settle(sink)
+            except BytesLost:
+                await self._reception.recovered(upload)  # which tells it
+                raise
+            except BaseException as error:
+                await surely(self._save(upload, sink, digest, before, keep=checksum is None))
+                if checksum is None:
+                    charge.keep(sink.durable)
+                problem = told(error) if isinstance(error, OSError) else None
+                if problem is not None:
+                    raise problem from error
+                raise
+            if checksum is not None and checksum[0].hexdigest() != checksum[1]:
+                await surely(self._forget(upload, before))
+                raise ChecksumMismatch(
+                    f"the bytes have {checksum[0].hexdigest()}, and not {checksum[1]}"
+                )
+            self._staging.keep_digest(upload.id, digest)
+            upload = await self._noted(upload, sink.durable)
+            charge.keep(sink.durable)
+            return upload
+
+    async def _forget(self, upload: Upload, before: Digest) -> None:
+        """Bytes that cannot be trusted are in no record, so they must not stay on the disk either."""
+        self._staging.keep_digest(upload.id, before)
+        await self._staging.cut(upload.id, upload.received)
 
     async def _settle(self, sink: Sink) -> None:
         """The door is for what is over in a moment: a large file keeps nobody waiting there."""
@@ -134,18 +146,19 @@ class Appending:
                 await sink.settle()
         await self._reception.lane.turn()
 
-    async def _fill(self, upload: Upload, sink: Sink, body: Body, *, durably: bool) -> None:
+    async def _fill(
+        self, upload: Upload, sink: Sink, body: Body, charge: Charge, *, durably: bool
+    ) -> None:
         limit, noted = self._limit(upload), sink.durable
         async for data in body:
             if sink.taken + len(data) > limit:
                 raise WrongLength(f"more bytes came than the {limit} that are the most")
-            if upload.size is None:
-                self._room.check(len(data))
-                self._room.promise(len(data))
+            charge.take(len(data))
             await sink.write(data)
             if durably and sink.durable > noted:
                 noted = sink.durable
                 await self._reception.note(upload, received=noted)
+                charge.keep(noted)
 
     async def _save(
         self, upload: Upload, sink: Sink, digest: Digest, before: Digest, *, keep: bool
@@ -153,7 +166,7 @@ class Appending:
         """What came until something went wrong; with a checksum none of it can be trusted."""
         if not keep:
             await sink.give_up()
-            self._staging.keep_digest(upload.id, before)
+            await self._forget(upload, before)
             return
         try:
             await sink.settle()

@@ -16,7 +16,7 @@ from bide.core.media import HEAD
 from bide.core.upload import Upload, UploadStatus, Way
 from bide.server.store import Kept
 from bide.server.uploads.reception import Reception
-from bide.server.uploads.room import told
+from bide.server.uploads.room import Charge, charged, told
 from bide.server.uploads.staging import Sink
 
 DEFAULT_CHUNK = 8 * 1024 * 1024
@@ -30,6 +30,9 @@ class Chunks:
     def __init__(self, reception: Reception) -> None:
         self._reception = reception
         self._hashing: dict[str, asyncio.Future[None]] = {}
+        # Bytes of chunks that were cut off stay on the disk, and charged, until the chunk comes again.
+        self._halves: dict[str, dict[int, Charge]] = {}
+        reception.forgets.append(self._forget)
 
     async def put(
         self, upload_id: str, number: int, body: AsyncIterator[bytes], announced: int | None
@@ -45,8 +48,14 @@ class Chunks:
                 async for _ in body:
                     pass
                 return upload
-            await self._write(upload, number, body, length)
+            halves = self._halves.setdefault(upload_id, {})
+            if (half := halves.pop(number, None)) is not None:
+                half.close()
+            charge = halves[number] = self._reception.room.charge(reserved=True)
+            await self._write(upload, number, charged(body, charge), length)
             upload = await self._reception.note(upload, chunk=number)
+            charge.keep(length)
+            halves.pop(number).close()
         if number == 0 and length >= HEAD:
             await self._reception.check_head(upload)
         self._hash(upload)
@@ -71,6 +80,10 @@ class Chunks:
             if problem is not None:
                 raise problem from error
             raise
+
+    async def _forget(self, upload: Upload) -> None:
+        for half in self._halves.pop(upload.id, {}).values():
+            half.close()
 
     def _hash(self, upload: Upload) -> None:
         """As far as there is no gap; one thread an upload."""
@@ -110,4 +123,5 @@ class Chunks:
                     await asyncio.wait([hashing])
             upload = await self._reception.note(upload, received=upload.size)
             kept = await self._reception.finish(upload)
+            await self._forget(upload)
             return kept.uploads[0], kept

@@ -12,8 +12,6 @@ from bide.server.uploads.reception import Reception, surely
 from bide.server.uploads.room import told
 from bide.server.uploads.staging import Bytes, Digest, Sink
 
-_STRIDE = 8 * 1024 * 1024  # bytes between two looks at the room
-
 
 class Incoming:
     """One file under way."""
@@ -26,18 +24,14 @@ class Incoming:
         self._reception = reception
         self._digest = Digest()
         self._sink = Sink(reception.staging, reception.staging.path(upload_id), 0, self._digest)
-        self._granted = 0
+        self._charge = reception.room.charge(reserved=False)
         self.stored = False  # or it is not known
         self.promised: str | None = None  # the SHA-256 that its sender has told
 
     async def write(self, data: Bytes) -> None:
         """A Problem when it becomes too large, or there is no room for it."""
-        room = self._reception.room
-        if self._sink.taken + len(data) > self._granted:
-            room.check_size(self._sink.taken + len(data))
-            room.check(len(data))
-            room.incoming += _STRIDE
-            self._granted += _STRIDE
+        self._reception.room.check_size(self._sink.taken + len(data))
+        self._charge.take(len(data))
         try:
             await self._sink.write(data)
         except OSError as error:
@@ -64,9 +58,8 @@ class Incoming:
         return self.upload
 
     def counted(self) -> None:
-        """What was granted is not incoming any more: it is in the store, or gone."""
-        self._reception.room.incoming -= self._granted
-        self._granted = 0
+        """It is in the store, or gone."""
+        self._charge.close()
 
     async def discard(self) -> None:
         """Unless it may be in the store, whatever became of who asked for it: what is there must have its bytes."""
@@ -98,5 +91,5 @@ async def _keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob 
         raise
     for one in incoming:
         one.counted()
-        reception.room.promise(one.upload.bytes)
+        reception.room.add(one.upload)
     return kept

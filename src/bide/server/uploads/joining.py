@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bide.core.errors import UploadConflict
+from bide.core.errors import Problem, UploadConflict
 from bide.core.upload import Upload, Way
-from bide.server.durable_files import create, sync_path
+from bide.server.durable_files import create, finished, sync_path
 from bide.server.store import Kept
 from bide.server.uploads.appending import Appending
 from bide.server.uploads.reception import Reception
 from bide.server.uploads.room import told
-from bide.server.uploads.staging import BATCH, Digest, finished
+from bide.server.uploads.staging import BATCH, Digest
 
 # A part that was joined is kept for as long as its sender may ask again for the answer that was lost.
 LEFT = 3600.0
@@ -32,13 +32,19 @@ async def join(
     upload = await reception.begin(Way.TUS, name, upload_id, size=size, parts=tuple(parts), **fields)
     staging = reception.staging
     sources = [(staging.path(part.id), part.received) for part in found]
-    try:
-        digest = await finished(staging.run(_copy, sources, staging.path(upload_id)))
-    except OSError as error:
-        await reception.discard(upload)
-        raise told(error) or error from error
-    staging.keep_digest(upload_id, digest)
-    upload = await reception.note(upload, received=size)
+    with reception.room.charge(reserved=True) as charge:
+        try:
+            charge.take(size)
+            digest = await finished(staging.run(_copy, sources, staging.path(upload_id)))
+        except Problem:
+            await reception.discard(upload)
+            raise
+        except OSError as error:
+            await reception.discard(upload)
+            raise told(error) or error from error
+        staging.keep_digest(upload_id, digest)
+        upload = await reception.note(upload, received=size)
+        charge.keep(size)
     kept = await Appending(reception).finish(upload)
     for part in found:
         await reception.note(part, expires_in=LEFT)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 import msgspec
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from bide.core.errors import (
     ChecksumMismatch,
     ErrorInfo,
+    Gone,
     InvalidInput,
     NotFound,
     Problem,
@@ -42,10 +44,12 @@ from bide.server.blobs import (
     upload_key,
 )
 from bide.server.intake import accepted
-from bide.server.store import Finished, NewJob, Received
+from bide.server.store import Finished, Missing, NewJob, Received
 from bide.server.uploads.reception import Reception
+from bide.server.uploads.room import charged
 
 log = logging.getLogger("bide.uploads")
+Write = Callable[[AsyncIterator[bytes]], Awaitable[str]]  # what takes a body, and gives its checksum
 NOBODY = ""  # the replica of uploads whose bytes are at none
 LEAST_PART = 8 * 1024 * 1024
 SOONEST = 30.0  # seconds after which storage is asked without anybody's word; then ever more seldom
@@ -78,6 +82,10 @@ class Presigned:
         size = upload.size or 0
         reception.room.check_size(size)
         reception.room.check_quota(size)
+        if self.storage.through_service:
+            reception.room.check_disk(size)
+        else:
+            upload = replace(upload, past_service=True)
         if multipart:
             upload = await self._in_parts(upload, size)
         elif size > self.storage.largest_put:
@@ -103,7 +111,7 @@ class Presigned:
         new = await self._waiting(upload) if waits else None
         if new is not None:
             upload = replace(upload, job_id=new.job.id)
-        self._reception.room.promise(upload.bytes)
+        self._reception.room.add(upload)
         stored = await self._store.add_upload(upload)
         if new is None:
             return stored, None
@@ -143,6 +151,48 @@ class Presigned:
         return await self.storage.sign_put(
             incoming_key(upload.id), upload.content_type, size, self.seconds
         )
+
+    # --- taking, where what is put passes through the service
+
+    async def put(self, upload_id: str, write: Write, body: AsyncIterator[bytes], size: int) -> str:
+        """One writer at a time: the newer one counts, as with every way. What `write` has returned is returned."""
+        async with self._reception.turns.take(f"{upload_id}/content"):
+            upload = await self._open(upload_id)
+            return await self._put(upload, write, body, size, upload.received > 0, received=size)
+
+    async def put_part(
+        self, upload_id: str, number: int, write: Write, body: AsyncIterator[bytes], size: int
+    ) -> str:
+        async with self._reception.turns.take(f"{upload_id}/parts/{number}"):
+            upload = await self._open(upload_id)
+            again = upload.has_chunk(number - 1)
+            return await self._put(upload, write, body, size, again, chunk=number - 1)
+
+    async def _open(self, upload_id: str) -> Upload:
+        upload = await self.find(upload_id)
+        if upload.blob is not None:
+            raise UploadConflict(f"upload {upload.id} is whole already")
+        return upload
+
+    async def _put(
+        self,
+        upload: Upload,
+        write: Write,
+        body: AsyncIterator[bytes],
+        size: int,
+        again: bool,
+        **received: int,
+    ) -> str:
+        """What is there already is charged until the new bytes have replaced it, and so are those."""
+        with self._reception.room.charge(reserved=True) as charge:
+            etag = await write(charged(body, charge))
+            after = await self._store.receive(Received(upload.id, **received))
+            if isinstance(after, Missing):
+                await self._reception.remove_bytes(upload)
+                raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
+            if not again:
+                charge.keep(size)
+        return etag
 
     # --- parts
 
@@ -214,6 +264,8 @@ class Presigned:
         if upload.metadata:
             parts = await self.parts(upload)
             _check_parts(upload, parts)
+            if self.storage.through_service:  # which puts the parts together in a file of their own
+                self._reception.room.check_disk(upload.size or 0)
             await self.storage.finish(key, upload.metadata, parts)
             return
         found = await self.storage.head(incoming_key(upload.id))

@@ -33,12 +33,12 @@ from bide.core.record import Job
 from bide.core.upload import Upload, UploadStatus, Way, owner_of
 from bide.server.blobs import BlobMissing, Blobs, upload_key
 from bide.server.config import UploadConfig
-from bide.server.durable_files import FILE_MODE
+from bide.server.durable_files import FILE_MODE, finished
 from bide.server.intake import accepted
 from bide.server.store import Finished, Jobs, Kept, Missing, NewJob, Received, Uploads
 from bide.server.uploads.lane import Lane
 from bide.server.uploads.room import Room
-from bide.server.uploads.staging import Digest, Staging, finished
+from bide.server.uploads.staging import Digest, Staging
 from bide.server.uploads.turns import Turns
 from bide.server.uploads.wishes import Wishes
 
@@ -125,9 +125,9 @@ class Reception:
         )
         if upload.size is not None:
             self.room.check_size(upload.size)
-        self.room.check(upload.bytes)
+        self.room.check(upload.size or 0)
         await self.wishes.check(upload)
-        self.room.promise(upload.bytes)
+        self.room.add(upload)
         async with self.door:
             stored = await self.store.add_upload(upload)
         await self.lane.turn()
@@ -263,19 +263,20 @@ class Reception:
     async def remove(self, upload_id: str) -> None:
         """Cuts off whoever writes it."""
         async with self.turns.take(upload_id):
-            upload = await self.find(upload_id)
+            await self.find(upload_id)
             removed = await self.store.remove_upload(upload_id)
             if isinstance(removed, Missing):
                 raise Gone(f"upload {upload_id} was removed before")
             if not isinstance(removed, Upload):
                 raise UploadConflict(f"job {removed.job_id} uses the upload: delete that one first")
-            self.room.give_back(upload.bytes)
-            await self.remove_bytes(upload)
+            self.room.remove(removed)
+            await self.remove_bytes(removed)
 
     async def discard(self, upload: Upload) -> None:
         """One that can never become anything."""
-        await self.store.remove_upload(upload.id)
-        self.room.give_back(upload.bytes)
+        removed = await self.store.remove_upload(upload.id)
+        if isinstance(removed, Upload):
+            self.room.remove(removed)
         await self.remove_bytes(upload)
 
     async def remove_bytes(self, upload: Upload) -> None:

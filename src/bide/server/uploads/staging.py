@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bide.core.media import HEAD
-from bide.server.durable_files import FILE_MODE, make_folders, sync_path
+from bide.server.durable_files import FILE_MODE, finished, make_folders, sync_path
 from bide.server.uploads.hands import Hands
 
 T = TypeVar("T")
@@ -127,6 +128,10 @@ class Staging:
         self._digests.pop(upload_id, None)
         await self.run(_unlink, self.path(upload_id))
 
+    async def cut(self, upload_id: str, size: int) -> None:
+        """Removes the bytes after the first `size`."""
+        await self.run(_cut, self.path(upload_id), size)
+
     def old(self, before: float) -> list[str]:
         """Names of files that were last written before this instant."""
         if not self.root.is_dir():
@@ -145,6 +150,14 @@ def _age(entry: os.DirEntry[str]) -> float:
 def _head(path: Path) -> bytes:
     with path.open("rb", buffering=0) as file:
         return file.read(HEAD)
+
+
+def _cut(path: Path, size: int) -> None:
+    with contextlib.suppress(
+        OSError
+    ):  # gone, or a disk that fails: then it is found out with the next bytes
+        if path.stat().st_size > size:
+            os.truncate(path, size)
 
 
 def _unlink(path: Path) -> None:
@@ -272,21 +285,3 @@ class Sink:
                 if self._checksum is not None:
                     self._checksum.update(data)
             self.written += size
-
-
-async def finished(future: asyncio.Future[T]) -> T:
-    """Its result, even when who waits is cancelled meanwhile; that is told afterwards."""
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError as error:
-            if future.done():
-                break
-            cancelled = error
-        except BaseException:  # told by result(), below
-            break
-    if cancelled is not None:
-        future.exception()
-        raise cancelled
-    return future.result()

@@ -22,6 +22,7 @@ from bide.server.store import (
     KeyConflict,
     Missing,
     Received,
+    UploadBytes,
     Used,
 )
 from bide.server.store import (
@@ -76,6 +77,7 @@ class Uploads:
             tenant="someone",
             status=UploadStatus.DONE,
             replica="r",
+            past_service=True,
             size=1 << 40,
             received=1 << 39,
             promised="cd",
@@ -253,5 +255,8 @@ class Uploads:
         await port.finish(Finished((_whole(_upload(bench, 4, id="D", replica="a")),)))
         assert [u.id for u in await port.unfinished("a", bench.clock.now())] == [first.id, second.id]
         assert await port.unfinished("a", first.updated_at - 1) == []
-        assert await port.upload_bytes() == 40
+        assert await port.upload_bytes() == UploadBytes(10, 30, firm=0)
+        await port.receive(Received(first.id, received=4))
+        await port.receive(Received(second.id, received=7))
+        assert await port.upload_bytes() == UploadBytes(21, 19, firm=7)
         assert await port.known_uploads([first.id, "D", "nobody"]) == {first.id, "D"}
