@@ -349,3 +349,44 @@ async def test_a_body_that_waits_to_be_asked_for(served: Served) -> None:
     writer.write(SUBMIT + head)
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert status_of(await exchange((reader, writer), body)) == 202
+
+
+async def test_continue_comes_after_the_answer_before_it(served: Served) -> None:
+    """Both heads are in one packet, and the first request is answered without waiting for anything."""
+    reader, writer = await served.connect()
+    body = b'{"kind": "quick"}'
+    head = b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    writer.write(HEALTH + SUBMIT + head)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    assert await reader.readuntil(b"}") == b'{"status":"ok"}'
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert status_of(await exchange((reader, writer), body)) == 202
+
+
+# --- another protocol is offered
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+OFFERED = b'{"kind": "quick"}'
+LENGTH = SUBMIT + OFFER + b"Content-Length: %d\r\n\r\n" % len(OFFERED)
+CHUNKED = SUBMIT + OFFER + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNKS = b"11\r\n" + OFFERED + b"\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("request_", [LENGTH + OFFERED, CHUNKED + CHUNKS])
+@pytest.mark.parametrize("packet", [1000, 300, 7, 1])
+async def test_a_body_beside_an_offer_of_another_protocol_is_kept(
+    served: Served, request_: bytes, packet: int
+) -> None:
+    """However it is cut into packets; and the connection goes on, as if there had been no offer."""
+    pair = await served.connect()
+    for i in range(0, len(request_), packet):
+        pair[1].write(request_[i : i + packet])
+        await asyncio.sleep(0)
+    status, job = await answer_of(pair)
+    assert (status, job["kind"]) == (202, "quick")
+    assert status_of(await exchange(pair, LAST)) == 200
+
+
+async def test_offers_in_a_row(served: Served) -> None:
+    answer = await served.say((LENGTH + OFFERED) * 3 + (CHUNKED + CHUNKS) * 3 + LAST)
+    assert answer.count(b"HTTP/1.1 202 ") == 6 and answer.count(b"HTTP/1.1 200 ") == 1

@@ -6,7 +6,8 @@ requests ahead. Here every connection
 1. has a deadline whenever the caller has something to finish: its first request, a head, a body, or taking the answer;
    a body that is put away as it arrives has one that moves on with it, at the least rate that is allowed;
 2. may hold a bounded head, and all of them together bounded bytes of requests that are not answered;
-3. ends as soon as something arrives that is not a request: with a problem document, after the requests before it.
+3. ends as soon as something arrives that is not a request: with a problem document, after the requests before it;
+4. speaks HTTP/1.1 only: a request that offers another protocol with `Upgrade` is answered as if it did not.
 """
 
 from __future__ import annotations
@@ -110,10 +111,7 @@ class Connection(HttpToolsProtocol):
             return self._refuse(Unavailable("too much is being sent to the service at once"))
         self._fed += size
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Answered as if nothing had been said of another protocol, and then closed.
-            self._end()
+            self._feed(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(
@@ -142,6 +140,34 @@ class Connection(HttpToolsProtocol):
         else:
             super().shutdown()
 
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                return self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The parser takes what follows the head for another protocol. A new one reads the request again, without
+                # the offer, so that its body is a body. A request is offered once, so that this ends.
+                self.parser = self._new_parser()
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+        return parser
+
+    def _head_without_upgrade(self) -> bytes:
+        """The head that was just read. `Upgrade` stays, for the application to see; without the word in `Connection` it
+        is no offer.
+        """
+        method, version = self.scope["method"].encode(), self._version.encode()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                words = [word.strip() for word in value.split(b",")]
+                value = b", ".join(word for word in words if word.lower() != b"upgrade")
+            lines.append(name + b": " + value)
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
         if self._front is not None:
@@ -167,6 +193,8 @@ class Connection(HttpToolsProtocol):
         # What was fed may have been body too: it is only a reason to look.
         if self._fed > self.limits.head and self._head_size() > self.limits.head:
             raise self._head_too_large()
+        if self.parser.should_upgrade():
+            return self._offered()
         before = self.cycle
         cycle = self._begin_cycle()
         if before is None or before.response_complete:
@@ -179,6 +207,14 @@ class Connection(HttpToolsProtocol):
         self.headers = _TRAILERS
         self._in_head = False
         self._in_body = True
+
+    def _offered(self) -> None:
+        """Notes what `_head_without_upgrade` needs. The request is read again, and begins then."""
+        method = self.parser.get_method().decode("ascii")
+        if method == "CONNECT":
+            raise MalformedRequest("CONNECT is not supported: this is no proxy")
+        self.scope["method"] = method
+        self._version = self.parser.get_http_version()
 
     def _begin_cycle(self) -> Cycle:
         parser, scope = self.parser, self.scope
@@ -219,6 +255,8 @@ class Connection(HttpToolsProtocol):
             self._until = self.loop.time() + self.limits.timeout
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():  # what is complete is only its head
+            return
         self._in_body = False
         self._until = None
         self._fed = 0
@@ -238,6 +276,8 @@ class Connection(HttpToolsProtocol):
             self._until = self.loop.time() + self.timeout_keep_alive
 
     def _run(self, cycle: RequestResponseCycle) -> None:
+        if cycle.waiting_for_100_continue:  # which is written at once; answers before it go first
+            self._outbox.flush()
         task = begin(self.loop, cycle.run_asgi(self.app))
         if task is not None:
             self.tasks.add(task)
