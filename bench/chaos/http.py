@@ -111,7 +111,9 @@ class Served:
         """One request on a connection of its own."""
         text = b"" if body is None else json.dumps(body).encode()
         media = f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n" if text else ""
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{media}{headers}\r\n"
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{media}{headers}\r\n"
+        )
         answer = await self.say(head.encode() + text)
         return status_of(answer), answer.partition(b"\r\n\r\n")[2]
 
@@ -165,7 +167,7 @@ def status_of(answer: bytes) -> int:
 
 
 def poll(job_id: str, wait: int = 60) -> bytes:
-    return f"GET /jobs/{job_id} HTTP/1.1\r\nHost: x\r\nPrefer: wait={wait}\r\n\r\n".encode()
+    return f"GET /jobs/{job_id} HTTP/1.1\r\nHost: localhost\r\nPrefer: wait={wait}\r\n\r\n".encode()
 
 
 async def answer_of(pair: Pair) -> tuple[int, dict[str, Any]]:
@@ -179,10 +181,8 @@ async def answer_of(pair: Pair) -> tuple[int, dict[str, Any]]:
 # --- the crowd
 
 HALF_OPEN = b""
-SLOW_HEAD = b"GET /jobs HTTP/1.1\r\nHost: x\r\nX-Slow: "
-SLOW_BODY = (
-    b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
-)
+SLOW_HEAD = b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+SLOW_BODY = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
 
 
 class Crowd:
@@ -247,7 +247,7 @@ class Crowd:
 
 async def latencies(port: int, job_id: str, requests: int) -> list[float]:
     """Seconds of each of `requests` status requests over four connections."""
-    request = f"GET /jobs/{job_id} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    request = f"GET /jobs/{job_id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     took: list[float] = []
 
     async def one(number: int) -> None:
@@ -274,7 +274,7 @@ async def measured_p99(port: int, job_id: str, requests: int) -> float:
 
 # --- nonsense
 
-_GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+_GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 NONSENSE: dict[str, bytes] = {
     "noise": bytes(range(256)) * 20,
@@ -282,11 +282,11 @@ NONSENSE: dict[str, bytes] = {
     "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "no version": b"GET /healthz\r\n\r\n",
     "version 3": b"GET /healthz HTTP/3.0\r\n\r\n",
-    "no path": b"GET  HTTP/1.1\r\nHost: x\r\n\r\n",
+    "no path": b"GET  HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "request, then noise": _GET + b"\x00\xff\x00\xff nonsense\r\n\r\n" * 50,
-    "NUL in the path": b"GET /jobs/a\x00b HTTP/1.1\r\nHost: x\r\n\r\n",
-    "bytes in the path": b"GET /jobs/\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
-    "NUL in a header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\x00b\r\n\r\n",
+    "NUL in the path": b"GET /jobs/a\x00b HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "bytes in the path": b"GET /jobs/\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "NUL in a header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: a\x00b\r\n\r\n",
     "space before the colon": b"GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
     "lengths that differ": b"POST /jobs HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
     "negative length": b"POST /jobs HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
@@ -304,7 +304,7 @@ NONSENSE: dict[str, bytes] = {
     "many headers": b"GET /healthz HTTP/1.1\r\n" + b"X-A: a\r\n" * 1000 + b"\r\n",
     "a long header": b"GET /healthz HTTP/1.1\r\nX-A: " + b"a" * 200_000 + b"\r\n\r\n",
     "an endless header": b"GET /healthz HTTP/1.1\r\nX-A: " + b"a" * 2_000_000,
-    "a long path": b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a long path": b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
 
 

@@ -28,12 +28,14 @@ class Victim:
         workers: int = 2,
         env: dict[str, str] | None = None,
         options: Sequence[str] = (),
+        shown: str = r"http://127\.0\.0\.1:(\d+), ",
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.target = target
         self.workers = workers
         self._options = options
+        self._shown = shown  # how the service tells its port
         self.port = 0
         self.starts = 0
         self._env = {**os.environ, **(env or {})}
@@ -58,7 +60,7 @@ class Victim:
             with log.open() as lines:
                 lines.seek(begin)
                 said = lines.read()
-            found = re.search(r"http://127\.0\.0\.1:(\d+), ", said)
+            found = re.search(self._shown, said)
             if found:
                 self.port = int(found[1])
                 return

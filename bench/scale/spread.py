@@ -69,7 +69,7 @@ def _callers(found: Stage) -> float:
     site = found.replicas[0]
     site.ask("POST", "/queues/default/pause")
     job = site.ask("POST", "/jobs", {"kind": "noop", "input": {"n": 1}}).json()
-    request = f"GET /jobs/{job['jobId']} HTTP/1.1\r\nHost: x\r\nPrefer: wait=60\r\n\r\n".encode()
+    request = f"GET /jobs/{job['jobId']} HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=60\r\n\r\n".encode()
 
     async def wait() -> float:
         writers = []

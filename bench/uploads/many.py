@@ -24,7 +24,7 @@ CONNECTIONS = 500
 CUT = 0.01
 WARM = 5.0
 CONTENT = os.urandom(SIZE)
-_TUS = "Host: x\r\nTus-Resumable: 1.0.0\r\n"
+_TUS = "Host: localhost\r\nTus-Resumable: 1.0.0\r\n"
 _METADATA = "kind dGFrZQ=="  # take
 
 

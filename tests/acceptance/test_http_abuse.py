@@ -24,9 +24,9 @@ from bench.chaos.http import (
 )
 
 TIMEOUT = 1.5
-HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-LAST = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-SUBMIT = b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LAST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+SUBMIT = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ async def test_what_is_not_finished_is_cut(served: Served, beginning: bytes, sta
     assert TIMEOUT - 0.1 < time.monotonic() - begin < TIMEOUT + 8
 
 
-UPLOAD = b"POST /uploads HTTP/1.1\r\nHost: x\r\nContent-Type: video/mp4\r\n"
+UPLOAD = b"POST /uploads HTTP/1.1\r\nHost: localhost\r\nContent-Type: video/mp4\r\n"
 
 
 async def test_an_upload_may_take_long_but_not_be_slow(served: Served) -> None:
@@ -177,7 +177,7 @@ async def test_an_upload_is_not_held_in_memory(tmp_path: Path) -> None:
 
 async def test_a_refused_upload_is_answered_before_it_was_sent(served: Served) -> None:
     """And the caller can read why, although it goes on sending."""
-    head = b"PATCH /files/nobody HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
+    head = b"PATCH /files/nobody HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
     head += b"Content-Type: application/offset+octet-stream\r\nContent-Length: 100000000\r\n\r\n"
     pair = await served.connect()
     pair[1].write(head + bytes(500_000))
@@ -205,7 +205,7 @@ async def test_a_caller_that_does_not_take_its_answer_is_cut(served: Served) -> 
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.connect(("127.0.0.1", served.port))
-        sock.sendall(f"GET /jobs/{job_id}/result HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 10)
+        sock.sendall(f"GET /jobs/{job_id}/result HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 10)
         await asyncio.sleep(0.3)
         assert served.files > files
         end = time.monotonic() + TIMEOUT + 8
@@ -275,7 +275,7 @@ async def test_nonsense_behind_a_request_does_not_take_its_answer(
 
 async def test_requests_ahead_are_answered_in_order_and_bounded(served: Served) -> None:
     ids = [await served.submit("quick") for _ in range(3)]
-    asked = [f"GET /jobs/{i} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for i in ids]
+    asked = [f"GET /jobs/{i} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for i in ids]
     answer = await served.say(b"".join(asked) + LAST)
     places = [answer.index(f'"jobId":"{i}"'.encode()) for i in ids]
     assert places == sorted(places) and answer.count(b"HTTP/1.1 200") == 4
@@ -326,16 +326,16 @@ async def test_a_trailer_is_no_header(served: Served) -> None:
     ("request_", "status"),
     [
         (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
-        (b"GET http://elsewhere/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200),
-        (b"GET /jobs/%00 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
-        (b"GET /jobs/%ff%fe HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
-        (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
-        (b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
+        (b"GET http://elsewhere/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200),
+        (b"GET /jobs/%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
+        (b"GET /jobs/%ff%fe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
+        (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
+        (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
         (b"\r\n\r\n" + LAST, 200),
         (b"GET /healthz HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", 200),
         (b"GET /healthz HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 200),
-        (b"CONNECT example.org:443 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-        (b"GET http://elsewhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 400),
+        (b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET http://elsewhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400),
     ],
 )
 async def test_unusual_requests(served: Served, request_: bytes, status: int) -> None:

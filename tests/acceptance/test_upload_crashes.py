@@ -47,7 +47,7 @@ def ask(
 
 def stream(service: Victim, place: str, offset: int, sent: list[int]) -> None:
     """Until the service dies under it."""
-    head = f"PATCH {place} HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: {offset}\r\n"
+    head = f"PATCH {place} HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: {offset}\r\n"
     head += f"Content-Type: application/offset+octet-stream\r\nContent-Length: {SIZE - offset}\r\n\r\n"
     try:
         with socket.create_connection(("127.0.0.1", service.port), 60) as connection:

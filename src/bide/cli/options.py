@@ -30,6 +30,22 @@ def address(name: str, help: str, *, required: bool = False) -> Option[Any]:
     return click.option(f"--{name}", envvar=variable, metavar="URL", required=required, help=help)
 
 
+class _Names(click.ParamType):
+    """Names with commas between them; a list in bide.toml too."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        found = value.split(",") if isinstance(value, str) else value
+        return tuple(filter(None, (str(name).strip() for name in found)))
+
+
+def names(flag: str, help: str, *, envvar: str) -> Option[Any]:
+    return click.option(flag, envvar=envvar, type=_Names(), default=(), metavar="a,b", help=help)
+
+
 def connections(default: int) -> Option[Any]:
     return click.option(
         "--connections",

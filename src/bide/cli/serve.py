@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import sys
 from pathlib import Path
@@ -11,15 +10,7 @@ import click
 
 from bide.cli import options
 from bide.core.errors import SetupError
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+from bide.server.config import is_loopback
 
 
 @click.command()
@@ -103,6 +94,12 @@ def is_loopback(host: str) -> bool:
     metavar="ORIGIN",
     help="Pages from there may use the service in a browser, as in https://example.org. May be repeated.",
 )
+@options.names(
+    "--trusted-hosts",
+    "Host names that callers may use, besides localhost, 127.0.0.1 and [::1] on loopback. Pages from there may use the "
+    "service in a browser. On an address other than loopback, any name may be used unless this is given.",
+    envvar="BIDE_TRUSTED_HOSTS",
+)
 @click.option(
     "--insecure",
     envvar="BIDE_INSECURE",
@@ -129,6 +126,7 @@ def serve(
     upload_lifetime: float,
     input_lifetime: float | None,
     origins: tuple[str, ...],
+    trusted_hosts: tuple[str, ...],
     insecure: bool,
     log_level: str,
 ) -> None:
@@ -178,7 +176,7 @@ def serve(
         progress=progress,
         engine=EngineConfig(engine, broker),
         blobs=BlobsConfig(url=blobs),
-        http=HttpConfig(host=host, port=port),
+        http=HttpConfig(host=host, port=port, trusted_hosts=trusted_hosts),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
         uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime, origins=origins),
     )

@@ -5,6 +5,7 @@ BideError
 │   ├── MalformedRequest          400   ├── NotFound           404   ├── PayloadTooLarge     413
 │   ├── IdempotencyKeyRequired    400   ├── MethodNotAllowed   405   ├── UnsupportedMedia    415
 │   ├── BadCursor                 400   ├── NotAcceptable      406   ├── InvalidInput        422
+│   ├── UntrustedHost             400
 │   ├── BadSignature              403   ├── SignatureExpired   403
 │   ├── CrossSite                 403   ├── RequestTimeout     408   ├── HeadTooLarge        431
 │   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
@@ -182,12 +183,24 @@ class BadCursor(Problem):
     remedy = "Start again without a cursor and follow `next` as it is."
 
 
-class CrossSite(Problem):
-    code, status, title = "cross-site", 403, "Refused to another site's page"
+class UntrustedHost(Problem):
+    code, status, title = "untrusted-host", 400, "The service does not answer to this host"
     meaning = (
-        "A browser sent this on behalf of a page of another site, and it would have changed something."
+        "The Host header names a host that the service does not know. A web page whose name was pointed at the "
+        "service's address would send such a request."
     )
-    remedy = "Send it from a program, or from a page that the service's own address serves."
+    remedy = (
+        "Use the service's own address, or start it with --trusted-hosts and the name that callers use."
+    )
+
+
+class CrossSite(Problem):
+    code, status, title = "cross-site", 403, "Refused to a page of another origin"
+    meaning = "A browser sent this for a page of another origin, and it could change something."
+    remedy = (
+        "Send it from a program, or from a page that the service's own address serves. Allow pages of another origin "
+        "with --origin. Behind a proxy that changes the Host header, name the public host with --trusted-hosts."
+    )
 
 
 class NotFound(Problem):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,10 +50,21 @@ class BlobsConfig:
     url: str | None = None  # s3://…; None: the data folder
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a service that listens on this address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True)
 class HttpConfig:
     host: str = "127.0.0.1"
     port: int = 8642
+    trusted_hosts: tuple[str, ...] = ()  # names, besides those of loopback, that callers may use
     max_body: int = 1024 * 1024
     max_batch: int = 1000
     max_head: int = 32 * 1024  # address and headers

@@ -162,10 +162,8 @@ class Connection(HttpToolsProtocol):
         method, version = self.scope["method"].encode(), self._version.encode()
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         for name, value in self.headers:
-            if name == b"connection":
-                words = [word.strip() for word in value.split(b",")]
-                value = b", ".join(word for word in words if word.lower() != b"upgrade")
-            lines.append(name + b": " + value)
+            words = [word.strip() for word in value.split(b",")] if name == b"connection" else [value]
+            lines.append(name + b": " + b", ".join(w for w in words if w.lower() != b"upgrade"))
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -194,7 +192,8 @@ class Connection(HttpToolsProtocol):
         if self._fed > self.limits.head and self._head_size() > self.limits.head:
             raise self._head_too_large()
         if self.parser.should_upgrade():
-            return self._offered()
+            self._offered()
+            return
         before = self.cycle
         cycle = self._begin_cycle()
         if before is None or before.response_complete:
@@ -226,6 +225,8 @@ class Connection(HttpToolsProtocol):
         scope["path"] = unquote(path) if "%" in path else path
         scope["raw_path"] = target.path
         scope["query_string"] = target.query or b""
+        if target.host is not None:  # http://host/path counts, whatever Host says
+            self._put_host(target)
         cycle = self.cycle = Cycle(
             scope,
             self.transport,
@@ -245,6 +246,12 @@ class Connection(HttpToolsProtocol):
         scope[REPLY] = cycle.reply  # type: ignore[literal-required]
         scope[STREAM] = partial(self._streams, cycle)  # type: ignore[literal-required]
         return cycle
+
+    def _put_host(self, target: httptools.parser.url_parser.URL) -> None:
+        host = b"[%b]" % target.host if b":" in target.host else target.host
+        if target.port is not None:
+            host += b":%d" % target.port
+        self.headers[:] = [(n, host if n == b"host" else v) for n, v in self.headers]
 
     def _streams(self, cycle: Cycle, rate: float) -> None:
         """Its body is put away as it arrives: it is not held here, and may take as long as it comes fast enough."""

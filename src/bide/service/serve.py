@@ -143,6 +143,7 @@ async def _serve(
         ),
         limits,
     )
+    service.http.check_hosts(config.http.host)
     ending = asyncio.Event()
 
     def signalled() -> None:

@@ -1,12 +1,18 @@
 """Pages of other origins: those that were allowed may use the service from a browser, all others may not.
 
-A browser asks first (a preflight), and then hides answers that do not name its page's origin.
+A browser asks first (a preflight), and then hides answers that do not name its page's origin. What it sends without
+asking, such as a form, is refused by `check_origin`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from bide.core.errors import CrossSite
 from bide.server.http.exchange import Answer, Headers, Message, Request, Send
+from bide.server.http.hosts import is_same_host, split_origin
+
+SAFE = frozenset(("GET", "HEAD", "OPTIONS"))  # methods that change nothing
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _TAKEN = (
@@ -34,14 +40,30 @@ def allowed_origin(request: Request) -> bytes | None:
     )
 
 
-def check_page(request: Request) -> None:
-    """For what a page could send without asking first, as a form can be: CrossSite when the page is of another origin.
+def check_origin(request: Request, trusted: Collection[str]) -> None:
+    """Raises CrossSite for what could change something and was sent for a page of an origin that may not: all methods but
+    the safe ones, and handshakes of WebSockets. Programs other than browsers send neither header.
 
-    Another port of the same host is the same site, but another origin.
+    Another port of the same host is the same site, but another origin. `trusted` are hosts whose pages may.
     """
-    site = request.header(b"sec-fetch-site")
-    if site in ("cross-site", "same-site") and allowed_origin(request) is None:
-        raise CrossSite("a page of another origin may not send files here: allow it with --origin")
+    origin = request.header(b"origin")
+    if request.scope["method"] in SAFE and (origin is None or not _is_handshake(request)):
+        return
+    elsewhere = request.header(b"sec-fetch-site") in ("cross-site", "same-site")
+    if origin is None:
+        if elsewhere:
+            raise CrossSite("a page of another origin may not change anything here")
+    elif (elsewhere or not is_same_host(origin, request.header(b"host"))) and not (
+        allowed_origin(request) is not None
+        or ((page := split_origin(origin)) is not None and page[1] in trusted)
+    ):
+        raise CrossSite(
+            f"a page of the origin {origin[:200]!r} may not change anything here: allow it with --origin"
+        )
+
+
+def _is_handshake(request: Request) -> bool:
+    return "websocket" in (request.header(b"upgrade") or "").lower()
 
 
 def preflight(request: Request) -> Answer | None:

@@ -31,6 +31,7 @@ from bide.server.http import (
     uploads,
 )
 from bide.server.http.exchange import REPLY, Answer, Disconnected, Receive, Request, Scope, Send
+from bide.server.http.hosts import Hosts, read_names
 from bide.server.http.operations import Dispatch, Operation
 from bide.server.store import Unwritable
 
@@ -61,6 +62,14 @@ class HttpApp:
         self.operations += docs.operations(self.operations, parts.registry)
         self._find = Dispatch(self.operations).find
         self._origins = bool(parts.config.uploads.origins)
+        self._trusted = read_names(parts.config.http.trusted_hosts)
+        self._hosts: Hosts | None = None
+
+    def check_hosts(self, address: str) -> None:
+        """From now on, answer only to the hosts of a service that listens on `address`. A mounted application leaves this
+        to the outer one.
+        """
+        self._hosts = Hosts(address, self._trusted)
 
     def heard(self, events: Sequence[Event]) -> None:
         """What was committed, for the counters."""
@@ -92,6 +101,9 @@ class HttpApp:
         return await _send(answer, scope, send)
 
     async def _answer(self, request: Request) -> Answer:
+        if self._hosts is not None:
+            self._hosts.check(request)
+        cors.check_origin(request, self._trusted)
         method = request.scope["method"]
         if method == "POST":
             tus.override(request)

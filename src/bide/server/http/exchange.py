@@ -64,6 +64,8 @@ def text_answer(content_type: str, body: bytes, *more: tuple[bytes, bytes]) -> A
 class Request:
     """A request on its way through the edge. `args` are the path's parameters, in order."""
 
+    details = True  # False: who asks is not told more than a status
+
     def __init__(
         self, parts: Parts, scope: Scope, receive: Receive, rendered: dict[tuple[str, str, str], bytes]
     ) -> None:

@@ -6,13 +6,28 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from bide.core.errors import CrossSite, Internal, InvalidInput, MalformedRequest, Problem, Unavailable
+from bide.core.errors import (
+    CrossSite,
+    Internal,
+    InvalidInput,
+    MalformedRequest,
+    Problem,
+    Unavailable,
+    UntrustedHost,
+)
 from bide.core.wire import PROBLEM_TYPE
 from bide.server.http import schemas
+from bide.server.http.cors import SAFE
 from bide.server.http.operations import Operation, Parameter, Reply
 from bide.server.registry import Registry
 
-ANYWHERE: tuple[type[Problem], ...] = (MalformedRequest, InvalidInput, Internal, Unavailable)
+ANYWHERE: tuple[type[Problem], ...] = (
+    MalformedRequest,
+    UntrustedHost,
+    InvalidInput,
+    Internal,
+    Unavailable,
+)
 _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Location": ("Where the job is.", {"type": "string", "format": "uri-reference"}),
     "Retry-After": ("In how many seconds it is worth asking again.", {"type": "integer", "minimum": 1}),
@@ -95,7 +110,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _responses(operation: Operation) -> dict[str, Any]:
     responses = {str(reply.status): _reply(reply) for reply in operation.replies}
     by_status: dict[int, list[type[Problem]]] = {}
-    changes = (CrossSite,) if operation.method != "GET" else ()
+    changes = () if operation.method in SAFE else (CrossSite,)
     for problem in dict.fromkeys((*operation.problems, *changes, *ANYWHERE)):
         by_status.setdefault(problem.status, []).append(problem)
     for status, problems in sorted(by_status.items()):

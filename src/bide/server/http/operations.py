@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bide.core.errors import CrossSite, InvalidInput, MethodNotAllowed, NotFound, Problem
-from bide.server.http.cors import allowed_origin
+from bide.core.errors import InvalidInput, MethodNotAllowed, NotFound, Problem
 from bide.server.http.exchange import Answer, Request
 
 Handler = Callable[[Request], Awaitable[Answer]]
@@ -110,12 +109,6 @@ class Dispatch:
             allowed = ", ".join(sorted(node.methods))
             raise MethodNotAllowed(f"this address takes {allowed}", headers={"Allow": allowed})
         handler, known = entry
-        if (
-            request.scope["method"] != "GET"
-            and request.header(b"sec-fetch-site") == "cross-site"
-            and allowed_origin(request) is None
-        ):
-            raise CrossSite("a page of another site may not change anything here")
         if request.scope["query_string"]:
             _check_names(request, known)
         return handler

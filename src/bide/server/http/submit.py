@@ -25,7 +25,6 @@ from bide.core.wire import (
     read_idempotency_key,
     read_prefer,
 )
-from bide.server.http.cors import check_page
 from bide.server.http.exchange import Answer, Request, object_answer, wrong_parameter
 from bide.server.http.forms import TYPE, is_form, read_form
 from bide.server.http.operations import Operation, Parameter, Reply
@@ -104,7 +103,6 @@ def _with_query(request: Request, submission: Submission) -> Submission:
 
 async def _submit_form(request: Request, key: str | None) -> Inserted:
     """The part `job` is the submission; each other part is the file for the parameter of its name."""
-    check_page(request)
     reception = request.parts.reception
     form = await read_form(request, lambda part: part.name == "job")
     try:

@@ -20,7 +20,6 @@ from bide.core.errors import (
 from bide.core.multipart import read_disposition
 from bide.core.upload import Upload, WireUpload, wire_upload
 from bide.server.http.bodies import Body, announced
-from bide.server.http.cors import check_page
 from bide.server.http.exchange import Answer, Request, object_answer, wrong_parameter
 from bide.server.http.forms import TYPE, Form, is_form, read_form
 from bide.server.http.operations import Operation, Parameter, Reply
@@ -44,7 +43,6 @@ def read_sha256(text: str | None) -> str | None:
 
 
 async def create(request: Request) -> Answer:
-    check_page(request)
     promised = read_sha256(request.one("sha256"))
     if is_form(request):
         incoming = await _only(await read_form(request, lambda part: part.filename is None))

@@ -1,0 +1,123 @@
+"""Requests that a browser sends for a page: which pages may change something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bide.server.config import Config, HttpConfig, UploadConfig
+from tests.integration.http.service import MAX_BODY, Service
+
+HOST = "jobs.example:8642"
+OWN = "http://jobs.example:8642"
+FOREIGN = [
+    "http://evil.example",
+    "null",
+    "http://jobs.example:9000",
+    "https://sub.jobs.example",
+    "",
+    "junk",
+]
+CHANGES = [
+    ("POST", "/jobs"),
+    ("POST", "/jobs/batch"),
+    ("POST", "/queues/default/pause"),
+    ("POST", "/uploads"),
+    ("POST", "/uploads/events"),
+    ("POST", "/files"),
+    ("PATCH", "/files/x"),
+    ("PUT", "/uploads/x/content"),
+    ("DELETE", "/jobs/x"),
+    ("POST", "/nothing"),
+]
+
+
+def service_with(
+    folder: Path, *, trusted: tuple[str, ...] = (), origins: tuple[str, ...] = ()
+) -> Service:
+    http = HttpConfig(max_body=MAX_BODY, trusted_hosts=trusted)
+    return Service(folder, config=Config(data=folder, http=http, uploads=UploadConfig(origins=origins)))
+
+
+@pytest.mark.parametrize("origin", FOREIGN)
+async def test_a_page_of_another_origin_changes_nothing(service: Service, origin: str) -> None:
+    """Over plain HTTP to an address other than loopback a browser sends no Sec-Fetch-Site."""
+    page = {"host": HOST, "origin": origin}
+    for method, path in CHANGES:
+        reply = await service.call(method, path, body=b"{}", headers=page)
+        assert (reply.status, reply.json()["code"]) == (403, "cross-site"), (method, path)
+    assert not any(queue.paused for queue in await service.store.queues())
+    assert await service.events() == 0
+    assert (await service.call("GET", "/jobs", headers=page)).status == 200
+    assert (await service.call("HEAD", "/jobs", headers=page)).status == 200
+
+
+@pytest.mark.parametrize("site", [None, "same-origin"])
+async def test_the_services_own_pages_may(service: Service, site: str | None) -> None:
+    page = {"host": HOST, "origin": OWN, **({"sec-fetch-site": site} if site else {})}
+    assert (await service.call("POST", "/queues/default/pause", headers=page)).status == 200
+    assert (await service.call("POST", "/jobs", json={"kind": "echo"}, headers=page)).status == 202
+
+
+@pytest.mark.parametrize("site", ["same-site", "cross-site"])
+@pytest.mark.parametrize("origin", [None, OWN])
+async def test_what_the_browser_says_of_the_page_counts_too(
+    service: Service, site: str, origin: str | None
+) -> None:
+    """A page of http://host is another origin than https://host, and only the browser can tell."""
+    page = {"host": HOST, "sec-fetch-site": site, **({"origin": origin} if origin else {})}
+    reply = await service.call("POST", "/queues/default/pause", headers=page)
+    assert (reply.status, reply.json()["code"]) == (403, "cross-site")
+
+
+async def test_a_program_sends_neither(service: Service) -> None:
+    assert (await service.call("POST", "/queues/default/pause", headers={"host": HOST})).status == 200
+    assert (await service.call("POST", "/queues/default/resume")).status == 200
+
+
+async def test_pages_of_trusted_hosts_may(tmp_path: Path) -> None:
+    """The public name of a service whose proxy sends another Host."""
+    async with service_with(tmp_path, trusted=("Jobs.Example.org",)).opened() as service:
+        for origin, status in (
+            ("https://jobs.example.org", 200),
+            ("https://jobs.example.org:8443", 200),
+            ("https://evil.jobs.example.org", 403),
+            ("null", 403),
+        ):
+            page = {"host": "10.0.0.5:8642", "origin": origin}
+            reply = await service.call("POST", "/queues/default/pause", headers=page)
+            assert reply.status == status, origin
+
+
+async def test_another_header_names_no_host(service: Service) -> None:
+    page = {"host": HOST, "origin": "http://evil.example", "x-forwarded-host": "evil.example"}
+    page["forwarded"] = "host=evil.example"
+    assert (await service.call("POST", "/queues/default/pause", headers=page)).status == 403
+
+
+async def test_pages_of_allowed_origins_may(tmp_path: Path) -> None:
+    async with service_with(tmp_path, origins=("https://shop.example",)).opened() as service:
+        page = {"host": HOST, "origin": "https://shop.example", "sec-fetch-site": "cross-site"}
+        assert (await service.call("POST", "/queues/default/pause", headers=page)).status == 200
+        other = {**page, "origin": "http://shop.example"}
+        assert (await service.call("POST", "/queues/default/pause", headers=other)).status == 403
+
+
+async def test_a_method_in_a_header_is_no_way_around(service: Service) -> None:
+    page = {"host": HOST, "origin": "null", "x-http-method-override": "GET"}
+    assert (await service.call("POST", "/jobs", headers=page)).status == 403
+
+
+async def test_a_handshake_of_another_origin_is_refused(service: Service) -> None:
+    """A browser sends it without asking first, and lets the page read what comes back."""
+    offer = {
+        "host": HOST,
+        "connection": "Upgrade",
+        "upgrade": "WebSocket",
+        "sec-websocket-version": "13",
+    }
+    for origin, status in (("http://evil.example", 403), ("null", 403), (OWN, 200)):
+        reply = await service.call("GET", "/jobs", headers={**offer, "origin": origin})
+        assert reply.status == status
+    assert (await service.call("GET", "/jobs", headers=offer)).status == 200
