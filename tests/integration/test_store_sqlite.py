@@ -14,7 +14,7 @@ import pytest
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.record import Job, Status
-from bide.server.store import Inserted, Store, database, migrations
+from bide.server.store import Inserted, NewJob, Store, database, migrations
 from bide.server.store.database import prepare
 from bide.server.store.migrations import scripts
 from bide.server.store.sqlite import SqliteStore
@@ -181,3 +181,36 @@ async def test_a_caller_that_has_left_harms_nobody(tmp_path: Path) -> None:
     assert isinstance(await bench.get(job.id), Job)
     assert len(await bench.claim()) == 2
     await bench.store.close()
+
+
+async def test_asking_for_the_queues_counts_no_rows(tmp_path: Path) -> None:
+    """It is done on the event loop, and counting takes longer the more jobs wait."""
+    clock = ManualClock()
+    bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+    await bench.open()
+    store = bench.store
+    assert isinstance(store, SqliteStore)
+    try:
+        for i in range(3):
+            await bench.put(queue="video", run_at=clock.now() + 5 if i == 0 else None)
+        asked: list[str] = []
+        store._reader.set_trace_callback(asked.append)
+        (video,) = await store.queues()
+        store._reader.set_trace_callback(None)
+        assert (video.waiting, video.scheduled) == (2, 1)
+        assert not any("jobs" in sql for sql in asked)
+    finally:
+        await store.close()
+
+
+async def test_counts_do_not_know_what_was_rolled_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+    await bench.open()
+    store = bench.store
+    job = await bench.put(queue="video")
+    with pytest.raises(sqlite3.IntegrityError):
+        await store.insert([bench.new(queue="video"), NewJob(job, b"{}")])
+    (video,) = await store.queues()
+    assert video.waiting == 1
+    await store.close()

@@ -30,20 +30,16 @@ def address(name: str, help: str, *, required: bool = False) -> Option[Any]:
     return click.option(f"--{name}", envvar=variable, metavar="URL", required=required, help=help)
 
 
-class _Names(click.ParamType):
-    """Names with commas between them; a list in bide.toml too."""
+def names(flag: str, help: str, *, envvar: str) -> Option[Any]:
+    """Several with commas between them; in bide.toml a list too."""
 
-    name = "names"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
+    def split(ctx: click.Context, param: click.Parameter, value: Any) -> tuple[str, ...]:
         found = value.split(",") if isinstance(value, str) else value
         return tuple(filter(None, (str(name).strip() for name in found)))
 
-
-def names(flag: str, help: str, *, envvar: str) -> Option[Any]:
-    return click.option(flag, envvar=envvar, type=_Names(), default=(), metavar="a,b", help=help)
+    return click.option(
+        flag, envvar=envvar, type=click.UNPROCESSED, default="", callback=split, metavar="a,b", help=help
+    )
 
 
 def connections(default: int) -> Option[Any]:

@@ -15,6 +15,8 @@ NOT_SHARED = (
     "name a database with --store postgresql://…"
 )
 
+COUNTS_AGE = 1.0  # seconds; counting 300,000 waiting jobs takes PostgreSQL 70 ms
+
 if TYPE_CHECKING:
     from bide.server.store.postgres_server import Server
 
@@ -28,7 +30,7 @@ def make_store(config: StoreConfig, folder: DataFolder) -> Store:
     _require()
     from bide.server.store.postgres import PostgresStore
 
-    return PostgresStore(config.url, connections=config.connections)
+    return PostgresStore(config.url, connections=config.connections, counts_age=COUNTS_AGE)
 
 
 def make_shared_store(config: StoreConfig) -> SharedStore:

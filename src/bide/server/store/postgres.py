@@ -43,7 +43,7 @@ from bide.server.store.patience import Patience
 from bide.server.store.postgres_feed import DatabaseClock, Feed
 from bide.server.store.postgres_held import HeldFeed
 from bide.server.store.postgres_memory import Memory
-from bide.server.store.postgres_reads import FROZEN, NUL, Reads
+from bide.server.store.postgres_reads import FROZEN, NUL, Reads, Shared
 from bide.server.store.postgres_roster import ROSTER, WAITING, dismiss, enlist
 from bide.server.store.postgres_server import Server, explain, prepare
 from bide.server.store.postgres_session import PostgresSession
@@ -70,6 +70,12 @@ _LOST = (
     f"SELECT {COLUMNS} FROM jobs WHERE lease_until = ANY(%s) AND owner = ANY(%s) AND finished_at IS NULL LIMIT %s "
     "FOR NO KEY UPDATE SKIP LOCKED"
 )
+# Each count reads a partial index, so finished jobs cost nothing.
+_COUNTS = (
+    "SELECT queue, count(*), 0, 0, min(due) FROM jobs WHERE ready GROUP BY queue UNION ALL "
+    "SELECT queue, 0, count(*), 0, NULL FROM jobs WHERE NOT ready AND due IS NOT NULL GROUP BY queue UNION ALL "
+    "SELECT queue, 0, 0, count(*), NULL FROM jobs WHERE lease_until IS NOT NULL AND finished_at IS NULL GROUP BY queue"
+)
 
 
 class PostgresStore(PostgresUploads):
@@ -82,8 +88,11 @@ class PostgresStore(PostgresUploads):
         *,
         connections: int = CONNECTIONS,
         held_only: bool = False,
+        counts_age: float = 0.0,
     ) -> None:
-        """`held_only`: of what others write, only that is told which is about jobs that this process holds."""
+        """`held_only`: of what others write, only that is told which is about jobs that this process holds. `counts_age`:
+        for how many seconds the numbers of `queues` are used again.
+        """
         self.server = Server(url)
         self._clock = clock or DatabaseClock()
         self._memory = Memory()
@@ -91,6 +100,7 @@ class PostgresStore(PostgresUploads):
         self._origin = secrets.token_hex(6)
         self._most = connections
         self._held_only = held_only
+        self._counts_age = counts_age
 
     # --- beginning and end
 
@@ -107,6 +117,7 @@ class PostgresStore(PostgresUploads):
             reason = (explain(error) if isinstance(error, psycopg.Error) else None) or error
             raise SetupError(f"{self.server.shown} cannot be used: {reason}") from error
         self._reads = Reads(self.server, self._recent, self._most)
+        self._counts = Shared(lambda: self._reads.listed(_COUNTS), self._counts_age)
         unknown = f"whether this was stored is not known. {self.server.shown} does not answer: {FROZEN}"
         self._patience = Patience(PATIENCE, unknown)
         self._writer = Writer(session, heard)
@@ -275,18 +286,14 @@ class PostgresStore(PostgresUploads):
         return {job_id for (job_id,) in rows}
 
     async def queues(self) -> list[QueueState]:
-        # Each count reads a partial index, so finished jobs cost nothing.
         counts: dict[str, dict[str, Any]] = {}
-        for name, waiting, scheduled, running, oldest, paused in await self._reads.listed(
-            "SELECT queue, count(*), 0, 0, min(due), false FROM jobs WHERE ready GROUP BY queue UNION ALL "
-            "SELECT queue, 0, count(*), 0, NULL, false FROM jobs WHERE NOT ready AND due IS NOT NULL GROUP BY queue "
-            "UNION ALL SELECT queue, 0, 0, count(*), NULL, false FROM jobs WHERE lease_until IS NOT NULL "
-            "AND finished_at IS NULL GROUP BY queue UNION ALL SELECT name, 0, 0, 0, NULL, true FROM queues WHERE paused"
-        ):
-            known = counts.setdefault(name, {})
+        for name, waiting, scheduled, running, oldest in await self._counts.get():
             fields = {"waiting": waiting, "scheduled": scheduled, "running": running, "oldest": oldest}
-            known.update({field: value for field, value in fields.items() if value})
-            known["paused"] = known.get("paused", False) or paused
+            counts.setdefault(name, {}).update(
+                {field: value for field, value in fields.items() if value}
+            )
+        for (name,) in await self._reads.rows("SELECT name FROM queues WHERE paused"):
+            counts.setdefault(name, {})["paused"] = True
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 
     # --- who runs jobs

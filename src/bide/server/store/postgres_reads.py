@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -196,6 +198,31 @@ class Reads:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
+
+
+class Shared:
+    """The answer to a question that takes the database long: asked once at a time, and used again for `age` seconds."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, Rows]], age: float) -> None:
+        self._ask = ask
+        self._age = age
+        self._known: Rows = []
+        self._at: float | None = None  # when that was asked for; None: never
+        self._asking: asyncio.Task[Rows] | None = None
+
+    async def get(self) -> Rows:
+        if self._at is not None and time.monotonic() - self._at < self._age:
+            return self._known
+        if self._asking is None:
+            asking = self._asking = asyncio.get_running_loop().create_task(self._ask())
+            asking.add_done_callback(partial(self._answered, time.monotonic()))
+        # Others may wait for it too, and a caller that leaves does not end it.
+        return await asyncio.shield(self._asking)
+
+    def _answered(self, at: float, task: asyncio.Task[Rows]) -> None:
+        self._asking = None
+        if not task.cancelled() and task.exception() is None:
+            self._known, self._at = task.result(), at
 
 
 @contextlib.asynccontextmanager

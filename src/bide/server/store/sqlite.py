@@ -3,7 +3,7 @@
 1. WAL with synchronous=FULL: what a future has resolved for survives a power cut.
 2. The service process alone opens the file; the data folder is locked to one service.
 3. A read is one indexed look-up on the loop: a thread hop would cost more than it. What was read is kept until it
-   changes. Lists run in a thread.
+   changes. Lists run in a thread; jobs of a queue are counted as they change, not when asked for.
 4. Its time never goes back, over restarts neither: it begins no earlier than the newest event.
 5. A renewal that could not be written counts all the same: a full disk takes no job from a child that works.
 6. Every lease is this process's own, or was voided when it started.
@@ -82,7 +82,7 @@ class SqliteStore(SqliteUploads):
         self._reader = connect(self.path)
         self._read = self._reader.execute
         self._clock = self._carried_on()
-        self._memory.recall(self._reader)
+        await asyncio.to_thread(self._memory.recall, self._reader, self.now())
         told = partial(explain, path=self.path)
         # Connected here, where a failure is told to who opens the store.
         session = SqliteSession(connect(self.path), self._clock, self._memory, told)
@@ -330,16 +330,9 @@ class SqliteStore(SqliteUploads):
         return {job_id for job_id in ids if self._read(sql, (job_id,)).fetchone()}
 
     async def queues(self) -> list[QueueState]:
-        # Each count reads a partial index, so finished jobs cost nothing.
-        counts: dict[str, dict[str, Any]] = {}
-        for name, waiting, oldest in self._read(
-            "SELECT queue, count(*), min(due) FROM jobs WHERE ready = 1 GROUP BY queue"
-        ):
-            counts.setdefault(name, {}).update(waiting=waiting, oldest=oldest)
-        for name, scheduled in self._read(
-            "SELECT queue, count(*) FROM jobs WHERE ready = 0 AND due IS NOT NULL GROUP BY queue"
-        ):
-            counts.setdefault(name, {}).update(scheduled=scheduled)
+        counts: dict[str, dict[str, Any]] = {
+            name: count._asdict() for name, count in self._memory.counts.read(self.now()).items()
+        }
         for name, running in Counter(job.queue for job in self._held()).items():
             counts.setdefault(name, {}).update(running=running)
         for (name,) in self._read(PAUSED):

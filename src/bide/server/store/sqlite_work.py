@@ -13,6 +13,7 @@ from bide.core.record import Job, Status
 from bide.core.upload import Upload, UploadStatus
 from bide.core.wire import Event
 from bide.server.store import InputFile, NewJob, Unwritable, Want, upload_rows
+from bide.server.store.queue_counts import Move, QueueCounts
 from bide.server.store.recent import Recent
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.work import Due, Work, encode, files_of, ready, text_of
@@ -32,6 +33,10 @@ _INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files) VALUES (?, ?,
 _LIVE = ", ".join(f"'{status.value}'" for status in Status if not status.terminal)
 # The first condition is there for the index: the planner does not see that the second one implies it.
 _HELD = f"SELECT {COLUMNS} FROM jobs WHERE status <> 'DONE' AND status IN ({_LIVE}) AND lease_until IS NOT NULL"
+_DUES = (
+    "SELECT queue, due FROM jobs WHERE ready = 1 UNION ALL "
+    "SELECT queue, due FROM jobs WHERE ready = 0 AND due IS NOT NULL"
+)
 _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
 UPLOAD = f"SELECT {upload_rows.READ} FROM uploads WHERE id = ?"
 _PUT_UPLOAD = (
@@ -46,7 +51,7 @@ LARGEST_UPLOAD = 4096  # what its sender has told of it
 
 class Memory:
     """What is remembered between transactions: all jobs that workers hold, the last event's number, what polls have read,
-    and uploads that are under way.
+    uploads that are under way, and how many jobs wait in each queue.
 
     The writer alone changes jobs and uploads, so that what it remembers is what is stored.
     """
@@ -55,12 +60,14 @@ class Memory:
         self.held: dict[str, Job] = {}
         self.recent = Recent()
         self.uploads: dict[str, Upload] = {}  # the first that came in leave first
+        self.counts = QueueCounts()
         self.paused: frozenset[str] | None = None  # None: to be read
         self.last_event: int | None = None  # None: nothing has been recalled yet
 
-    def recall(self, connection: sqlite3.Connection) -> int:
+    def recall(self, connection: sqlite3.Connection, now: float) -> int:
         """Reads what the last process knew; the number of the last event."""
         if self.last_event is None:
+            self.counts.load(connection.execute(_DUES), now)
             self.held = {job.id: job for job in map(job_of, connection.execute(_HELD))}
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
             self.last_event = row[0] if row is not None else 0
@@ -70,14 +77,15 @@ class Memory:
 class SqliteWork(Work):
     """`Work` on the writer's connection."""
 
-    __slots__ = ("_execute", "_executemany", "_memory", "_number", "pauses")
+    __slots__ = ("_execute", "_executemany", "_memory", "_moves", "_number", "pauses")
 
     def __init__(self, memory: Memory, connection: sqlite3.Connection, now: float) -> None:
         super().__init__(now)
         self._execute = connection.execute
         self._executemany = connection.executemany
         self._memory = memory
-        self._number = memory.recall(connection)
+        self._number = memory.recall(connection, now)
+        self._moves: list[Move] = []
         self.pauses = False  # a queue was paused or resumed
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
@@ -179,7 +187,9 @@ class SqliteWork(Work):
         )
 
     def bury(self, job_id: str, tenant: str) -> None:
-        self._execute("DELETE FROM jobs WHERE id = ?", (job_id,))
+        row = self._execute("DELETE FROM jobs WHERE id = ? RETURNING queue, due", (job_id,)).fetchone()
+        if row is not None and row[1] is not None:
+            self._moves.append((row[0], row[1], None))
         for table in ("inputs", "steps", "events", "keys", "upload_uses"):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
         self._execute(_BURIED, (job_id, tenant, self.now))
@@ -199,6 +209,8 @@ class SqliteWork(Work):
             job = self._jobs[job_id]
             assert job is not None
             self._execute(_INSERT, (*values_of(job), ready(job, self.now)))
+            if job.due is not None:
+                self._moves.append((job.queue, None, job.due))
             self._execute(_INSERT_INPUT, (job_id, job.tenant, new.input.decode(), text_of(new.files)))
         self._new.clear()
 
@@ -249,6 +261,8 @@ class SqliteWork(Work):
             (*columns.values(), before.id, before.version, before.fence),
         )
         assert cursor.rowcount == 1, f"{before.id} changed within its own transaction"
+        if "due" in columns:
+            self._moves.append((after.queue, before.due, after.due))
 
     def finish(self) -> None:
         """Writes what was put off; right before the commit."""
@@ -262,6 +276,8 @@ class SqliteWork(Work):
     def committed(self) -> None:
         """Remembers what is true now; right after the commit."""
         self._memory.last_event = self._number
+        if self._moves:
+            self._memory.counts.moved(self._moves, self.now)
         if self.pauses:
             self._memory.paused = None
         held = self._memory.held

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bide.core.job import FailedForNow, Parked
+from bide.core.job import Cancelled, FailedForNow, Parked, Rerun
 from bide.core.record import Status
 from bide.server.store import Filter, Missing, QueueState
 from bide.testing.store.bench import OOPS, Bench
@@ -100,3 +100,30 @@ class Lists:
         bench.clock.advance(5)
         await bench.store.wake()
         assert await bench.store.queues() == [QueueState("default", waiting=1, oldest=at)]
+
+    async def test_counts_of_queues_are_the_same_after_a_restart(self, bench: Bench) -> None:
+        at = bench.clock.now() + 5
+        await bench.put(queue="video", run_at=at)
+        await bench.put(queue="video", run_at=at + 94)
+        await bench.run(queue="audio")
+        before = await bench.store.queues()
+        await bench.reopen()
+        assert await bench.store.queues() == before
+        bench.clock.advance(5)
+        await bench.store.wake()
+        assert QueueState("video", waiting=1, scheduled=1, oldest=at) in await bench.store.queues()
+
+    async def test_counts_of_queues_follow_cancels_and_removals(self, bench: Bench) -> None:
+        first, second, later = (
+            await bench.put(),
+            await bench.put(),
+            await bench.put(run_at=bench.clock.now() + 5),
+        )
+        await bench.apply(Cancelled(job_id=first.id))
+        await bench.store.delete(later.id)
+        assert [(q.waiting, q.scheduled) for q in await bench.store.queues()] == [(1, 0)]
+        await bench.store.delete(second.id)
+        await bench.apply(Rerun(job_id=first.id))
+        assert [(q.waiting, q.scheduled) for q in await bench.store.queues()] == [(1, 0)]
+        await bench.store.delete(first.id)
+        assert await bench.store.queues() == []
