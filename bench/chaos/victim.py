@@ -95,6 +95,14 @@ class Victim:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
+    def until_ready(self) -> None:
+        """Until nothing keeps jobs from being run."""
+        end = time.monotonic() + 60
+        while found := self.insist("GET", "/readyz")["warnings"]:
+            if time.monotonic() > end:
+                raise RuntimeError(f"the service is not ready: {found}")
+            time.sleep(0.05)
+
     def insist(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Any:

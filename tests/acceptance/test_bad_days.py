@@ -67,7 +67,7 @@ class SmallDisk(Serving):
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     with running(SmallDisk(tmp_path)) as service:
         assert isinstance(service, SmallDisk)
-        service.insist("GET", "/readyz")
+        service.until_ready()
         yield service
 
 
@@ -332,14 +332,14 @@ def test_no_file_descriptors_left(tmp_path: Path) -> None:
         until(lambda: "raise the limit" in service.said() and "cannot start" in service.said())
         assert "ulimit -n" in service.said() and "LimitNOFILE=" in service.said()
         status, answer = line.ask("GET", "/readyz")
-        assert status == 503 and "ulimit -n" in answer["detail"]
+        assert status == 200 and "ulimit -n" in answer["warnings"][0]["detail"]
         status, answer = line.ask("GET", "/jobs")
         assert status == 503 and "ulimit -n" in answer["detail"]
         resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (hard, hard))
         for number, job_id in enumerate([*earlier, during]):
             assert service.ended(job_id)["result"] == number
         assert service.ended(crash)["error"]["code"] == "POISONED"
-        service.insist("GET", "/readyz")
+        service.until_ready()
         assert "Traceback" not in service.said()
 
 

@@ -63,7 +63,7 @@ class Sender:
 def send(tmp_path: Path) -> Iterator[Sender]:
     with running(SmallDisk(tmp_path, "200m")) as service:
         assert isinstance(service, SmallDisk)
-        service.insist("GET", "/readyz")
+        service.until_ready()
         yield Sender(service)
 
 

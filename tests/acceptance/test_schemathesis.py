@@ -118,6 +118,7 @@ async def _jobs(service: Service) -> list[str]:
     )
     await service.apply(Succeeded(job_id=large, fence=job.fence, result_file=result))
     await service.claim()
+    service.engine.elsewhere = {"idle"}
     return [deleted, failed, done, large, running, await service.submit(queue="idle")]
 
 
@@ -199,7 +200,9 @@ def test_no_answer_outside_the_document_at_length(case: schemathesis.Case[Any]) 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The real thing: `bide serve` with children that run what is accepted, and one job that none of them serves."""
-    service = Victim(tmp_path_factory.mktemp("served"), "tests.apps.echo:app")
+    service = Victim(
+        tmp_path_factory.mktemp("served"), "tests.apps.echo:app", options=["--allow-unknown-queues"]
+    )
     service.start()
     service.ask("POST", "/jobs", {"kind": "echo", "queue": "unserved"})
     try:

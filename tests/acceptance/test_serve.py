@@ -54,8 +54,9 @@ def bide(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProce
     )
 
 
-def victim(folder: Path) -> Victim:
-    return Victim(folder, "tasks:app", env={"PYTHONPATH": str(folder)})
+def victim(folder: Path, *options: str) -> Victim:
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return Victim(folder, "tasks:app", env={"PYTHONPATH": path}, options=options)
 
 
 def test_it_refuses_to_be_open_to_the_network(folder: Path) -> None:
@@ -177,12 +178,13 @@ def test_doctor_and_migrate(folder: Path) -> None:
 
 
 def test_doctor_names_a_queue_that_nobody_serves(folder: Path) -> None:
-    service = victim(folder)
+    service = victim(folder, "--allow-unknown-queues")
     service.start()
     try:
-        service.insist("GET", "/readyz")
+        service.until_ready()
         assert bide(folder, "doctor", "--url", service.url).returncode == 0
         service.ask("POST", "/jobs", {"kind": "quick", "queue": "nobody"})
+        assert service.ask("GET", "/readyz")["status"] == "ready"
         done = bide(folder, "doctor", "--url", service.url)
         assert done.returncode == 1 and "no worker serves queue nobody" in done.stdout
         assert "unserved" in _metrics(service, 'queue="nobody"')

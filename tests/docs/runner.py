@@ -204,9 +204,9 @@ def _until_ready(port: int) -> None:
     """Until the service knows of somebody who would run its jobs."""
     until = time.monotonic() + START
     while time.monotonic() < until:
-        with contextlib.suppress(urllib.error.HTTPError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=START).close()
-            return
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=START) as answer:
+            if not json.load(answer)["warnings"]:
+                return
         time.sleep(0.05)
     raise AssertionError(f"no worker was ready within {START:g} s")
 

@@ -299,12 +299,17 @@ def _service(url: str) -> Iterator[Finding]:
 
     from bide.client.transport import Transport
 
+    found: list[dict[str, str]] = []
+
     async def ask() -> str:
         transport = Transport(url)
         try:
-            await transport.send("GET", "/readyz")
+            answer = (await transport.send("GET", "/readyz")).read(dict[str, Any])
         finally:
             await transport.close()
+        found.extend(answer.get("warnings", ()))
         return f"{url} is ready"
 
     yield _try("service", lambda: asyncio.run(ask()))
+    for warning in found:
+        yield Finding(f"service: {warning.get('code')}", False, str(warning.get("detail")))

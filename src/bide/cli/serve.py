@@ -101,6 +101,12 @@ from bide.server.config import is_loopback
     envvar="BIDE_TRUSTED_HOSTS",
 )
 @click.option(
+    "--allow-unknown-queues",
+    envvar="BIDE_ALLOW_UNKNOWN_QUEUES",
+    is_flag=True,
+    help="Accept jobs for queues that neither the app nor a living worker knows.",
+)
+@click.option(
     "--insecure",
     envvar="BIDE_INSECURE",
     is_flag=True,
@@ -127,6 +133,7 @@ def serve(
     input_lifetime: float | None,
     origins: tuple[str, ...],
     trusted_hosts: tuple[str, ...],
+    allow_unknown_queues: bool,
     insecure: bool,
     log_level: str,
 ) -> None:
@@ -174,7 +181,7 @@ def serve(
         data=data,
         store=StoreConfig(url=store, connections=connections),
         progress=progress,
-        engine=EngineConfig(engine, broker),
+        engine=EngineConfig(engine, broker, allow_unknown_queues),
         blobs=BlobsConfig(url=blobs),
         http=HttpConfig(host=host, port=port, trusted_hosts=trusted_hosts),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),

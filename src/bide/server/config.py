@@ -41,6 +41,7 @@ class EngineConfig:
 
     name: str = "embedded"  # the service's own children; or "celery": workers anywhere
     broker: str | None = field(default=None, repr=False)  # redis://… or amqp://…, for Celery
+    allow_unknown_queues: bool = False  # submissions to queues that neither the app nor a worker knows
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from bide.core.media import is_one_of
 from bide.core.record import FileInfo, Job
 from bide.core.upload import Upload, UploadStatus
 from bide.core.wire import job_id
+from bide.server.engine.slots import served
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
 from bide.server.store import InputFile, Inserted, Jobs, KeyConflict, Missing, NewJob, Uploads
 from bide.server.worker.protocol import Spawn
@@ -114,12 +115,21 @@ class _Random:
 
 
 class Intake:
-    """Takes submissions in. `nudge` tells the engine that there is work."""
+    """Takes submissions in. `nudge` tells the engine that there is work. `knows` tells whether a worker serves a queue that
+    the app does not name; None: whatever queue a submission names is accepted.
+    """
 
-    def __init__(self, registry: Registry, store: Jobs, nudge: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        store: Jobs,
+        nudge: Callable[[str, str], None],
+        knows: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
         self._registry = registry
         self._store = store
         self._nudge = nudge
+        self._knows = knows
         self._random = _Random()
 
     async def submit(self, submission: Submission, *, key: str | None = None, trace_id: str) -> Inserted:
@@ -166,9 +176,10 @@ class Intake:
         trace_id: str | None = None,
         parent: Job | None = None,
         uploads: Mapping[str, Upload] | None = None,
+        promised: bool = False,
     ) -> NewJob:
         """The job that a submission asks for; a Problem when it cannot be. Stores nothing. `uploads` are about to be
-        stored with it.
+        stored with it. `promised`: its queue was accepted when the upload began.
         """
         kind = self._registry.kind(submission.kind)
         if kind.require_key and key is None and parent is None and submission.dedupe is None:
@@ -180,12 +191,15 @@ class Intake:
         ):
             detail = "names and values cannot contain NUL"
             raise InvalidInput(f"labels: {detail}", errors=[{"pointer": "/labels", "detail": detail}])
+        queue = _queue(submission, kind)
+        if queue != kind.queue and not promised:
+            await self._check_queue(queue)
         now = self._store.now()
         run_at, deadline = self._times(submission, now)
         job = Job(
             id=job_id(now, self._random.take(16)),
             kind=kind.name,
-            queue=_queue(submission, kind),
+            queue=queue,
             created_at=now,
             updated_at=now,
             priority=submission.priority,
@@ -208,6 +222,15 @@ class Intake:
         else:
             fingerprint = _fingerprint(submission, files)
         return NewJob(job, bytes(submission.input), files, key, fingerprint)
+
+    async def _check_queue(self, queue: str) -> None:
+        if self._knows is None or queue in served(self._registry) or await self._knows(queue):
+            return
+        detail = (
+            f"neither the app nor a living worker knows queue {queue!r}; name it in App(queues={{…}}), start a worker "
+            "for it, or start the service with --allow-unknown-queues"
+        )
+        raise InvalidInput(f"queue: {detail}", errors=[{"pointer": "/queue", "detail": detail}])
 
     async def admit(self, message: Spawn, parent: Job) -> NewJob:
         """A spawned job goes through the same door as a submitted one."""

@@ -67,7 +67,8 @@ class Service:
         )
         # Whoever follows a hint from here must find the job: for them the event comes after its commit.
         early = self.engine.nudge if embedded else lambda queue, kind: None
-        self.intake = Intake(registry, self.store, early)
+        knows = None if config.engine.allow_unknown_queues else self.engine.knows
+        self.intake = Intake(registry, self.store, early, knows)
         self.reception = self._reception(registry)
         self.upkeep = Upkeep(
             self.store,
@@ -168,6 +169,7 @@ class Service:
 
     async def drain(self, seconds: float | None = None) -> None:
         """Waits for running jobs, hands back those that still run, and wakes long polls. Requests are still answered."""
+        self.http.health.stopping = True
         await self.engine.stop(self.config.worker.drain if seconds is None else seconds)
         self.notify.close()
 

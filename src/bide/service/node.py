@@ -198,7 +198,7 @@ class Node:
             tuple(sorted(self.registry.kinds)),
             self.config.worker.children(1),
             tuple(self._engine.workers()),
-            tuple(self._engine.troubles()),
+            tuple(warning.detail for warning in self._engine.warnings()),
         )
 
     async def _look(self) -> None:

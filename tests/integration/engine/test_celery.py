@@ -108,9 +108,9 @@ async def test_a_broker_that_is_away_keeps_no_job_out(
     job_id = await house.submit("add", {"a": 1})
     assert (await house.job(job_id)).status is Status.PENDING
     engine = house.service.engine
-    await until(lambda: any("cannot be reached" in trouble for trouble in engine.troubles()))
+    await until(lambda: any(warning.code == "broker-unreachable" for warning in engine.warnings()))
     redis.start()
-    await until(lambda: not any("reached" in trouble for trouble in engine.troubles()))
+    await until(lambda: not any(warning.code == "broker-unreachable" for warning in engine.warnings()))
     await until(lambda: waiting(config) > 0)  # what there was to say is said
 
 
@@ -134,7 +134,7 @@ async def test_a_worker_sweeps_its_own_folder(house: House, tmp_path: Path) -> N
 async def test_without_a_worker_it_says_so(house: House) -> None:
     engine = house.service.engine
     assert engine.workers() == [] and not engine.serves("default")
-    assert any("no worker is alive" in trouble for trouble in engine.troubles())
+    assert "no-workers" in [warning.code for warning in engine.warnings()]
 
 
 async def test_hints_that_are_lost_are_sent_again_and_a_worker_survives_its_broker(
@@ -204,7 +204,7 @@ async def test_kinds_that_no_worker_knows_are_named_and_not_hinted_at(
     await house.store.enlist("old", write(Enlisted("old", ("default",), ("add",), 1)))
     await engine.look()
     assert engine.serves("default")
-    assert "no worker knows kind child" in " ".join(engine.troubles())
+    assert "no worker knows kind child" in " ".join(warning.detail for warning in engine.warnings())
     await house.submit("runs_once", {"log": "/dev/null"})
     await until(lambda: engine._hints.sent == 1)  # which it finds nothing by
     queue_of("default")(Broker(str(config.engine.broker)).connect(engine._hints._app)).purge()

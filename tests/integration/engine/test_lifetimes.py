@@ -35,7 +35,7 @@ async def gone(*pids: int) -> None:
 async def told(house: House, words: str) -> None:
     """Until the engine says what is wrong."""
     async with asyncio.timeout(10):
-        while not any(words in trouble for trouble in house.service.engine.troubles()):
+        while not any(words in warning.detail for warning in house.service.engine.warnings()):
             await asyncio.sleep(0.02)
 
 
@@ -44,7 +44,7 @@ async def test_it_is_not_ready_before_a_child_is(opened: Open) -> None:
     await told(house, "still starting")
     await house.run("pid")
     async with asyncio.timeout(20):  # the other children come when they come
-        while house.service.engine.troubles():
+        while house.service.engine.warnings():
             await asyncio.sleep(0.02)
 
 

@@ -22,7 +22,7 @@ from bide.server.blobs.files import FileBlobs
 from bide.server.blobs.local_signing import LocalSigning
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import Config, HttpConfig
-from bide.server.engine import WorkerState
+from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.estimates import Estimates
 from bide.server.http import Parts
 from bide.server.http.edge import HttpApp
@@ -51,7 +51,8 @@ class IdleEngine:
 
     nudges: list[tuple[str, str]] = field(default_factory=list)
     unserved: set[str] = field(default_factory=set)
-    trouble: list[str] = field(default_factory=list)
+    elsewhere: set[str] = field(default_factory=set)  # queues that workers alone know
+    warned: list[ServiceWarning] = field(default_factory=list)
     children: list[WorkerState] = field(default_factory=list)
 
     async def start(self) -> None: ...
@@ -76,8 +77,11 @@ class IdleEngine:
     def serves(self, queue: str) -> bool:
         return queue not in self.unserved
 
-    def troubles(self) -> list[str]:
-        return self.trouble
+    async def knows(self, queue: str) -> bool:
+        return queue in self.elsewhere
+
+    def warnings(self) -> list[ServiceWarning]:
+        return self.warned
 
 
 def kinds() -> Registry:
@@ -127,7 +131,9 @@ class Service:
         self.blobs = FileBlobs(folder / "files")
         self.registry = registry or kinds()
         self.config = config or Config(data=folder, http=HttpConfig(max_body=MAX_BODY))
-        self.intake = Intake(self.registry, self.store, self.engine.nudge)
+        allowed = self.config.engine.allow_unknown_queues
+        knows = None if allowed else self.engine.knows
+        self.intake = Intake(self.registry, self.store, self.engine.nudge, knows)
         self.staging = Staging(folder / "staging")
         self.reception = Reception(
             cast(UploadStore, self.store),

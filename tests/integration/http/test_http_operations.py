@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import pytest
 
-from bide.core.errors import problems
-from bide.server.engine import WorkerState
+from bide.core.errors import InvalidInput, problems
+from bide.server.config import Config, EngineConfig
+from bide.server.engine import ServiceWarning, WorkerState
+from bide.server.intake import Submission
+from bide.server.store import Unwritable
 from tests.integration.http.service import Service
 
 
@@ -52,6 +56,7 @@ async def test_pause_and_resume(service: Service) -> None:
 
 
 async def test_a_queue_without_kinds_can_be_paused_while_it_has_jobs(service: Service) -> None:
+    service.engine.elsewhere = {"side"}
     await service.submit(queue="side")
     assert (await service.call("POST", "/queues/side/pause")).status == 200
     assert (await service.call("POST", "/queues/side/resume")).json()["paused"] is False
@@ -115,30 +120,130 @@ async def test_workers(service: Service) -> None:
 async def test_alive_and_ready(service: Service) -> None:
     assert (await service.call("GET", "/healthz")).json() == {"status": "ok"}
     ready = await service.call("GET", "/readyz")
-    assert (ready.status, ready.json()) == (200, {"status": "ready"})
+    assert (ready.status, ready.json()) == (200, {"status": "ready", "warnings": []})
 
 
-async def test_not_ready_names_what_is_wrong(service: Service) -> None:
+async def test_what_keeps_jobs_from_being_run_is_a_warning(service: Service) -> None:
+    """The service accepts jobs and answers: taking it out of rotation would help nobody."""
+    service.engine.elsewhere = {"forgotten"}
     await service.submit(queue="forgotten")
     service.engine.unserved = {"video", "forgotten", "slow"}
-    service.engine.trouble = ["children die at start: ImportError"]
-    reply = await service.call("GET", "/readyz")
-    problem = reply.json()
-    assert (reply.status, problem["code"], problem["retryable"]) == (503, "unavailable", True)
-    assert int(reply.headers["retry-after"]) >= 1
-    # `slow` has neither kinds nor jobs: nothing is wrong with it.
-    assert [e["detail"] for e in problem["errors"]] == [
-        "no worker serves queue forgotten; 1 wait",
-        "no worker serves queue video",
-        "children die at start: ImportError",
+    service.engine.warned = [
+        ServiceWarning("children-failing", "handler children cannot start: ImportError")
     ]
-    assert (await service.call("GET", "/healthz")).status == 200
+    reply = await service.call("GET", "/readyz")
+    assert (reply.status, reply.json()["status"]) == (200, "ready")
+    # `slow` has neither kinds nor jobs: nothing is wrong with it.
+    assert reply.json()["warnings"] == [
+        {"code": "queue-unserved", "detail": "no worker serves queue forgotten; 1 wait"},
+        {"code": "queue-unserved", "detail": "no worker serves queue video"},
+        {"code": "children-failing", "detail": "handler children cannot start: ImportError"},
+    ]
+    metrics = await _metrics(service)
+    assert metrics['bide_warnings{code="queue-unserved"}'] == 2
+    assert metrics['bide_warnings{code="children-failing"}'] == 1
+    assert metrics['bide_warnings{code="no-workers"}'] == 0
 
 
 async def test_not_ready_while_stopping(service: Service) -> None:
-    service.notify.close()
+    service.app.health.stopping = True
     reply = await service.call("GET", "/readyz")
     assert (reply.status, reply.json()["detail"]) == (503, "the service is stopping")
+    assert int(reply.headers["retry-after"]) >= 1
+    assert (await service.call("GET", "/healthz")).status == 200
+
+
+async def test_not_ready_when_the_store_cannot_be_written(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = 0
+
+    async def check() -> None:
+        nonlocal checks
+        checks += 1
+        raise Unwritable("the disk is full: make room")
+
+    monkeypatch.setattr(service.store, "check", check)
+    reply = await service.call("GET", "/readyz")
+    assert (reply.status, reply.json()["code"]) == (503, "unavailable")
+    assert reply.json()["detail"] == "the store cannot be written: the disk is full: make room"
+    monkeypatch.undo()
+    assert (await service.call("GET", "/readyz")).status == 200
+
+
+async def test_many_who_ask_whether_it_is_ready_share_a_write(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = 0
+    check = service.store.check
+
+    async def counted() -> None:
+        nonlocal checks
+        checks += 1
+        await check()
+
+    monkeypatch.setattr(service.store, "check", counted)
+    replies = await asyncio.gather(*(service.call("GET", "/readyz") for _ in range(20)))
+    assert {reply.status for reply in replies} == {200}
+    assert checks == 1
+
+
+# --- queues that nobody knows
+
+
+@pytest.mark.parametrize("queue", ["video", "slow", "default", "workers-only"])
+async def test_a_queue_that_the_app_or_a_worker_knows_is_accepted(service: Service, queue: str) -> None:
+    """Also when no worker is there yet for a queue of the app."""
+    service.engine.unserved = {"video", "slow", "default"}
+    service.engine.elsewhere = {"workers-only"}
+    await service.submit(queue=queue)
+
+
+async def test_a_queue_that_nobody_knows_is_refused(service: Service) -> None:
+    """One such job would wait for ever, and what it waits in would be warned of for as long."""
+    job = {"kind": "echo", "queue": "nowhere"}
+    reply = await service.call("POST", "/jobs", json=job)
+    assert (reply.status, reply.json()["errors"][0]["pointer"]) == (422, "/queue")
+    batch = await service.call("POST", "/jobs/batch", json={"jobs": [job, {"kind": "echo"}]})
+    assert [j.get("status") for j in batch.json()["jobs"]] == [422, "PENDING"]
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"kind": "thumbnail", "queue": "nowhere"}\r\n'
+        b'--x\r\nContent-Disposition: form-data; name="video"; filename="a"\r\n\r\nbytes\r\n--x--\r\n'
+    )
+    headers = {"content-type": "multipart/form-data; boundary=x", "content-length": str(len(form))}
+    reply = await service.call("POST", "/jobs", body=form, headers=headers)
+    assert (reply.status, reply.json()["errors"][0]["pointer"]) == (422, "/queue")
+    wanted = {"name": "a", "size": 5, "kind": "thumbnail", "queue": "nowhere"}
+    reply = await service.call("POST", "/uploads/presign", json=wanted)
+    assert reply.status == 422
+    with pytest.raises(InvalidInput, match="nowhere"):
+        await service.intake.submit(Submission("echo", queue="nowhere"), trace_id="")
+
+
+async def test_a_queue_that_was_known_when_the_upload_began_is_accepted_at_its_end(
+    service: Service,
+) -> None:
+    service.engine.elsewhere = {"gpu"}
+    wanted = {"name": "a", "size": 5, "kind": "thumbnail", "queue": "gpu"}
+    begun = (await service.call("POST", "/uploads/presign", json=wanted)).json()
+    service.engine.elsewhere = set()
+    target = begun["url"].partition("//")[2].partition("/")[2]
+    headers = {**begun["headers"], "content-length": "5"}
+    put = await service.call(begun["method"], f"/{target}", body=b"bytes", headers=headers)
+    assert put.status == 200, put.body
+    done = await service.call("POST", f"/uploads/{begun['uploadId']}/complete")
+    assert done.status in (200, 202), done.body
+    job = await service.call("GET", f"/jobs/{begun['job']['jobId']}")
+    assert (job.json()["status"], job.json()["queue"]) == ("PENDING", "gpu")
+
+
+async def test_a_setting_allows_queues_that_nobody_knows(tmp_path: Path) -> None:
+    config = Config(data=tmp_path, engine=EngineConfig(allow_unknown_queues=True))
+    async with Service(tmp_path, config=config).opened() as service:
+        service.engine.unserved = {"nowhere"}
+        await service.submit(queue="nowhere")
+        (warning,) = (await service.call("GET", "/readyz")).json()["warnings"]
+        assert warning["code"] == "queue-unserved"
 
 
 # --- metrics

@@ -23,6 +23,26 @@ class WorkerState(msgspec.Struct, frozen=True, rename="camel"):
     jobs_done: int
 
 
+# The codes of warnings, and what each means.
+WARNINGS = {
+    "queue-unserved": "No worker takes jobs from a queue that has kinds or waiting jobs.",
+    "no-workers": "No worker of the Celery engine is alive.",
+    "workers-unknown": "Which workers are alive cannot be read from the store.",
+    "broker-unreachable": "The broker does not answer. Workers look for jobs every few seconds instead.",
+    "kind-unserved": "No living worker knows a kind of the app.",
+    "worker-problem": "A worker reports a problem.",
+    "children-starting": "Handler children are still starting.",
+    "children-failing": "Handler children cannot start.",
+}
+
+
+class ServiceWarning(msgspec.Struct, frozen=True):
+    """Something that keeps jobs from being run, while the service accepts them and answers."""
+
+    code: str  # one of WARNINGS
+    detail: str
+
+
 class Engine(Protocol):
     async def start(self) -> None: ...
 
@@ -56,6 +76,10 @@ class Engine(Protocol):
         """Whether some worker takes jobs from this queue."""
         ...
 
-    def troubles(self) -> list[str]:
-        """What keeps jobs from being run, in words for a person."""
+    async def knows(self, queue: str) -> bool:
+        """The same, when it has to be right: a worker that has just started is known."""
+        ...
+
+    def warnings(self) -> list[ServiceWarning]:
+        """What keeps jobs from being run."""
         ...

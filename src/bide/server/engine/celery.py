@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from bide.core.record import Job
 from bide.core.wire import Event
-from bide.server.engine import WorkerState
+from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.engine.hints import Hints
 from bide.server.engine.roster import SILENT, Enlisted, read
 from bide.server.registry import Registry
@@ -37,6 +38,7 @@ class CeleryEngine:
         self._roster: list[Enlisted] = []
         self._serving: Counter[str] = Counter()  # workers, by queue
         self._trouble: str | None = None
+        self._looked_at: float | None = None  # None: never
 
     async def start(self) -> None:
         await self.look()
@@ -68,7 +70,7 @@ class CeleryEngine:
 
     async def _look_on(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SOON if self.troubles() else LOOK)
+            await asyncio.sleep(LOOK_SOON if self.warnings() else LOOK)
             try:
                 await self.look()
             except Exception:
@@ -76,6 +78,7 @@ class CeleryEngine:
 
     async def look(self) -> None:
         """Who is there, and what waits that some of them could run."""
+        self._looked_at = time.monotonic()
         try:
             self._roster = read((await self._store.roster(SILENT)).values())
             waiting = await self._store.waiting()
@@ -109,13 +112,27 @@ class CeleryEngine:
     def serves(self, queue: str) -> bool:
         return any(queue in worker.queues for worker in self._roster)
 
-    def troubles(self) -> list[str]:
-        found = [trouble for trouble in (self._trouble, self._hints.trouble) if trouble is not None]
+    async def knows(self, queue: str) -> bool:
+        if not self.serves(queue) and (
+            self._looked_at is None or time.monotonic() - self._looked_at > LOOK_SOON
+        ):
+            await self.look()
+        return self.serves(queue)
+
+    def warnings(self) -> list[ServiceWarning]:
+        found = []
+        if self._trouble is not None:
+            found.append(ServiceWarning("workers-unknown", self._trouble))
+        if self._hints.trouble is not None:
+            found.append(ServiceWarning("broker-unreachable", self._hints.trouble))
         if not self._roster:
-            return [*found, "no worker is alive: start one with `bide worker`"]
+            none = "no worker is alive: start one with `bide worker`"
+            return [*found, ServiceWarning("no-workers", none)]
         known = {kind for worker in self._roster for kind in worker.kinds}
-        found += [
-            f"no worker knows kind {kind}: restart them with the app as it is now"
-            for kind in sorted(self._registry.kinds.keys() - known)
-        ]
-        return found + [f"worker {w.name}: {trouble}" for w in self._roster for trouble in w.troubles]
+        for kind in sorted(self._registry.kinds.keys() - known):
+            detail = f"no worker knows kind {kind}: restart them with the app as it is now"
+            found.append(ServiceWarning("kind-unserved", detail))
+        for worker in self._roster:
+            for trouble in worker.troubles:
+                found.append(ServiceWarning("worker-problem", f"worker {worker.name}: {trouble}"))
+        return found

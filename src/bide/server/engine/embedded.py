@@ -27,7 +27,7 @@ from bide.core.record import Job, Status
 from bide.core.retry import Outcome, Raised, settle
 from bide.core.wire import Event
 from bide.server.config import WorkerConfig
-from bide.server.engine import WorkerState
+from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.engine.claims import Claims
 from bide.server.engine.lines import Lines
 from bide.server.engine.recorder import Recorder
@@ -162,6 +162,9 @@ class EmbeddedEngine:
     def serves(self, queue: str) -> bool:
         return queue in self._slots.queues
 
+    async def knows(self, queue: str) -> bool:
+        return self.serves(queue)
+
     def room(self, queue: str) -> bool:
         """Whether a job of this queue could start now. Any thread may ask."""
         if self._claims.closed:
@@ -182,13 +185,12 @@ class EmbeddedEngine:
     def reset(self) -> None:
         self._next_renewal = self._now()
 
-    def troubles(self) -> list[str]:
-        if self._stopping:
-            return ["the service is stopping"]
+    def warnings(self) -> list[ServiceWarning]:
         if self._pool.trouble is not None:
-            return [f"handler children cannot start: {self._pool.trouble}"]
+            detail = f"handler children cannot start: {self._pool.trouble}"
+            return [ServiceWarning("children-failing", detail)]
         if any(self._pool.waits_for(is_async) for is_async in (False, True)):
-            return ["handler children are still starting"]
+            return [ServiceWarning("children-starting", "handler children are still starting")]
         return []
 
     # --- hints and claims

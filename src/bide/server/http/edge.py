@@ -44,6 +44,7 @@ class HttpApp:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._metrics = metrics.Metrics(parts)
+        self.health = health.Health(parts)
         self._rendered: dict[tuple[str, str, str], bytes] = {}  # see status.Shown.body
         self.operations: list[Operation] = [
             *submit.OPERATIONS,
@@ -55,7 +56,7 @@ class HttpApp:
             *presigned.OPERATIONS,
             *tus.OPERATIONS,
             *queues.OPERATIONS,
-            *health.OPERATIONS,
+            *self.health.operations,
             *self._metrics.operations,
             *problems.OPERATIONS,
         ]

@@ -1,62 +1,106 @@
-"""GET /healthz and /readyz: whether the service lives, and whether a job that is sent now would be run."""
+"""GET /healthz and /readyz: whether the service lives, and whether it accepts jobs and answers."""
 
 from __future__ import annotations
+
+import asyncio
+import time
 
 import msgspec
 
 from bide.core.errors import Unavailable
+from bide.server.engine import WARNINGS, ServiceWarning
 from bide.server.http import Parts
-from bide.server.http.exchange import Answer, Request, json_answer
+from bide.server.http.exchange import Answer, Request, json_answer, object_answer
 from bide.server.http.operations import Operation, Reply
-from bide.server.http.queues import known_queues
+from bide.server.http.queues import Queue, known_queues
+from bide.server.store import Unwritable
+
+CHECK_AGE = 1.0  # for so many seconds a write that succeeded shows that others do
 
 
-class Health(msgspec.Struct):
+class Alive(msgspec.Struct):
     status: str
 
 
-async def healthz(request: Request) -> Answer:
-    return json_answer(200, b'{"status":"ok"}')
+class Readiness(msgspec.Struct, omit_defaults=True):
+    """That jobs are accepted, and what keeps them from being run. `warnings` is left out where `Host` is not trusted."""
+
+    status: str
+    warnings: list[ServiceWarning] | msgspec.UnsetType = msgspec.UNSET
 
 
-async def readyz(request: Request) -> Answer:
-    wrong = await troubles(request.parts)
-    if wrong:
-        raise Unavailable("; ".join(wrong), errors=[{"detail": trouble} for trouble in wrong])
-    return json_answer(200, b'{"status":"ready"}')
+class Health:
+    """How the service is."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._written_at: float | None = None  # None: never
+        self._writing: asyncio.Task[None] | None = None
+        self.stopping = False
+        codes = "".join(f"\n- `{code}`: {meaning}" for code, meaning in WARNINGS.items())
+        self.operations = [
+            Operation(
+                "GET",
+                "/healthz",
+                self._alive,
+                "getHealth",
+                "Whether the service lives",
+                "health",
+                replies=(Reply(200, "It does.", Alive),),
+                example="$BASE/healthz",
+            ),
+            Operation(
+                "GET",
+                "/readyz",
+                self._ready,
+                "getReadiness",
+                "Whether the service accepts jobs and answers",
+                "health",
+                description="503 while the service stops or cannot write to its store. `warnings` has what keeps jobs "
+                f"from being run:\n{codes}",
+                replies=(Reply(200, "It does.", Readiness),),
+                problems=(Unavailable,),
+                example="$BASE/readyz",
+            ),
+        ]
+
+    async def _alive(self, request: Request) -> Answer:
+        return json_answer(200, b'{"status":"ok"}')
+
+    async def _ready(self, request: Request) -> Answer:
+        if self.stopping or self._parts.notify.closed:
+            raise Unavailable("the service is stopping")
+        try:
+            await self._check_store()
+        except Unwritable as error:
+            reason = f": {error}" if request.details else ""
+            raise Unavailable(f"the store cannot be written{reason}") from None
+        if not request.details:
+            return object_answer(Readiness("ready"))
+        found = warnings(self._parts, await known_queues(self._parts))
+        return object_answer(Readiness("ready", found))
+
+    async def _check_store(self) -> None:
+        """Writes at most once a second, however often it is asked."""
+        if self._written_at is not None and time.monotonic() - self._written_at < CHECK_AGE:
+            return
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._parts.store.check())
+            self._writing.add_done_callback(self._written)
+        await asyncio.shield(self._writing)
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._writing = None
+        if not task.cancelled() and task.exception() is None:
+            self._written_at = time.monotonic()
 
 
-async def troubles(parts: Parts) -> list[str]:
-    """What keeps jobs from being run, in words for a person."""
-    wrong = ["the service is stopping"] if parts.notify.closed else []
-    for queue in await known_queues(parts):
+def warnings(parts: Parts, queues: list[Queue]) -> list[ServiceWarning]:
+    """What keeps jobs from being run."""
+    found = []
+    for queue in queues:
         if not queue.served and (queue.kinds or queue.backlog):
             waiting = f"; {queue.backlog} wait" if queue.backlog else ""
-            wrong.append(f"no worker serves queue {queue.name}{waiting}")
-    return wrong + [trouble for trouble in parts.engine.troubles() if trouble not in wrong]
-
-
-OPERATIONS = [
-    Operation(
-        "GET",
-        "/healthz",
-        healthz,
-        "getHealth",
-        "Whether the service lives",
-        "health",
-        replies=(Reply(200, "It does.", Health),),
-        example="$BASE/healthz",
-    ),
-    Operation(
-        "GET",
-        "/readyz",
-        readyz,
-        "getReadiness",
-        "Whether jobs that are sent now will be run",
-        "health",
-        description="503 names what is wrong, for example a queue that no worker serves.",
-        replies=(Reply(200, "They will.", Health),),
-        problems=(Unavailable,),
-        example="$BASE/readyz",
-    ),
-]
+            detail = f"no worker serves queue {queue.name}{waiting}"
+            found.append(ServiceWarning("queue-unserved", detail))
+    return found + parts.engine.warnings()

@@ -12,8 +12,10 @@ from prometheus_client.exposition import choose_encoder
 
 from bide.core.record import TERMINAL
 from bide.core.wire import Event
+from bide.server.engine import WARNINGS
 from bide.server.http import Parts
 from bide.server.http.exchange import Answer, Request, text_answer
+from bide.server.http.health import warnings
 from bide.server.http.operations import Operation, Reply
 from bide.server.http.queues import Queue, known_queues
 
@@ -59,6 +61,15 @@ class Metrics:
 
     def _families(self, queues: list[Queue]) -> Iterator[Metric]:
         yield from _of_queues(queues)
+        found = Counter(warning.code for warning in warnings(self._parts, queues))
+        told = GaugeMetricFamily(
+            "bide_warnings",
+            "Warnings of /readyz by code: what keeps jobs from being run.",
+            labels=["code"],
+        )
+        for code in WARNINGS:
+            told.add_metric([code], found[code])
+        yield told
         ended = CounterMetricFamily(
             "bide_jobs_ended", "Jobs that ended since the start.", labels=["kind", "status"]
         )

@@ -36,6 +36,7 @@ from bide.server.store import (
     Overdue,
     QueueState,
     Reset,
+    Unwritable,
     Want,
     transactions,
 )
@@ -126,6 +127,13 @@ class PostgresStore(PostgresUploads):
         await self._writer.close()
         await self._feed.close()
         await self._reads.close()
+
+    async def check(self) -> None:
+        try:
+            # A number of a transaction that writes; a standby has none to give.
+            await self._write(lambda tx: tx.execute("SELECT txid_current()"))
+        except psycopg.Error as error:
+            raise Unwritable(f"{self.server.shown} cannot be written: {error}") from error
 
     def now(self) -> float:
         return self._clock.now()

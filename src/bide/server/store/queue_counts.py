@@ -69,7 +69,7 @@ class Dues:
 
     def take(self, until: float) -> list[float]:
         """Removes and returns those that are not after `until`."""
-        taken = []
+        taken: list[float] = []
         while self._heap and self._heap[0] <= until and len(taken) < FEW:
             taken.append(self._heap[0])
             self.remove(self._heap[0])

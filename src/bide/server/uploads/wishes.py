@@ -31,16 +31,22 @@ class Wishes:
     async def check(self, upload: Upload) -> None:
         """A Problem when no job could come of it, whatever its bytes are."""
         if upload.submission is not None:
-            await self.make([upload])
+            await self.make([upload], promised=False)
 
-    async def make(self, uploads: Sequence[Upload]) -> NewJob:
-        """The job of an upload that carries a wish; nothing is stored."""
+    async def make(self, uploads: Sequence[Upload], *, promised: bool = True) -> NewJob:
+        """The job of an upload that carries a wish; nothing is stored. `promised`: it was checked when the upload began."""
         (upload,) = uploads
         assert upload.submission is not None
         submission = read_submission(upload.submission)
         kind = self._registry.kind(submission.kind)
         name = upload.parameter or self.parameter(kind, submission)
-        return await self.of(submission, {name: [upload]}, key=upload.key, trace_id=upload.trace_id)
+        return await self.of(
+            submission,
+            {name: [upload]},
+            key=upload.key,
+            trace_id=upload.trace_id,
+            promised=promised,
+        )
 
     def choosy(self, upload: Upload) -> bool:
         """Whether it depends on its first bytes what comes of it."""
@@ -54,6 +60,7 @@ class Wishes:
         *,
         key: str | None,
         trace_id: str | None,
+        promised: bool = False,
     ) -> NewJob:
         """The job of a submission whose files go to these parameters."""
         kind = self._registry.kind(submission.kind)
@@ -61,7 +68,9 @@ class Wishes:
             files = {self.parameter(kind, submission): files[UNNAMED]}
         filled = with_files(kind, submission, files)
         given = {upload.id: upload for uploads in files.values() for upload in uploads}
-        return await self._intake.prepare(filled, key=key, trace_id=trace_id, uploads=given)
+        return await self._intake.prepare(
+            filled, key=key, trace_id=trace_id, uploads=given, promised=promised
+        )
 
     def parameter(self, kind: Kind, submission: Submission) -> str:
         """The one that takes the file when it was not named."""

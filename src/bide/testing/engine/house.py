@@ -39,7 +39,7 @@ class House:
     async def ready(self) -> None:
         """Until somebody is there to run jobs."""
         async with asyncio.timeout(PATIENCE):
-            while self.service.engine.troubles():
+            while self.service.engine.warnings():
                 await asyncio.sleep(0.02)
 
     async def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> str:

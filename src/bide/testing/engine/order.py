@@ -48,7 +48,8 @@ class Order:
         engine = house.service.engine
         assert engine.serves("default") and engine.serves("narrow")
         assert not engine.serves("elsewhere")
-        assert engine.troubles() == []
+        assert engine.warnings() == []
+        assert await engine.knows("narrow") and not await engine.knows("elsewhere")
         async with asyncio.timeout(20):
             while not any(worker.state == "idle" for worker in engine.workers()):
                 await asyncio.sleep(0.05)
