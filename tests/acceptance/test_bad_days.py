@@ -12,6 +12,7 @@ import signal
 import socket
 import sqlite3
 import time
+import urllib.error
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -59,6 +60,19 @@ class SmallDisk(Serving):
             for _ in range(free):
                 file.write(self.ballast)
 
+    def unready(self) -> int:
+        """The status of the first answer that says that it is not ready."""
+
+        def look() -> int | None:
+            try:
+                self.ask("GET", "/readyz")
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code
+            return None
+
+        return until(look)
+
     def make_room(self) -> None:
         (self.inside(self.disk) / "ballast").unlink()
 
@@ -84,9 +98,11 @@ def test_a_full_disk_is_told_and_nothing_that_was_accepted_is_lost(small_disk: S
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert "full" in json.loads(body)["detail"] and "make room" in json.loads(body)["detail"]
     assert small_disk.job(earlier)["result"] == 1, "reading goes on"
+    assert small_disk.unready() == 503
     until(lambda: f"{slow} second" in small_disk.marks.read_text())  # which cannot be kept
     assert small_disk.job(slow)["status"] == "PROCESSING"
     small_disk.make_room()
+    small_disk.insist("GET", "/readyz")
     assert small_disk.ended(slow)["result"] == 2
     assert small_disk.job(slow)["attempt"] == 1
     assert small_disk.marks.read_text().count(f"{slow} first\n") == 1

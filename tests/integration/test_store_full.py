@@ -237,3 +237,13 @@ async def test_a_clock_that_is_ahead_is_left_alone(
     later = await opened(tmp_path, ManualClock(1_900_000_001.0))
     assert later.store.now() == 1_900_000_001.0 and caplog.text == ""
     await later.store.close()
+
+
+async def test_a_check_fails_while_nothing_can_be_written(tmp_path: Path) -> None:
+    bench = await opened(tmp_path)
+    full()
+    with pytest.raises(Unwritable, match="make room"):
+        await bench.store.check()
+    room()
+    await bench.store.check()
+    await bench.store.close()

@@ -756,3 +756,18 @@ def test_a_password_is_never_shown() -> None:
     with pytest.raises(SetupError) as refusal:
         prepare(server)
     assert "secret" not in str(refusal.value)
+
+
+async def test_a_check_fails_on_a_database_that_is_read_only(url: str) -> None:
+    """As a standby is, and what some providers make of a database whose disk is full."""
+    store = PostgresStore(url)
+    await store.open(lambda events: None)
+    try:
+        await store.check()
+        await store._write(lambda tx: tx.execute("SET default_transaction_read_only = on"))
+        with pytest.raises(Unwritable, match="takes no writes"):
+            await store.check()
+        await store._write(lambda tx: tx.execute("SET default_transaction_read_only = off"))
+        await store.check()
+    finally:
+        await store.close()

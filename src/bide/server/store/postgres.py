@@ -36,7 +36,6 @@ from bide.server.store import (
     Overdue,
     QueueState,
     Reset,
-    Unwritable,
     Want,
     transactions,
 )
@@ -129,11 +128,11 @@ class PostgresStore(PostgresUploads):
         await self._reads.close()
 
     async def check(self) -> None:
-        try:
-            # A number of a transaction that writes; a standby has none to give.
-            await self._write(lambda tx: tx.execute("SELECT txid_current()"))
-        except psycopg.Error as error:
-            raise Unwritable(f"{self.server.shown} cannot be written: {error}") from error
+        def operation(tx: PostgresWork) -> None:
+            tx.execute("DELETE FROM workers WHERE false")  # refused where transactions are read only
+            tx.execute("SELECT txid_current()")  # a transaction with a number is written to the log
+
+        await self._write(operation)
 
     def now(self) -> float:
         return self._clock.now()

@@ -140,3 +140,9 @@ class Time:
         await bench.store.learn({"work": sketch.dump()})
         await bench.reopen()
         assert await bench.store.durations() == {"work": sketch.dump(), "other": sketch.dump()}
+
+    async def test_a_check_writes_and_changes_nothing(self, bench: Bench) -> None:
+        job = await bench.put()
+        await bench.store.check()
+        assert await bench.get(job.id) == job
+        assert len(await bench.store.events()) == 1
