@@ -70,6 +70,31 @@ def test_anything_else_has_no_keys_or_some_and_is_no_error(value: Any) -> None:
     subscription(json.dumps(value))
 
 
+TOPIC = "arn:aws:sns:eu-central-1:123456789012:uploads"
+GOV = "arn:aws-us-gov:sns:us-gov-west-1:123456789012:a_b-c"
+TOKEN = "2336412f37fb687f5d51e6e2425c464d" * 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, (TOPIC, TOKEN)),
+        ({"TopicArn": GOV}, (GOV, TOKEN)),
+        ({"TopicArn": "https://evil.example/"}, None),
+        ({"TopicArn": TOPIC + "\nERROR forged"}, None),
+        ({"TopicArn": TOPIC + "; curl evil.example"}, None),
+        ({"Token": "https://evil.example/"}, None),
+        ({"Token": "a\n" * 20}, None),
+        ({"Token": None}, None),
+        ({"Type": "Notification"}, None),
+    ],
+)
+def test_what_confirms_a_subscription(changed: dict[str, Any], found: Any) -> None:
+    body = {"Type": "SubscriptionConfirmation", "TopicArn": TOPIC, "Token": TOKEN}
+    body |= {"SubscribeURL": "https://evil.example/confirm", **changed}
+    assert subscription(json.dumps(body)) == found
+
+
 def test_what_was_removed_was_not_put() -> None:
     gone = event("files", "a")
     gone["Records"][0]["eventName"] = "ObjectRemoved:Delete"

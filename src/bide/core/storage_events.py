@@ -7,6 +7,7 @@ S3's own event message (`Records[].s3.object.key`, escaped as in a form), the sa
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -14,6 +15,8 @@ import msgspec
 
 DEEPEST = 4  # envelopes in envelopes
 MOST_KEYS = 10_000
+_TOPIC = re.compile(r"arn:aws[a-z-]{0,20}:sns:[a-z0-9-]{1,40}:[0-9]{12}:[A-Za-z0-9_-]{1,256}")
+_TOKEN = re.compile(r"[0-9a-f]{32,512}")
 
 
 def read_keys(body: bytes | str) -> list[tuple[str, str]]:
@@ -25,15 +28,18 @@ def read_keys(body: bytes | str) -> list[tuple[str, str]]:
     return _keys(value, 0)[:MOST_KEYS]
 
 
-def subscription(body: bytes | str) -> str | None:
-    """The address that confirms a subscription of SNS, when this asks for one."""
+def subscription(body: bytes | str) -> tuple[str, str] | None:
+    """The topic and the token that confirm a subscription of SNS, when this asks for one. Anybody may have sent it: they
+    have SNS's form, so that they can be shown to a person, unlike the address in `SubscribeURL`.
+    """
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if isinstance(value, dict) and value.get("Type") == "SubscriptionConfirmation":
-        url = value.get("SubscribeURL")
-        return url if isinstance(url, str) else None
+        topic, token = value.get("TopicArn"), value.get("Token")
+        if isinstance(topic, str) and isinstance(token, str):
+            return (topic, token) if _TOPIC.fullmatch(topic) and _TOKEN.fullmatch(token) else None
     return None
 
 

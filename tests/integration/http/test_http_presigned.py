@@ -337,6 +337,24 @@ async def test_events_about_nothing(service: Service) -> None:
     assert (bad.status, bad.json()["code"]) == (400, "malformed-request")
 
 
+async def test_a_strangers_address_is_not_logged(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = {
+        "Type": "SubscriptionConfirmation",
+        "TopicArn": "arn:aws:sns:eu-central-1:123456789012:uploads",
+        "Token": "0123456789abcdef" * 8,
+        "SubscribeURL": "https://evil.example/confirm",
+    }
+    for changed in ({}, {"TopicArn": "https://evil.example/"}, {"Token": "https://evil.example/"}):
+        reply = await service.call("POST", "/uploads/events", json={**body, **changed})
+        assert (reply.status, reply.json()) == (202, {"uploads": 0})
+    assert "evil.example" not in caplog.text
+    assert (
+        caplog.text.count("--topic-arn arn:aws:sns:eu-central-1:123456789012:uploads --token 0123") == 1
+    )
+
+
 async def test_what_was_never_put_expires_with_its_job(service: Service) -> None:
     signed = (await presign(service, kind="thumbnail", multipart=True)).json()
     service.clock.advance(86_401)

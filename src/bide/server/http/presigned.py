@@ -234,8 +234,12 @@ async def events(request: Request) -> Answer:
     body = await request.raw()
     confirm = storage_events.subscription(body)
     if confirm is not None:
-        # Not opened from here: an address from outside is not to be followed from inside.
-        log.warning("a subscription to events of storage waits to be confirmed: open %s", confirm)
+        # Not confirmed from here: an address from outside is not to be followed from inside, nor shown to be opened.
+        log.warning(
+            "a subscription to events of storage waits to be confirmed. If the topic is yours: "
+            "aws sns confirm-subscription --topic-arn %s --token %s",
+            *confirm,
+        )
         return object_answer(Heard(0), status=202)
     try:
         keys = storage_events.read_keys(body)
