@@ -21,6 +21,7 @@ from bide.client.sync import Client
 from bide.core.errors import problems
 from bide.core.wire import Event, WireJob
 from bide.server import config
+from bide.server.engine import WARNINGS
 from bide.server.http.operations import Operation
 from bide.server.registry import Options, Registry
 from bide.server.worker.context import Context
@@ -54,6 +55,12 @@ def codes(text: str) -> set[str]:
 
 
 # --- HTTP
+
+
+def test_every_warning_is_documented() -> None:
+    told = section(page("http"), "GET /readyz")
+    for code, meaning in WARNINGS.items():
+        assert f"| `{code}` | {meaning} |" in told
 
 
 def operations(tmp_path: Path) -> list[Operation]:

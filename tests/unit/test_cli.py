@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from bide.cli import COMMANDS, root
+from bide.cli import COMMANDS, options, root
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 
@@ -198,6 +198,24 @@ def test_queue_commands_and_another_file_are_configured_too(
     assert result.exit_code == 0
     assert lines(result) == [{"name": "video", "paused": True}]
     assert service.header("Authorization") == ["Bearer beside-the-file"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        (["--hosts", "a, b,"], {}),
+        ([], {"default_map": {"hosts": ["a", "b"]}}),
+        ([], {"default_map": {"hosts": "a,b"}}),
+        ([], {"env": {"BIDE_HOSTS": "a,b"}}),
+    ],
+)
+def test_names_come_with_commas_or_as_a_list(arguments: list[str], settings: dict[str, Any]) -> None:
+    @click.command()
+    @options.names("--hosts", "Names.", envvar="BIDE_HOSTS")
+    def show(hosts: tuple[str, ...]) -> None:
+        click.echo(repr(hosts))
+
+    assert CliRunner().invoke(show, arguments, **settings).output == "('a', 'b')\n"
 
 
 @pytest.mark.parametrize(

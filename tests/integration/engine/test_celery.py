@@ -14,6 +14,7 @@ import pytest
 from bench.scale.brokers import RedisServer
 from bench.scale.postgres import Postgres
 
+from bide.core.errors import InvalidInput
 from bide.core.record import Status
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.engine.broker import Broker, check, queue_of
@@ -26,6 +27,7 @@ from bide.service.node import sweep_work
 from bide.testing.engine import House, result
 from tests.conftest import started
 from tests.crews import Crew
+from tests.integration.asgi import call
 from tests.integration.engine.test_engines import schema
 
 TARGET = "bide.testing.engine.handlers"
@@ -108,6 +110,8 @@ async def test_a_broker_that_is_away_keeps_no_job_out(
     job_id = await house.submit("add", {"a": 1})
     assert (await house.job(job_id)).status is Status.PENDING
     engine = house.service.engine
+    ready = await call(house.service.http, "GET", "/readyz")
+    assert ready.status == 200
     await until(lambda: any(warning.code == "broker-unreachable" for warning in engine.warnings()))
     redis.start()
     await until(lambda: not any(warning.code == "broker-unreachable" for warning in engine.warnings()))
@@ -135,6 +139,23 @@ async def test_without_a_worker_it_says_so(house: House) -> None:
     engine = house.service.engine
     assert engine.workers() == [] and not engine.serves("default")
     assert "no-workers" in [warning.code for warning in engine.warnings()]
+    ready = await call(house.service.http, "GET", "/readyz")
+    assert ready.status == 200
+    found = [warning["code"] for warning in ready.json()["warnings"]]
+    assert "no-workers" in found and "queue-unserved" in found
+
+
+async def test_queues_of_the_app_and_of_living_workers_are_accepted(house: House) -> None:
+    """A fleet that has just started has no worker yet. A worker's own queue is known as soon as it has said so."""
+    assert isinstance(house.store, PostgresStore)
+    await house.submit("add", {"a": 1}, queue="children")
+    with pytest.raises(InvalidInput, match="gpu"):
+        await house.submit("add", {"a": 1}, queue="gpu")
+    await house.store.enlist("new", write(Enlisted("new", ("gpu",), ("add",), 1)))
+    async with asyncio.timeout(30):
+        while not await house.service.engine.knows("gpu"):
+            await asyncio.sleep(0.02)
+    await house.submit("add", {"a": 1}, queue="gpu")
 
 
 async def test_hints_that_are_lost_are_sent_again_and_a_worker_survives_its_broker(

@@ -42,12 +42,13 @@ def allowed_origin(request: Request) -> bytes | None:
 
 def check_origin(request: Request, trusted: Collection[str]) -> None:
     """Raises CrossSite for what could change something and was sent for a page of an origin that may not: all methods but
-    the safe ones, and handshakes of WebSockets. Programs other than browsers send neither header.
+    the safe ones, and handshakes of WebSockets (as a GET that offers one, and as a scope of ASGI). Programs other than
+    browsers send neither header.
 
     Another port of the same host is the same site, but another origin. `trusted` are hosts whose pages may.
     """
     origin = request.header(b"origin")
-    if request.scope["method"] in SAFE and (origin is None or not _is_handshake(request)):
+    if request.scope.get("method") in SAFE and (origin is None or not _is_handshake(request)):
         return
     elsewhere = request.header(b"sec-fetch-site") in ("cross-site", "same-site")
     if origin is None:
