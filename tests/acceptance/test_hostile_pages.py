@@ -1,0 +1,82 @@
+"""A real browser with pages that mean harm: what they send to a service that they cannot reach otherwise."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bench.chaos.victim import Victim
+
+from tests.acceptance.test_upload_clients import FLAGS, Pages, need
+
+FORM = """
+<form method="post" enctype="text/plain" action="http://jobs.example:{port}/queues/default/pause">
+<input name="a"></form>
+"""
+# Names that nobody looks up: both are this machine.
+RULES = "--host-resolver-rules=MAP evil.example 127.0.0.1, MAP jobs.example 127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    folder = tmp_path_factory.mktemp("service")
+    options = ["--trusted-hosts", "jobs.example"]
+    service = Victim(folder, "tests.apps.echo:app", workers=1, options=options)
+    service.start()
+    yield service
+    service.stop()
+
+
+@pytest.fixture(scope="module")
+def page(service: Victim, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A page of http://evil.example, over plain HTTP: the browser sends no Sec-Fetch-Site with its requests."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    place = tmp_path_factory.mktemp("pages")
+    (place / "index.html").write_text(FORM.format(port=service.port))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Pages, directory=str(place))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with playwright.sync_playwright() as play:
+            browser = play.chromium.launch(executable_path=need("chromium"), args=[*FLAGS, RULES])
+            page = browser.new_page()
+            page.goto(f"http://evil.example:{server.server_address[1]}/")
+            yield page
+            browser.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def paused(service: Victim) -> bool:
+    return any(queue["paused"] for queue in service.ask("GET", "/queues")["queues"])
+
+
+def test_a_form_of_another_site_pauses_no_queue(service: Victim, page: Any) -> None:
+    with page.expect_response("**/pause") as waiting:
+        page.evaluate("document.forms[0].submit()")
+    answer = waiting.value
+    sent = answer.request.all_headers()
+    assert sent["origin"].startswith("http://evil.example") and "sec-fetch-site" not in sent
+    assert (answer.status, answer.json()["code"]) == (403, "cross-site")
+    assert not paused(service)
+
+
+def test_a_name_that_now_leads_here_is_not_answered(service: Victim, page: Any) -> None:
+    answer = page.goto(f"http://evil.example:{service.port}/jobs")
+    assert (answer.status, answer.json()["code"]) == (400, "untrusted-host")
+    found = page.evaluate("fetch('/queues/default/pause', {method: 'POST'}).then(a => a.status)")
+    assert found == 400
+    assert not paused(service)
+
+
+def test_the_services_own_page_may(service: Victim, page: Any) -> None:
+    page.goto(f"http://jobs.example:{service.port}/healthz")
+    found = page.evaluate("fetch('/queues/default/pause', {method: 'POST'}).then(a => a.status)")
+    assert found == 200
+    assert paused(service)
