@@ -242,7 +242,7 @@ def test_a_job_parks_only_on_its_own_children(known: tuple[Child, ...]) -> None:
     job = make_job(Status.PROCESSING, children=known)
     waiting_for = (*(child.job_id for child in known), "C")
     with pytest.raises(UnknownChild, match="no child C"):
-        advance(job, Parked(job_id="J", fence=3, waiting_for=waiting_for), NOW)
+        advance(job, Parked(job_id="J", owner="w", fence=3, waiting_for=waiting_for), NOW)
 
 
 def test_an_id_that_is_no_child_delays_no_parked_job() -> None:

@@ -31,7 +31,7 @@ from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
-from bide.server.progress.told import Progresses
+from bide.server.progress import Live
 from bide.server.registry import Registry
 from bide.server.store import Store, Unwritable
 from bide.server.worker import work_folders
@@ -59,7 +59,6 @@ class Upkeep:
         *,
         work: Path,
         lease: float = LEASE,
-        progress: Progresses | None = None,
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -70,7 +69,6 @@ class Upkeep:
         self.orphans = Orphans(blobs, store.identity, config.quarantine)
         self._work = work
         self._observer = LeaseObserver(lease)
-        self._progress = progress
         self._rng = random.Random()
         self._sooner = asyncio.Event()
         self._next_due: float | None = None
@@ -80,6 +78,7 @@ class Upkeep:
         self._next_resume = 0.0
         self.chores: list[Round] = []  # of other parts, at every round
         self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs an attempt
+        self.live: Callable[[Job], Live | None] = lambda job: None  # the progress of a running attempt
         self.elapsed: Callable[[], float] = _loop_time  # in seconds, for this process
 
     async def start(self) -> None:
@@ -206,7 +205,7 @@ class Upkeep:
         kind = self._registry.kinds.get(job.kind)
         policy = kind.policy if kind is not None else Policy()
         outcome = Vanished(message="its worker did not renew its lease")
-        live = None if self._progress is None else self._progress.live(job)
+        live = self.live(job)
         change = settle(
             job,
             outcome,

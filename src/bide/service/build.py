@@ -79,9 +79,9 @@ class Service:
             self.engine.nudge,
             work=self.folder.work,
             lease=config.worker.lease,
-            progress=self.progress,
         )
         self.upkeep.holds = self.engine.holds
+        self.upkeep.live = self.progress.live
         self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
         self.upkeep.chores += [Tending(self.reception, self.upkeep.orphans).tick, self.presigned.tend]
         self.parts = Parts(
