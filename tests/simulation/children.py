@@ -8,16 +8,20 @@ from collections import deque
 from pathlib import Path
 from typing import Any, cast
 
+from bide.core.errors import JobError
+from bide.core.upload import upload_of
 from bide.server.blobs import Blobs
-from bide.server.registry import Registry
+from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p
-from bide.server.worker.context import Context, Park, Stop, code_of, to_json
+from bide.server.worker.context import Context, Park, Stop, code_of, given_file, to_json
 from bide.server.worker.supervisor import Listener
-from tests.simulation.loop import SimLoop
+from tests.simulation.loop import SimLoop, context_of
+
+BEAT = 1.5  # seconds between two signs of life
 
 
 class SimChild:
-    """What the engine sees of a child, and the child itself."""
+    """What the engine sees of a child, and the child itself: a simulated process of its own."""
 
     def __init__(self, name: str, pool: SimPool) -> None:
         self.name = name
@@ -28,68 +32,39 @@ class SimChild:
         self.jobs_done = 0
         self.killed = False
         self.exit_text = "killed"
-        self.frozen = False
+        self.process = f"{pool.process}/{name}"
         self._pool = pool
         self._loop = pool.loop
+        self.last_beat = self._loop.time()
         self._line: deque[p.Run] = deque()
-        self._outbox: deque[Any] = deque()
+        self._to_child: deque[Any] = deque()
+        self._to_service: deque[Any] = deque()
         self._answers: dict[int, asyncio.Future[p.Answer]] = {}
         self._current: Context | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._beat_at = self._loop.time()
-        self._gone = False
-        self._loop.call_later(pool.delay(0.2), self._ready)
+        self._working = False
+        self.gone = False
+        self._within = context_of(self.process)
+        self._service = context_of(pool.process)
+        self._later(pool.delay(0.2), self._start)
+
+    def __hash__(self) -> int:
+        return self.pid  # so that a set of them has the same order in every run
 
     @property
-    def last_beat(self) -> float:
-        return self._beat_at if self.frozen else self._loop.time()
-
-    def _ready(self) -> None:
-        if not self._gone:
-            self.state = "idle"
-            self._pool.listener.ready(cast(Any, self))
+    def frozen(self) -> bool:
+        return self._loop.is_stopped(self.process)
 
     # --- from the engine
 
     def send(self, message: p.Message, *, at_once: bool = False) -> None:
-        self._loop.call_later(self._pool.delay(0.001), self._receive, message)
-
-    def _receive(self, message: Any) -> None:
-        if self._gone:
-            return
-        if isinstance(message, p.Run):
-            self._line.append(message)
-            if self._task is None:
-                self._task = self._loop.create_task(self._work())
-        elif isinstance(message, p.Answer):
-            answer = self._answers.pop(message.number)
-            if not answer.done():  # its handler was told to stop meanwhile
-                answer.set_result(message)
-        elif isinstance(message, p.Leave):
-            self._loop.call_later(0.01, self.die)
+        self._to_child.append(message)
+        self._later(self._pool.delay(0.001), self._receive)
 
     def tell_to_stop(self, job_id: str, fence: int) -> None:
-        self._loop.call_later(self._pool.delay(0.01), self._told, job_id, fence)
-
-    def _told(self, job_id: str, fence: int) -> None:
-        context = self._current
-        if (
-            context is not None
-            and (context.job_id, context.fence) == (job_id, fence)
-            and not self.frozen
-        ):
-            context.tell_to_stop()
-            if self._task is not None:
-                self._task.cancel()
+        self._later(self._pool.delay(0.01), self._told, job_id, fence)
 
     def ask_back(self) -> None:
-        def give() -> None:
-            if not self._gone and not self.frozen:
-                jobs = [(run.job_id, run.fence) for run in self._line]
-                self._line.clear()
-                self.say(p.GaveBack(jobs))
-
-        self._loop.call_later(self._pool.delay(0.01), give)
+        self._later(self._pool.delay(0.01), self._give_back)
 
     def leave(self) -> None:
         self.state = "leaving"
@@ -100,7 +75,7 @@ class SimChild:
 
     def kill(self, *, lost: bool = False) -> None:
         self.killed = not lost
-        self._loop.call_soon(self.die)
+        self.die()
 
     def memory(self) -> int:
         return 0
@@ -108,35 +83,87 @@ class SimChild:
     def check(self) -> None:
         pass
 
-    # --- its own life
+    # --- what the service hears
 
-    def die(self) -> None:
+    def _deliver(self) -> None:
+        self.last_beat = self._loop.time()
+        if self._to_service and not self.gone:
+            message = self._to_service.popleft()
+            if message is not None:
+                self._pool.listener.said(cast(Any, self), message)
+
+    def _ready(self) -> None:
+        if not self.gone:
+            self.state = "idle"
+            self.last_beat = self._loop.time()
+            self._pool.listener.ready(cast(Any, self))
+
+    def _ended(self) -> None:
         """What it had said is heard, and then its death."""
-        if self._gone:
-            return
-        self._gone = True
-        if self._task is not None:
-            self._task.cancel()
-        while self._outbox:
-            self._pool.listener.said(cast(Any, self), self._outbox.popleft())
+        while self._to_service:
+            message = self._to_service.popleft()
+            if message is not None:
+                self._pool.listener.said(cast(Any, self), message)
         self._pool.ended(self)
 
-    def freeze(self) -> None:
-        if not self.frozen:
-            self._beat_at = self._loop.time()
-            self.frozen = True
+    # --- its own life
 
-    def thaw(self) -> None:
-        """It goes on as if nothing had been; what it had to say comes late."""
-        self.frozen = False
-        for _ in self._outbox:
-            self._loop.call_later(self._pool.delay(0.001), self._deliver)
+    def _later(self, delay: float, function: Any, *args: Any) -> None:
+        self._loop.call_later(delay, function, *args, context=self._within)
 
-    def say(self, message: p.Message) -> None:
-        if self._gone:
-            return
-        self._outbox.append(message)
-        self._loop.call_later(self._pool.delay(0.001), self._deliver)
+    def _start(self) -> None:
+        self._loop.call_soon(self._ready, context=self._service)
+        self._beat()
+
+    def _beat(self) -> None:
+        self.say(None)
+        self._later(BEAT, self._beat)
+
+    def _receive(self) -> None:
+        message = self._to_child.popleft()
+        if isinstance(message, p.Run):
+            self._line.append(message)
+            if not self._working:
+                self._working = True
+                self._task = self._loop.create_task(self._work(), context=self._within)
+        elif isinstance(message, p.Answer):
+            answer = self._answers.pop(message.number)
+            if not answer.done():  # its handler was told to stop meanwhile
+                answer.set_result(message)
+        elif isinstance(message, p.Leave):
+            self._later(0.01, self.die)
+
+    def _told(self, job_id: str, fence: int) -> None:
+        context = self._current
+        if context is not None and (context.job_id, context.fence) == (job_id, fence):
+            context.tell_to_stop()
+            if self._working:
+                self._task.cancel()
+
+    def _give_back(self) -> None:
+        jobs = [(run.job_id, run.fence) for run in self._line]
+        self._line.clear()
+        self.say(p.GaveBack(jobs))
+
+    def die(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self._loop.call_soon(self._loop.kill_process, self.process)
+            self._loop.call_soon(self._ended, context=self._service)
+
+    def runs(self, job_id: str, fence: int) -> bool:
+        """Whether its handler is at work on this attempt, or will be."""
+        current = self._current
+        running = [] if current is None else [(current.job_id, current.fence)]
+        return not self.gone and (job_id, fence) in [
+            *running,
+            *((run.job_id, run.fence) for run in self._line),
+        ]
+
+    def say(self, message: p.Message | None) -> None:
+        if not self.gone:
+            self._to_service.append(message)
+            self._loop.call_later(self._pool.delay(0.001), self._deliver, context=self._service)
 
     def asked(self, message: p.Request) -> asyncio.Future[p.Answer]:
         self._pool.asked += 1
@@ -145,32 +172,40 @@ class SimChild:
         self.say(message)
         return answer
 
-    def _deliver(self) -> None:
-        if self._outbox and not self._gone and not self.frozen:
-            self._pool.listener.said(cast(Any, self), self._outbox.popleft())
-
     async def _work(self) -> None:
         try:
             while self._line:
                 await self._run(self._line.popleft())
         finally:
-            self._task = None
+            self._working = False
 
     async def _run(self, run: p.Run) -> None:
-        context = Context(run, SimChannel(self), self._pool.registry, self._pool.blobs, Path("/nowhere"))
+        pool = self._pool
+        context = Context(run, SimChannel(self), pool.registry, pool.blobs, pool.work)
         self._current = context
         where = run.job_id, run.fence
-        kind = self._pool.registry.kind(run.kind)
+        kind = pool.registry.kind(run.kind)
+        given = {(g.job, "" if upload_of(g.job) else g.file.name): g for g in run.files}
+
+        def resolve(ref: FileRef) -> File:
+            return given_file(given[ref.job, ref.name], context.fetch)
+
+        message: p.Message
         try:
-            await asyncio.sleep(self._pool.delay(0.002))
-            value, errors = context.finish(await kind.fn(context, **kind.read_input(run.input)))
-            message: p.Message = p.Done(*where, to_json(value, "it"), None, errors, [], context.shown())
+            await asyncio.sleep(pool.delay(0.002))
+            values = kind.read_input(run.input, resolve)
+            value, errors = context.finish(await kind.fn(context, **values))
+            message = p.Done(
+                *where, to_json(value, "it"), None, errors, context.take_files(), context.shown()
+            )
         except Park as park:
-            message = p.Parked(*where, park.waiting_for, [], context.shown())
+            message = p.Parked(*where, park.waiting_for, context.take_files(), context.shown())
         except (Stop, asyncio.CancelledError):
-            if self._gone:
+            if self.gone:
                 raise
             message = p.Stopped(*where, context.shown())
+        except JobError as error:
+            message = p.Failed(*where, error.code, error.message, bool(error.retryable), error.step, None)
         except Exception as error:
             message = p.Failed(*where, code_of(error), str(error), True, context.failed_step, None)
         self._current = None
@@ -197,11 +232,22 @@ class SimPool:
     """What the engine sees of a pool."""
 
     def __init__(
-        self, loop: SimLoop, registry: Registry, blobs: Blobs, size: int, rng: random.Random
+        self,
+        loop: SimLoop,
+        process: str,
+        registry: Registry,
+        blobs: Blobs,
+        work: Path,
+        listener: Listener,
+        size: int,
+        rng: random.Random,
     ) -> None:
         self.loop = loop
+        self.process = process
         self.registry = registry
         self.blobs = blobs
+        self.work = work
+        self.listener = listener
         self.size = size
         self.rng = rng
         self.children: set[SimChild] = set()
@@ -209,7 +255,6 @@ class SimPool:
         self.count = 0
         self.asked = 0
         self.closed = False
-        self.listener: Listener
 
     def now(self) -> float:
         return self.loop.time()
@@ -236,6 +281,13 @@ class SimPool:
 
     def check(self) -> None:
         pass
+
+    def kill(self) -> None:
+        """Together with its service."""
+        self.closed = True
+        for child in self.children:
+            child.gone = True
+            self.loop.kill_process(child.process)
 
     async def close(self, grace: float) -> None:
         self.closed = True

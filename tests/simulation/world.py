@@ -1,4 +1,4 @@
-"""Store, engine and upkeep as they are, on a simulated loop, with simulated children and power cuts.
+"""Services as they are, on a simulated loop, with simulated children, power cuts and databases that fail.
 
 One seed and one list of deeds give one history. `World.judge` says what is wrong with it.
 """
@@ -6,296 +6,423 @@ One seed and one list of deeds give one history. `World.judge` says what is wron
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import random
-import sqlite3
+import shutil
+import sys
+import tempfile
+import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
+from unittest.mock import patch
 
 import msgspec
-from msgspec.structs import replace
 
-from bide import App, Context
-from bide.core.job import Rerun, cancel
+from bide.core.job import BY_WORKER, Change
 from bide.core.record import Job, Status
-from bide.core.wire import Event
-from bide.server.blobs.files import FileBlobs
-from bide.server.config import UpkeepConfig, WorkerConfig
-from bide.server.engine.embedded import EmbeddedEngine
-from bide.server.estimates import Estimates
-from bide.server.intake import Intake, Submission
+from bide.server.config import Config, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.progress.memory import MemoryShelf
-from bide.server.progress.told import Progresses
-from bide.server.store import NewJob
-from bide.server.store.database import _migrate
-from bide.server.store.sqlite import SqliteStore
-from bide.server.store.sqlite_work import Memory, SqliteSession, SqliteWork
-from bide.server.store.writer import Operation, Writer
-from bide.server.upkeep import Upkeep
-from bide.server.worker.protocol import Spawn
-from tests.simulation.children import SimPool
-from tests.simulation.loop import LoopClock, SimLoop
+from bide.server.store import transactions
+from bide.server.store.rows import COLUMNS, job_of
+from bide.server.worker import context as worker_context
+from bide.server.worker.locate import Location
+from bide.service import build
+from bide.service.build import Service
+from bide.service.folder import DataFolder
+from tests.integration.asgi import call
+from tests.integration.http.service import Reply
+from tests.simulation.app import KINDS, app, ran
+from tests.simulation.children import SimChild, SimPool
+from tests.simulation.faults import MODES, Faults
+from tests.simulation.loop import PROCESS, LoopClock, SimLoop
+from tests.simulation.sqlite import SqliteDatabase
+from tests.simulation.writing import SimWriter
 
-NOWHERE = Path("/nowhere")
-app = App(queues={"leaves": 2})
-ran: list[tuple[str, str, int]] = []  # job, step, fence: what handlers have really done
-
-
-async def _do(ctx: Context, step: str, seconds: float) -> int:
-    ran.append((ctx.job_id, step, ctx.fence))
-    await asyncio.sleep(seconds)
-    return ctx.fence
-
-
-@app.job()
-async def quick(ctx: Context, number: int) -> int:
-    return number
-
-
-@app.job(retries=1, backoff=1.0)
-async def steps(ctx: Context, number: int) -> int:
-    for step in ("first", "second"):
-        await ctx.step(step, _do, ctx, step, 0.05)
-    if ctx.attempt == 1 and number % 2:
-        raise ValueError("once")
-    return number
+LEASE = 10.0
+PATIENCE = 900.0  # seconds in which everything has to end once nothing fails any more
+CONTENT = b"what an upload holds"
+QUEUES = ("default", "leaves")
+Deed = tuple[str, int, float]
+DEEDS = (
+    *KINDS,
+    *("upload", "tus", "cancel", "rerun", "delete", "pause"),
+    *("kill", "freeze", "thaw", "stop", "sleep", "cut", "fault", "outage"),
+)
 
 
-@app.job()
-async def family(ctx: Context, number: int) -> int:
-    await ctx.step("before", _do, ctx, "before", 0.01)
-    total: int = sum(ctx.gather(*(ctx.spawn("leaf", number=number + i) for i in range(2))))
-    await ctx.step("after", _do, ctx, "after", 0.01)
-    return total
+class Database(Protocol):
+    loses_answers: bool
+    url: str | None
+
+    def patched(self, writer: Callable[..., Any]) -> Any: ...
+    def writing(self, begun: bool) -> None: ...
+    def rows(self, sql: str) -> list[tuple[Any, ...]]: ...
+    def end(self) -> None: ...
 
 
-@app.job(queue="leaves")
-async def leaf(ctx: Context, number: int) -> int:
-    await _do(ctx, "leaf", 0.1)
-    return number
+class SimFolder(DataFolder):
+    """One process here starts many services: each has a name of its own nevertheless."""
+
+    started = 0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        SimFolder.started += 1
+        self._number = SimFolder.started
+
+    @property
+    def owner(self) -> str:
+        return f"{self.replica}:{self._number}"
 
 
-@app.job(at_most_once=True)
-async def once(ctx: Context, number: int) -> int:
-    await _do(ctx, "once", 0.2)
-    return number
+class SimHands:
+    """What threads would do for uploads is done immediately."""
+
+    def run(self, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().run_in_executor(None, work, *args)
+
+    def close(self) -> None:
+        pass
 
 
-@app.job(timeout=5.0)
-async def slow(ctx: Context, number: int) -> int:
-    await _do(ctx, "slow", 2.0 if number % 3 else 60.0)
-    return number
+class Replica(Service):
+    """One service process with its children."""
 
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self._world = world
+        config = Config(
+            data=world.folder / name,
+            store=StoreConfig(url=world.database.url),
+            worker=WorkerConfig(workers=2, lease=LEASE, grace=1.0),
+            upkeep=UpkeepConfig(),
+        )
+        super().__init__(app, Location("tests.simulation.app"), config)
+        store = cast(Any, self.store)
+        store._clock = store._wall = world.clock
+        staging = cast(Any, self.reception.staging)
+        staging._hands = staging._quick = SimHands()
+        cast(Any, self.engine)._rng = random.Random(world.rng.random())
+        self.upkeep._rng = random.Random(world.rng.random())
 
-KINDS = ("quick", "steps", "family", "once", "slow")
-for _kind in app.kinds.values():
-    _kind.is_async = False  # coroutines here, but the engine treats them as it does sync handlers
+    def _pool(self, listener: Any, sync: int, is_async: int) -> Any:
+        world = self._world
+        self.pool = SimPool(
+            world.loop, self.name, app, self.blobs, self.folder.work, listener, 2, world.rng
+        )
+        return self.pool
 
-
-class Somewhere:
-    work = NOWHERE
-    owner = "simulated:1"
-
-
-class SimWriter(Writer):
-    """The writer without its thread: a commit takes a moment, and is told a moment later."""
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        clock: LoopClock,
-        heard: Callable[[Sequence[Event]], None],
-        loop: SimLoop,
-        rng: random.Random,
-        memory: Memory,
-    ) -> None:
-        self._session = SqliteSession(connection, clock, memory)
-        self._heard = heard
-        self._loop = loop
-        self._closed = False
-        self._rng = rng
-        self._queued: list[Any] = []
-
-    def submit(
-        self,
-        run: Callable[[Any], Any],
-        *,
-        jobs: Sequence[str] = (),
-        keys: Sequence[Any] = (),
-        first: bool = False,
-    ) -> asyncio.Future[Any]:
-        future = self._loop.create_future()
-        if self._closed:  # the power is gone: nobody will ever answer
-            return future
-        if not self._queued:
-            self._loop.call_later(self._rng.uniform(0, 0.002), self._commit)
-        self._queued.append((Operation(run), future))
-        return future
-
-    def _commit(self) -> None:
-        batch, self._queued = self._queued, []
-        done, events = self._write([operation for operation, _ in batch])
-        answers = [(future, result) for (_, future), result in zip(batch, done, strict=True)]
-        self._loop.call_later(self._rng.uniform(0, 0.001), self._deliver, answers, events)
-
-    async def close(self) -> None:
-        self._closed = True
-
-
-_template: bytes | None = None
-
-
-def fresh_database() -> sqlite3.Connection:
-    global _template
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    if _template is None:
-        _migrate(connection)
-        _template = connection.serialize()
-    else:
-        connection.deserialize(_template)
-    return connection
+    def kill(self) -> None:
+        writer = getattr(self.store, "_writer", None)
+        if writer is not None:
+            writer.dead = True
+        self.pool.kill()
+        self._world.loop.kill_process(self.name)
+        self.folder.unlock()
 
 
 class World:
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        make_database: Callable[[Faults], Database] = SqliteDatabase,
+        names: Sequence[str] = ("one",),
+    ) -> None:
         ran.clear()
+        logging.getLogger("bide").setLevel(logging.CRITICAL + 1)
         self.rng = random.Random(seed)
         self.loop = SimLoop()
-        self.clock = LoopClock(self.loop)
-        self.database = fresh_database()
+        self.epoch = float(int(time.time()))
+        self.clock = LoopClock(self.loop, self.epoch)
+        self.faults = Faults(self.loop, self.rng)
+        self.database = make_database(self.faults)
+        self.folder = Path(tempfile.mkdtemp(prefix="bide-simulation-", dir=_memory()))
         self.acknowledged: dict[str, tuple[str, int]] = {}
-        self.cuts = 0
+        self.uploads: list[str] = []  # that were acknowledged
+        self.wrong: list[str] = []  # that was seen while it happened
+        self.harm = 0  # how often something befell services or children
+        self.failed = 0  # how often the database failed
+        self.resumed: dict[str, float] = {}  # when a process that was stopped went on
         self._later: list[tuple[int, Callable[[], None]]] = []
-        self.loop.within(self._start)
+        self._writer_of: Replica | None = None  # whose transaction is carried out
+        self.replicas: dict[str, Replica] = {}
+        self._stack = ExitStack()
+        self._patch()
+        for name in names:
+            self._start(name)
 
-    def _start(self) -> None:
-        store = self.store = SqliteStore(NOWHERE, self.clock)
-        store._reader = self.database
-        store._read = self.database.execute
-        store._writer = SimWriter(
-            self.database, self.clock, self._heard, self.loop, self.rng, store._memory
+    def _patch(self) -> None:
+        enter = self._stack.enter_context
+        enter(patch.object(time, "monotonic", self.loop.time))
+        # Coroutines of a process that was killed are closed, which they do not expect.
+        enter(patch.object(sys, "unraisablehook", lambda unraisable: None))
+        enter(patch.object(os, "urandom", self.rng.randbytes))
+        enter(patch.object(worker_context, "time", self.clock.now))
+        enter(patch.object(build, "DataFolder", SimFolder))
+        enter(patch.object(build, "make_shelf", lambda *settings: MemoryShelf()))
+        enter(self.database.patched(self._make_writer))
+        enter(patch.object(transactions, "advance", partial(self._advance, transactions.advance)))
+        enter(patch.object(transactions, "renew", partial(self._renew, transactions.renew)))
+
+    def _make_writer(self, session: Any, heard: Any) -> SimWriter:
+        name = PROCESS.get()
+
+        def writing(begun: bool) -> None:
+            self._writer_of = self.replicas[name] if begun else None
+            self.database.writing(begun)
+
+        return SimWriter(
+            session,
+            heard,
+            loop=self.loop,
+            rng=self.rng,
+            faults=self.faults,
+            may_be_unheard=self.database.loses_answers,
+            writing=writing,
         )
-        blobs = FileBlobs(NOWHERE)
-        self.pool = SimPool(self.loop, app, blobs, 2, self.rng)
-        self.estimates = Estimates()
-        self.engine = EmbeddedEngine(
-            app,
-            cast(Any, store),
-            WorkerConfig(workers=2, lease=10.0, grace=1.0),
-            Somewhere(),
-            self._make_pool,
-            admit=self._admit,
-            progress=Progresses(MemoryShelf(), lambda job_id: None, lambda job_id: False),
-        )
-        self.engine._rng = random.Random(self.rng.random())
-        self.intake = Intake(app, cast(Any, store), self.engine.nudge)
-        self.upkeep = Upkeep(
-            cast(Any, store), blobs, app, self.estimates, UpkeepConfig(), self.engine.nudge, work=NOWHERE
-        )
-        self._spawn(self._open())
 
-    def _make_pool(self, listener: Any, sync: int, is_async: int) -> Any:
-        self.pool.listener = listener
-        return self.pool
+    # --- processes
 
-    async def _open(self) -> None:
-        for queue in ("default", "leaves"):
-            await self.store.pause(queue, False)
-        await self.store.void()
-        await self.upkeep.tick()
-        await self.engine.start()
-        await self.upkeep.start()
+    def _start(self, name: str) -> None:
+        replica = self.replicas[name] = self.loop.within(lambda: Replica(self, name))
 
-    def _heard(self, events: Sequence[Event]) -> None:
-        self.engine.heard(events)
-        self.estimates.heard(events)
-        self.upkeep.heard(events)
+        async def start() -> None:
+            try:
+                await replica.start()
+            except Exception:  # as systemd would: again, a moment later
+                self.loop.call_later(1.0, self._restart, replica)
 
-    async def _admit(self, message: Spawn, parent: Job) -> NewJob:
-        submission = Submission(kind=message.kind, input=msgspec.Raw(message.input))
-        new = await self.intake.prepare(submission, parent=parent)
-        return replace(new, job=replace(new.job, id=message.child_id))
+        self.loop.start(name, start)
 
-    def _spawn(self, work: Awaitable[Any]) -> None:
-        self.loop.create_task(cast(Any, work))
+    def _restart(self, replica: Replica) -> None:
+        if self.replicas[replica.name] is replica:
+            replica.kill()
+            self._start(replica.name)
 
-    # --- deeds
+    def _choose(self, number: int) -> Replica:
+        names = sorted(self.replicas)
+        return self.replicas[names[number % len(names)]]
+
+    def _children(self, number: int) -> SimChild | None:
+        children = sorted(self._choose(number).pool.children, key=lambda c: c.pid)
+        return children[number // len(self.replicas) % len(children)] if children else None
+
+    # --- what callers do
+
+    async def _insist(self, method: str, path: str, number: int, **what: Any) -> Reply | None:
+        """Until it is answered, at any replica. None: nobody has answered for long."""
+        for attempt in range(40):
+            reply = await self._answer(self._choose(number + attempt), method, path, what)
+            if reply is not None and reply.status < 500:
+                return reply
+            await asyncio.sleep(0.5)
+        return None
+
+    async def _answer(
+        self, replica: Replica, method: str, path: str, what: dict[str, Any]
+    ) -> Reply | None:
+        """None: the service has died meanwhile, or takes too long."""
+        answered: asyncio.Future[Reply] = self.loop.create_future()
+
+        async def ask() -> None:
+            reply = await call(replica.http, method, path, **what)
+            if not answered.done():
+                answered.set_result(reply)
+
+        self.loop.start(replica.name, ask)
+        try:
+            async with asyncio.timeout(30.0):
+                return await answered
+        except TimeoutError:
+            return None
 
     def submit(self, kind: str, number: int) -> None:
         async def submit() -> None:
-            submission = Submission(kind=kind, input=msgspec.Raw(b'{"number":%d}' % number))
-            inserted = await self.intake.submit(submission, trace_id="t")
-            self.acknowledged[inserted.job.id] = (kind, number)
+            input_: dict[str, Any] = {"number": number}
+            if kind == "relay":
+                if not self.uploads:
+                    return
+                input_["source"] = {"upload": self.uploads[number % len(self.uploads)]}
+            key = {"idempotency-key": f"{kind}-{number}-{self.rng.random()}"}
+            body = {"kind": kind, "input": input_}
+            reply = await self._insist("POST", "/jobs", number, json=body, headers=key)
+            if reply is not None and reply.status == 202:
+                job_id = msgspec.json.decode(reply.body)["jobId"]
+                if job_id in self.acknowledged:
+                    self.wrong.append("two submissions led to one job")
+                self.acknowledged[job_id] = (kind, number)
 
-        self._spawn(submit())
+        self.loop.start("", submit)
+
+    def upload(self, number: int) -> None:
+        async def send() -> None:
+            reply = await self._insist("POST", "/uploads?name=a.txt", number, body=CONTENT)
+            if reply is not None and reply.status == 201:
+                self.uploads.append(msgspec.json.decode(reply.body)["uploadId"])
+
+        self.loop.start("", send)
+
+    def tus(self, number: int) -> None:
+        """An upload in two pieces that becomes a job."""
+
+        async def send() -> None:
+            tus = {"tus-resumable": "1.0.0"}
+            wish = {**tus, "upload-length": str(len(CONTENT)), "upload-metadata": _metadata(number)}
+            reply = await self._insist("POST", "/files", number, headers=wish)
+            if reply is None or reply.status != 201:
+                return
+            place, offset = reply.headers["location"], 0
+            for _ in range(20):
+                piece = CONTENT[offset : offset + 12]
+                head = {**tus, "upload-offset": str(offset)}
+                head["content-type"] = "application/offset+octet-stream"
+                reply = await self._insist("PATCH", place, number, body=piece, headers=head)
+                if reply is None or reply.status in (404, 410):
+                    return
+                if reply.status != 204:
+                    reply = await self._insist("HEAD", place, number, headers=tus)
+                    if reply is None or reply.status != 200:
+                        return
+                offset = int(reply.headers["upload-offset"])
+                if offset == len(CONTENT):
+                    where = reply.headers.get("job-location", "")
+                    if where:
+                        self.acknowledged[where.rpartition("/")[2]] = ("relay", number)
+                    return
+
+        self.loop.start("", send)
+
+    def _some_job(self, number: int) -> str | None:
+        ids = list(self.acknowledged)
+        return ids[number % len(ids)] if ids else None
+
+    def _post(self, number: int, path: str, method: str = "POST") -> None:
+        job_id = self._some_job(number)
+        if job_id is not None:
+            where = path.format(job_id)
+            self.loop.start("", lambda: self._insist(method, where, number))
 
     def cancel(self, number: int) -> None:
-        async def stop() -> None:
-            ids = list(self.acknowledged)
-            if ids:
-                (job,) = await self.store.get([ids[number % len(ids)]])
-                assert isinstance(job, Job)
-                await self.store.apply([cancel(job)])
-
-        self._spawn(stop())
+        self._post(number, "/jobs/{}/cancel")
 
     def rerun(self, number: int) -> None:
-        async def again() -> None:
-            ids = list(self.acknowledged)
-            if ids:
-                await self.store.apply([Rerun(job_id=ids[number % len(ids)])])
+        self._post(number, "/jobs/{}/retry")
 
-        self._spawn(again())
+    def delete(self, number: int) -> None:
+        job_id = self._some_job(number)
 
-    def kill(self, number: int) -> None:
-        children = sorted(self.pool.children, key=lambda c: c.pid)
-        if children:
-            children[number % len(children)].die()
+        async def delete() -> None:
+            reply = await self._insist("DELETE", f"/jobs/{job_id}", number)
+            if reply is None or reply.status < 400 or reply.status == 410:
+                self.acknowledged.pop(str(job_id), None)  # whether it is there is not known, or it is not
 
-    def freeze(self, number: int) -> None:
-        children = sorted(self.pool.children, key=lambda c: c.pid)
-        if children:
-            children[number % len(children)].freeze()
-
-    def thaw(self, number: int) -> None:
-        for child in self.pool.children:
-            child.thaw()
+        if job_id is not None:
+            self.loop.start("", delete)
 
     def pause(self, number: int) -> None:
         """For ten seconds."""
-        queue = "leaves" if number % 2 else "default"
-        self._spawn(self._pause(queue))
 
-    async def _pause(self, queue: str) -> None:
-        await self.store.pause(queue, True)
-        await asyncio.sleep(10.0)
-        await self.store.pause(queue, False)
+        async def pause() -> None:
+            queue = QUEUES[number % 2]
+            await self._insist("POST", f"/queues/{queue}/pause", number)
+            await asyncio.sleep(10.0)
+            await self._insist("POST", f"/queues/{queue}/resume", number)
+
+        self.loop.start("", pause)
+
+    # --- what befalls the services
+
+    def kill(self, number: int) -> None:
+        child = self._children(number)
+        if child is not None:
+            self.harm += 1
+            child.die()
+
+    def freeze(self, number: int) -> None:
+        child = self._children(number)
+        if child is not None:
+            self.harm += 1
+            self.loop.stop_process(child.process)
+
+    def thaw(self, number: int) -> None:
+        for replica in self.replicas.values():
+            for child in replica.pool.children:
+                self.loop.resume_process(child.process)
+
+    def stop(self, number: int) -> None:
+        """SIGSTOP of a service without its children, for less or more than a lease."""
+        replica = self._choose(number)
+        seconds = (2.0, 1.2 * LEASE, 3 * LEASE)[number // 2 % 3]
+        if not self.loop.is_stopped(replica.name):
+            self.loop.stop_process(replica.name)
+            self.loop.call_later(seconds, self._resume, replica.name)
+
+    def _resume(self, name: str) -> None:
+        self.resumed[name] = self.loop.time()
+        self.loop.resume_process(name)
+
+    def sleep(self, number: int) -> None:
+        """The machine sleeps: the time of day goes on, nothing else does."""
+        self.clock.ahead += 6 * LEASE
 
     def cut(self, number: int) -> None:
         """The power goes, after so many more steps; the database is what was committed."""
-        self._later.append((self.loop.steps + number % 50, self._cut))
+        self._later.append((self.loop.steps + number % 50, partial(self._cut, self._choose(number).name)))
 
-    def _cut(self) -> None:
-        self.cuts += 1
-        self._end()
-        self._start()
+    def _cut(self, name: str) -> None:
+        self.harm += 1
+        self.replicas[name].kill()
+        self._start(name)
 
-    def _end(self) -> None:
-        self.store._writer._closed = True
-        self.loop.forget_everything()
+    def fault(self, number: int) -> None:
+        """Of one operation, soon."""
+        self.failed += 1
+        self.faults.plan(1 + number // len(MODES), MODES[number % len(MODES)])
 
-    def close(self) -> None:
-        self.loop.within(self._end)
-        self.loop.close()
-        self.database.close()
+    def outage(self, number: int) -> None:
+        """Of the whole database, for less or more than a lease."""
+        self.failed += 1
+        self.faults.take_out((0.5, 4.0, 1.5 * LEASE)[number % 3])
 
-    def __enter__(self) -> World:
-        return self
+    # --- what must not be written
 
-    def __exit__(self, *why: object) -> None:
-        self.close()
+    def _advance(self, advance: Callable[..., Job], job: Job, change: Change, now: float) -> Job:
+        after = advance(job, change, now)
+        writer = self._writer_of
+        if writer is not None and job.held:
+            if change.lease is not None:
+                self._lost(job, writer)
+            elif type(change) in BY_WORKER and job.owner != writer.folder.owner:
+                self.wrong.append(
+                    f"{writer.folder.owner} wrote {type(change).__name__} of {job.kind}, which {job.owner} holds"
+                )
+        return after
+
+    def _renew(self, renew: Callable[..., bool], tx: Any, job_id: str, *rest: Any) -> bool:
+        renewed = renew(tx, job_id, *rest)
+        job = tx.job(job_id)
+        if renewed and self._writer_of is not None and job.owner != self._writer_of.folder.owner:
+            self.wrong.append(f"{self._writer_of.folder.owner} renewed the lease of {job.owner}")
+        return renewed
+
+    def _lost(self, job: Job, observer: Replica) -> None:
+        """A lease was found to have run out. Unless something befell its holder, that is wrong."""
+        holder = next((r for r in self.replicas.values() if r.folder.owner == job.owner), None)
+        if holder is None or self.harm or self.loop.is_stopped(holder.name):
+            return
+        if len(self.replicas) == 1:  # which knows what it runs, whatever its database does
+            self.wrong.append(f"{job.kind} was taken from the service that has taken it")
+        if self.failed:
+            return
+        if holder is not observer and self.loop.time() - self.resumed.get(holder.name, -1e9) < LEASE:
+            return  # it was stopped for so long that others gave it up
+        if any(child.runs(job.id, job.fence) for child in holder.pool.children):
+            self.wrong.append(f"{job.kind} was taken from {job.owner}, whose handler lives")
 
     # --- time
 
@@ -310,72 +437,106 @@ class World:
             if self.loop.failures:
                 raise AssertionError(self.loop.failures[0])
 
-    def act(self, deeds: Sequence[tuple[str, int, float]]) -> None:
+    def act(self, deeds: Sequence[Deed]) -> None:
         for what, number, pause in deeds:
             deed: Callable[..., None] = getattr(self, what, None) or partial(self.submit, what)
             self.loop.within(partial(deed, number))
             self.run(pause)
 
+    def close(self) -> None:
+        for replica in self.replicas.values():
+            self.loop.within(replica.kill)
+        self.loop.within(partial(self.loop.kill_process, ""))
+        self._stack.close()
+        self.loop.close()
+        self.database.end()
+        shutil.rmtree(self.folder)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self.close()
+
     # --- judgement
 
     def judge(self) -> list[str]:
+        """What is wrong when nothing has failed any more for a while."""
         self._settle()
-        wrong: list[str] = []
-        rows = [self._job(row[0]) for row in self.database.execute("SELECT id FROM jobs").fetchall()]
-        jobs = {job.id: job for job in rows}
+        wrong = list(self.wrong)
+        jobs = {job.id: job for job in self._jobs()}
         for job_id, (kind, number) in self.acknowledged.items():
             job = jobs.get(job_id)
             if job is None:
                 wrong.append(f"{kind} {number} is lost")
-            elif not job.status.terminal:
-                wrong.append(f"{kind} {number} never ended: {job.status} {job}")
             elif job.status is Status.DONE:
                 right = 2 * number + 1 if kind == "family" else number
                 if job.result is None or msgspec.json.decode(job.result) != right:
                     wrong.append(f"{kind} {number} has the result {job.result!r}")
+                if kind == "lonely" and not job.children:
+                    wrong.append(f"{kind} {number} is DONE, and its child was never stored")
+        for job in jobs.values():
+            if not job.status.terminal:
+                wrong.append(f"{job.kind} never ended: {job}")
+            elif not (self.harm or self.failed) and job.status is Status.ERROR and job.kind != "slow":
+                wrong.append(f"{job.kind} failed without a reason: {job.error}")
+        wrong += self._judge_families(jobs)
         wrong += self._judge_events(jobs)
         wrong += self._judge_steps(jobs)
-        while self.engine._claims._asked_for[False]:  # room that a claim under way has set aside
-            self.loop.step()
-        if any(self.engine._slots.running.values()) or self.engine._running:
-            wrong.append(f"slots are taken for nothing: {dict(self.engine._slots.running)}")
+        wrong += self._judge_uploads()
+        wrong += self._judge_slots()
         return wrong
 
-    def _settle(self, patience: float = 300.0) -> None:
+    def _settle(self) -> None:
         """Until everything has ended, and no late word is under way any more."""
+        self.run(0.0)
+        self.faults.end()
+        for replica in self.replicas.values():
+            self.loop.resume_process(replica.name)
+        self.thaw(0)
+        self.wrong += self._judge_families({job.id: job for job in self._jobs()})
         live = "SELECT 1 FROM jobs WHERE finished_at IS NULL LIMIT 1"
-        end = self.loop.time() + patience
-        quiet = False
-        while not quiet and self.loop.time() < end:
+        end = self.loop.time() + PATIENCE
+        quiet = 0
+        while quiet < 2 and self.loop.time() < end:
             self.run(12.0)
-            quiet = not self._later and self.database.execute(live).fetchone() is None
+            busy = self._later or self.loop.is_busy("") or self.database.rows(live)
+            quiet = 0 if busy else quiet + 1
 
-    def _job(self, job_id: str) -> Job:
-        return cast(Job, SqliteWork(Memory(), self.database, 0.0).job(job_id))
+    def _jobs(self) -> list[Job]:
+        return [job_of(row) for row in self.database.rows(f"SELECT {COLUMNS} FROM jobs")]
+
+    def _judge_families(self, jobs: dict[str, Job]) -> list[str]:
+        wrong = []
+        for job in jobs.values():
+            for child_id in job.waiting_for or ():
+                if child_id not in jobs:
+                    wrong.append(f"{job.kind} waits for {child_id}, which does not exist")
+            for child in job.children:
+                other = jobs.get(child.job_id)
+                if other is None and not job.status.terminal:
+                    wrong.append(f"{job.kind} has a child that does not exist: {child}")
+                if other is not None and child.status not in (None, other.status) and other.run == 1:
+                    wrong.append(f"{job.kind} and its child disagree: {child} {other.status}")
+        return wrong
 
     def _judge_events(self, jobs: dict[str, Job]) -> list[str]:
         ends: Counter[tuple[str, int]] = Counter()
         wrong = []
-        for job_id, text in self.database.execute(
-            "SELECT job_id, job FROM events WHERE type = 'status'"
-        ):
+        for job_id, text in self.database.rows("SELECT job_id, job FROM events WHERE type = 'status'"):
             known = msgspec.json.decode(text)
             ends[job_id, known["run"]] += Status(known["status"]).terminal
         for job in jobs.values():
             expected = [1] * (job.run - 1) + [int(job.status.terminal)]
             told = [ends[job.id, run] for run in range(1, job.run + 1)]
             if told != expected:
-                wrong.append(f"{job.kind} {job.id} told of its end {told}, not {expected}")
-            for child in job.children:
-                other = jobs.get(child.job_id)
-                if other is None or (child.status is not None and other.status is not child.status):
-                    wrong.append(f"{job.kind} and its child disagree: {child} {other}")
+                wrong.append(f"{job.kind} {job.id} has {told} terminal events per run, not {expected}")
         return wrong
 
     def _judge_steps(self, jobs: dict[str, Job]) -> list[str]:
         kept: dict[tuple[str, str], int] = {}
         wrong = []
-        for job_id, text in self.database.execute("SELECT job_id, job FROM events WHERE type = 'step'"):
+        for job_id, text in self.database.rows("SELECT job_id, job FROM events WHERE type = 'step'"):
             known = msgspec.json.decode(text)
             if known["step"]["status"] == "DONE":
                 place = (job_id, known["step"]["name"])
@@ -388,6 +549,45 @@ class World:
         for (job_id, step), fences in times.items():
             if (job_id, step) in kept and max(fences) > kept[job_id, step]:
                 wrong.append(f"step {step} was repeated after it was kept")
-            if step == "once" and len(fences) > jobs[job_id].run:
+            if step == "once" and job_id in jobs and len(fences) > jobs[job_id].run:
                 wrong.append("a job that may run once ran again")
         return wrong
+
+    def _judge_uploads(self) -> list[str]:
+        known = {row[0] for row in self.database.rows("SELECT id FROM uploads WHERE status = 'DONE'")}
+        wrong = [f"upload {u} was acknowledged and is lost" for u in self.uploads if u not in known]
+        for upload_id in known:
+            places = [r.folder.blobs / "uploads" / upload_id / "content" for r in self.replicas.values()]
+            if not any(p.exists() and p.read_bytes() == CONTENT for p in places):
+                wrong.append(f"upload {upload_id} has no bytes")
+        return wrong
+
+    def _judge_slots(self) -> list[str]:
+        wrong = []
+        for replica in self.replicas.values():
+            engine = cast(Any, replica.engine)
+            while engine._claims._asked_for[False]:  # room that a claim under way has set aside
+                self.loop.step()
+            if any(engine._slots.running.values()) or engine._running:
+                wrong.append(f"slots are taken for nothing: {dict(engine._slots.running)}")
+        return wrong
+
+
+def _metadata(number: int) -> str:
+    from base64 import b64encode
+
+    def pair(name: str, value: bytes) -> str:
+        return f"{name} {b64encode(value).decode()}"
+
+    return ",".join(
+        (
+            pair("filename", b"a.txt"),
+            pair("kind", b"relay"),
+            pair("input", msgspec.json.encode({"number": number})),
+        )
+    )
+
+
+def _memory() -> str | None:
+    """A folder in memory, where there is one: nothing here has to survive."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

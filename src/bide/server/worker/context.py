@@ -484,7 +484,7 @@ def to_json(value: Any, what: str) -> bytes:
 def _plain(value: Any) -> Any:
     """What JSON makes of values that only bide knows."""
     if isinstance(value, File):
-        return {"job": value.ref.job, "name": value.ref.name}
+        return value.ref.written()
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")

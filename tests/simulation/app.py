@@ -1,0 +1,91 @@
+"""The jobs of the simulation. Handlers note what they have really done."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bide import App, Context, File
+
+app = App(queues={"leaves": 2})
+ran: list[tuple[str, str, int]] = []  # job, step, fence
+
+
+async def _do(ctx: Context, step: str, seconds: float) -> int:
+    ran.append((ctx.job_id, step, ctx.fence))
+    await asyncio.sleep(seconds)
+    return ctx.fence
+
+
+@app.job()
+async def quick(ctx: Context, number: int) -> int:
+    return number
+
+
+@app.job(retries=1, backoff=1.0)
+async def steps(ctx: Context, number: int) -> int:
+    for step in ("first", "second"):
+        await ctx.step(step, _do, ctx, step, 0.05)
+    if ctx.attempt == 1 and number % 2:
+        raise ValueError("once")
+    return number
+
+
+@app.job(retries=2, backoff=1.0)
+async def family(ctx: Context, number: int) -> int:
+    await ctx.step("before", _do, ctx, "before", 0.01)
+    total: int = sum(ctx.gather(*(ctx.spawn("leaf", number=number + i) for i in range(2))))
+    await ctx.step("after", _do, ctx, "after", 0.01)
+    return total
+
+
+@app.job(retries=2, backoff=1.0)
+async def relay(ctx: Context, number: int, source: File) -> int:
+    """Hands a file of somebody else on to a child."""
+    (found,) = ctx.gather(ctx.spawn("reader", number=number, source=source))
+    return int(found)
+
+
+@app.job(retries=2, backoff=1.0)
+async def maker(ctx: Context, number: int) -> int:
+    """Hands a file of its own on to a child."""
+    made = ctx.output("made.txt", str(number).encode())
+    (found,) = ctx.gather(ctx.spawn("reader", number=number, source=made))
+    return int(found)
+
+
+@app.job(retries=2, backoff=1.0)
+async def lonely(ctx: Context, number: int) -> int:
+    """Does not wait for its child."""
+    ctx.spawn("leaf", number=number)
+    await asyncio.sleep(0.2)
+    return number
+
+
+@app.job(queue="leaves")
+async def leaf(ctx: Context, number: int) -> int:
+    await _do(ctx, "leaf", 0.1)
+    return number
+
+
+@app.job(queue="leaves")
+async def reader(ctx: Context, number: int, source: File) -> int:
+    await asyncio.sleep(0.05)
+    assert source.path.read_bytes()
+    return number
+
+
+@app.job(at_most_once=True)
+async def once(ctx: Context, number: int) -> int:
+    await _do(ctx, "once", 0.2 if number % 3 else 15.0)
+    return number
+
+
+@app.job(timeout=5.0)
+async def slow(ctx: Context, number: int) -> int:
+    await _do(ctx, "slow", 2.0 if number % 3 else 60.0)
+    return number
+
+
+KINDS = ("quick", "steps", "family", "relay", "maker", "lonely", "once", "slow")
+for _kind in app.kinds.values():
+    _kind.is_async = False  # coroutines here, but the engine treats them as it does sync handlers

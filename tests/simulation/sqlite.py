@@ -1,0 +1,103 @@
+"""A SQLite database in memory that survives its services, and whose disk can be full or fail."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from bide.server.store import sqlite
+from bide.server.store.database import _migrate
+from tests.simulation.faults import Faults
+
+_template: bytes | None = None
+
+
+class SimSqlite(sqlite3.Connection):
+    """Shared by the reader and the writer of a store. A service that closes it only ends its own use of it."""
+
+    faults: Faults | None = None
+    writing = False
+
+    def close(self) -> None:
+        pass
+
+    def end(self) -> None:
+        super().close()
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # type: ignore[override]
+        self._check(sql)
+        return super().execute(sql, *values)
+
+    def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:  # type: ignore[override]
+        self._check(sql)
+        return super().executemany(sql, *values)
+
+    def _check(self, sql: str) -> None:
+        faults = self.faults
+        if faults is None or sql == "ROLLBACK":
+            return
+        if self.writing:
+            if faults.current is not None and (faults.fails_now() or sql == "COMMIT"):
+                raise _error("database or disk is full", sqlite3.SQLITE_FULL)
+        elif faults.next() in ("refused", "broken"):
+            raise _error("disk I/O error", sqlite3.SQLITE_IOERR)
+
+
+def _error(text: str, code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
+
+
+def new_database() -> SimSqlite:
+    global _template
+    connection = sqlite3.connect(":memory:", isolation_level=None, factory=SimSqlite)
+    if _template is None:
+        _migrate(connection)
+        _template = connection.serialize()
+    else:
+        connection.deserialize(_template)
+    return connection
+
+
+class SqliteDatabase:
+    """The world's record."""
+
+    loses_answers = True  # the session cannot: what it has committed it knows
+    url = None
+
+    def __init__(self, faults: Faults) -> None:
+        self.connection = new_database()
+        self.connection.faults = faults
+
+    @contextmanager
+    def patched(self, writer: Callable[..., Any]) -> Iterator[None]:
+        """While it lasts, a store that is opened opens this."""
+
+        def prepare(path: Path) -> list[int]:
+            return []
+
+        with (
+            patch.object(sqlite, "connect", lambda path: self.connection),
+            patch.object(sqlite, "prepare", prepare),
+            patch.object(sqlite, "Writer", writer),
+        ):
+            yield
+
+    def writing(self, begun: bool) -> None:
+        self.connection.writing = begun
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """As it is, whatever fails."""
+        faults, self.connection.faults = self.connection.faults, None
+        try:
+            return self.connection.execute(sql).fetchall()
+        finally:
+            self.connection.faults = faults
+
+    def end(self) -> None:
+        self.connection.end()

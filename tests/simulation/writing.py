@@ -1,0 +1,113 @@
+"""The writer without its thread: a commit takes a moment, is answered a moment later, and may go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bide.core.wire import Event
+from bide.server.store import Unwritable
+from bide.server.store.writer import Operation, Session, Writer, _answered, _Raised
+from tests.simulation.faults import Faults, Mode
+from tests.simulation.loop import SimLoop
+
+_Queued = tuple[Operation, "asyncio.Future[Any]", bool, "Mode | None"]
+
+
+class SimWriter(Writer):
+    """Operations that meet a fault have a transaction of their own; the others share one, as they do in the real one."""
+
+    def __init__(
+        self,
+        session: Session,
+        heard: Callable[[Sequence[Event]], None],
+        *,
+        loop: SimLoop,
+        rng: random.Random,
+        faults: Faults,
+        may_be_unheard: bool,
+        writing: Callable[[bool], None],
+    ) -> None:
+        """`may_be_unheard`: answers are lost here. Otherwise the session itself loses them. `writing` is told the beginning
+        and the end of each transaction.
+        """
+        self._session = session
+        self._heard = heard
+        self._loop = loop
+        self._closed = False
+        self.dead = False
+        self._rng = rng
+        self._faults = faults
+        self._loses_answers = may_be_unheard
+        self._writing = writing
+        self._queued: list[_Queued] = []
+        self._busy = False
+
+    def submit(
+        self,
+        run: Callable[[Any], Any],
+        *,
+        jobs: Sequence[str] = (),
+        keys: Sequence[Any] = (),
+        first: bool = False,
+    ) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
+        if self.dead:  # the process is gone: nobody will ever answer
+            return future
+        if self._closed:
+            raise RuntimeError("the store is closed")
+        self._queued.append((Operation(run, jobs, keys), future, first, self._faults.next()))
+        self._begin(self._rng.uniform(0, 0.002))
+        return future
+
+    def _begin(self, delay: float) -> None:
+        if not self._busy and self._queued:
+            self._busy = True
+            self._loop.call_later(delay, self._commit)
+
+    def _commit(self) -> None:
+        if self._queued[0][3] == "late":
+            operation, future, first, _ = self._queued[0]
+            self._queued[0] = (operation, future, first, None)
+            self._loop.call_later(self._faults.duration(), self._commit)
+            return
+        self._busy = False
+        batch, mode = self._batch()
+        batch = [queued for queued in batch if not _answered(queued[1])]
+        if batch:
+            done, events = self._carried_out([queued[0] for queued in batch], mode)
+            if mode == "unheard" and self._loses_answers and not batch[0][2]:
+                # A claim is always answered: the store must not lose what nobody else knows of.
+                done = [_Raised(Unwritable("whether this was stored is not known"))]
+            answers = [(future, result) for (_, future, _, _), result in zip(batch, done, strict=True)]
+            self._loop.call_later(self._rng.uniform(0, 0.001), self._deliver, answers, events)
+        self._begin(self._rng.uniform(0, 0.002))
+
+    def _batch(self) -> tuple[list[_Queued], Mode | None]:
+        mode = self._queued[0][3]
+        size = 1
+        if mode is None:
+            while size < len(self._queued) and self._queued[size][3] is None:
+                size += 1
+        batch, self._queued = self._queued[:size], self._queued[size:]
+        return batch, "refused" if self._faults.out else mode
+
+    def _carried_out(
+        self, operations: Sequence[Operation], mode: Mode | None
+    ) -> tuple[list[Any], list[Event]]:
+        self._writing(True)
+        try:
+            if mode is None or (mode == "unheard" and self._loses_answers):
+                return self._write(operations)
+            with self._faults.meet(mode):
+                return self._write(operations)
+        finally:
+            self._writing(False)
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._queued or self._busy:
+            await asyncio.sleep(0.01)
+        self._session.close()
