@@ -205,7 +205,9 @@ class SimChild:
                 raise
             message = p.Stopped(*where, context.shown())
         except JobError as error:
-            message = p.Failed(*where, error.code, error.message, bool(error.retryable), error.step, None)
+            message = p.Failed(
+                *where, error.code, error.message, bool(error.retryable), error.step, None
+            )
         except Exception as error:
             message = p.Failed(*where, code_of(error), str(error), True, context.failed_step, None)
         self._current = None

@@ -12,6 +12,7 @@ from tests.simulation.world import Database, Deed, World
 PAUSES = (0.0, 0.001, 0.05, 0.3, 2.0, 15.0)
 CALLERS = (*KINDS, *KINDS, "upload", "upload", "tus", "cancel", "rerun", "delete", "pause")
 TROUBLE = ("kill", "freeze", "thaw", "stop", "sleep", "cut", "cut", "fault", "fault", "fault", "outage")
+STANDBY = ("replicate", "replicate", "promote")
 # Everything that a service does with its store, in a few seconds and without luck.
 TOUR: tuple[Deed, ...] = (
     ("upload", 0, 0.5),
@@ -31,14 +32,13 @@ MakeWorld = Callable[[int], World]
 
 
 def random_history(seed: int) -> list[Deed]:
-    """Half of them without any trouble but that of clocks and stopped services: there every job has to succeed."""
+    """Some of them without any trouble but that of clocks and stopped services: there every job has to succeed."""
     rng = random.Random(seed)
-    deeds = CALLERS + (("stop", "sleep") * 2 if rng.random() < 0.25 else TROUBLE)
+    trouble = rng.choice((("stop", "sleep") * 2, TROUBLE, TROUBLE, TROUBLE + STANDBY))
+    deeds = CALLERS + trouble
     length = rng.randint(1, 25)
     history = [("upload", 0, 0.5)] if rng.random() < 0.5 else []
-    return history + [
-        (rng.choice(deeds), rng.randint(0, 40), rng.choice(PAUSES)) for _ in range(length)
-    ]
+    return history + [(rng.choice(deeds), rng.randint(0, 40), rng.choice(PAUSES)) for _ in range(length)]
 
 
 def judged(make: MakeWorld, seed: int, deeds: Sequence[Deed]) -> list[str]:

@@ -18,14 +18,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 from unittest.mock import patch
 
 import msgspec
 
 from bide.core.job import BY_WORKER, Change
 from bide.core.record import Job, Status
-from bide.server.config import Config, StoreConfig, UpkeepConfig, WorkerConfig
+from bide.server.config import BlobsConfig, Config, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.progress.memory import MemoryShelf
 from bide.server.store import transactions
 from bide.server.store.rows import COLUMNS, job_of
@@ -50,8 +50,8 @@ QUEUES = ("default", "leaves")
 Deed = tuple[str, int, float]
 DEEDS = (
     *KINDS,
-    *("upload", "tus", "cancel", "rerun", "delete", "pause"),
-    *("kill", "freeze", "thaw", "stop", "sleep", "cut", "fault", "outage"),
+    *("upload", "tus", "cancel", "rerun", "delete", "pause", "resume"),
+    *("kill", "freeze", "thaw", "stop", "sleep", "cut", "fault", "outage", "replicate", "promote"),
 )
 
 
@@ -63,6 +63,14 @@ class Database(Protocol):
     def writing(self, begun: bool) -> None: ...
     def rows(self, sql: str) -> list[tuple[Any, ...]]: ...
     def end(self) -> None: ...
+
+
+@runtime_checkable
+class Replicated(Protocol):
+    """A database with a standby."""
+
+    def replicate(self) -> None: ...
+    def promote(self) -> None: ...
 
 
 class SimFolder(DataFolder):
@@ -99,6 +107,7 @@ class Replica(Service):
         config = Config(
             data=world.folder / name,
             store=StoreConfig(url=world.database.url),
+            blobs=BlobsConfig(url=str(world.folder / "blobs")),
             worker=WorkerConfig(workers=2, lease=LEASE, grace=1.0),
             upkeep=UpkeepConfig(),
         )
@@ -145,8 +154,11 @@ class World:
         self.acknowledged: dict[str, tuple[str, int]] = {}
         self.uploads: list[str] = []  # that were acknowledged
         self.wrong: list[str] = []  # that was seen while it happened
+        self._suspect: list[str] = []  # that is wrong if the transaction is stored
         self.harm = 0  # how often something befell services or children
         self.failed = 0  # how often the database failed
+        self.promotions = 0
+        self._replicated: tuple[set[str], set[str]] | None = None  # what the standby has
         self.resumed: dict[str, float] = {}  # when a process that was stopped went on
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._writer_of: Replica | None = None  # whose transaction is carried out
@@ -172,9 +184,16 @@ class World:
     def _make_writer(self, session: Any, heard: Any) -> SimWriter:
         name = PROCESS.get()
 
-        def writing(begun: bool) -> None:
-            self._writer_of = self.replicas[name] if begun else None
-            self.database.writing(begun)
+        def begin() -> None:
+            self._writer_of = self.replicas[name]
+            self._suspect.clear()
+            self.database.writing(True)
+
+        def end(stored: bool) -> None:
+            self._writer_of = None
+            if stored:
+                self.wrong += self._suspect
+            self.database.writing(False)
 
         return SimWriter(
             session,
@@ -183,7 +202,8 @@ class World:
             rng=self.rng,
             faults=self.faults,
             may_be_unheard=self.database.loses_answers,
-            writing=writing,
+            begin=begin,
+            end=end,
         )
 
     # --- processes
@@ -319,7 +339,9 @@ class World:
         async def delete() -> None:
             reply = await self._insist("DELETE", f"/jobs/{job_id}", number)
             if reply is None or reply.status < 400 or reply.status == 410:
-                self.acknowledged.pop(str(job_id), None)  # whether it is there is not known, or it is not
+                self.acknowledged.pop(
+                    str(job_id), None
+                )  # whether it is there is not known, or it is not
 
         if job_id is not None:
             self.loop.start("", delete)
@@ -334,6 +356,11 @@ class World:
             await self._insist("POST", f"/queues/{queue}/resume", number)
 
         self.loop.start("", pause)
+
+    def resume(self, number: int) -> None:
+        self.loop.start(
+            "", partial(self._insist, "POST", f"/queues/{QUEUES[number % 2]}/resume", number)
+        )
 
     # --- what befalls the services
 
@@ -372,7 +399,9 @@ class World:
 
     def cut(self, number: int) -> None:
         """The power goes, after so many more steps; the database is what was committed."""
-        self._later.append((self.loop.steps + number % 50, partial(self._cut, self._choose(number).name)))
+        self._later.append(
+            (self.loop.steps + number % 50, partial(self._cut, self._choose(number).name))
+        )
 
     def _cut(self, name: str) -> None:
         self.harm += 1
@@ -389,6 +418,22 @@ class World:
         self.failed += 1
         self.faults.take_out((0.5, 4.0, 1.5 * LEASE)[number % 3])
 
+    def replicate(self, number: int) -> None:
+        """An asynchronous standby has received everything until now."""
+        if isinstance(self.database, Replicated):
+            self.database.replicate()
+            self._replicated = set(self.acknowledged), set(self.uploads)
+
+    def promote(self, number: int) -> None:
+        """The standby takes over. What was acknowledged since it last received something may be lost, and nothing else."""
+        if isinstance(self.database, Replicated) and self._replicated is not None:
+            self.harm += 1
+            self.promotions += 1
+            self.database.promote()
+            jobs, uploads = self._replicated
+            self.acknowledged = {j: what for j, what in self.acknowledged.items() if j in jobs}
+            self.uploads = [u for u in self.uploads if u in uploads]
+
     # --- what must not be written
 
     def _advance(self, advance: Callable[..., Job], job: Job, change: Change, now: float) -> Job:
@@ -398,7 +443,7 @@ class World:
             if change.lease is not None:
                 self._lost(job, writer)
             elif type(change) in BY_WORKER and job.owner != writer.folder.owner:
-                self.wrong.append(
+                self._suspect.append(
                     f"{writer.folder.owner} wrote {type(change).__name__} of {job.kind}, which {job.owner} holds"
                 )
         return after
@@ -407,7 +452,7 @@ class World:
         renewed = renew(tx, job_id, *rest)
         job = tx.job(job_id)
         if renewed and self._writer_of is not None and job.owner != self._writer_of.folder.owner:
-            self.wrong.append(f"{self._writer_of.folder.owner} renewed the lease of {job.owner}")
+            self._suspect.append(f"{self._writer_of.folder.owner} renewed the lease of {job.owner}")
         return renewed
 
     def _lost(self, job: Job, observer: Replica) -> None:
@@ -416,13 +461,13 @@ class World:
         if holder is None or self.harm or self.loop.is_stopped(holder.name):
             return
         if len(self.replicas) == 1:  # which knows what it runs, whatever its database does
-            self.wrong.append(f"{job.kind} was taken from the service that has taken it")
+            self._suspect.append(f"{job.kind} was taken from the service that has taken it")
         if self.failed:
             return
         if holder is not observer and self.loop.time() - self.resumed.get(holder.name, -1e9) < LEASE:
             return  # it was stopped for so long that others gave it up
         if any(child.runs(job.id, job.fence) for child in holder.pool.children):
-            self.wrong.append(f"{job.kind} was taken from {job.owner}, whose handler lives")
+            self._suspect.append(f"{job.kind} was taken from {job.owner}, whose handler lives")
 
     # --- time
 
@@ -482,8 +527,9 @@ class World:
                 wrong.append(f"{job.kind} failed without a reason: {job.error}")
         wrong += self._judge_families(jobs)
         wrong += self._judge_events(jobs)
-        wrong += self._judge_steps(jobs)
-        wrong += self._judge_uploads()
+        if not self.promotions:  # which takes back what was done
+            wrong += self._judge_steps(jobs)
+            wrong += self._judge_uploads()
         wrong += self._judge_slots()
         return wrong
 
@@ -494,6 +540,8 @@ class World:
         for replica in self.replicas.values():
             self.loop.resume_process(replica.name)
         self.thaw(0)
+        for number in range(len(QUEUES)):  # a promotion may have brought an old pause back
+            self.resume(number)
         self.wrong += self._judge_families({job.id: job for job in self._jobs()})
         live = "SELECT 1 FROM jobs WHERE finished_at IS NULL LIMIT 1"
         end = self.loop.time() + PATIENCE
@@ -557,8 +605,8 @@ class World:
         known = {row[0] for row in self.database.rows("SELECT id FROM uploads WHERE status = 'DONE'")}
         wrong = [f"upload {u} was acknowledged and is lost" for u in self.uploads if u not in known]
         for upload_id in known:
-            places = [r.folder.blobs / "uploads" / upload_id / "content" for r in self.replicas.values()]
-            if not any(p.exists() and p.read_bytes() == CONTENT for p in places):
+            place = self.folder / "blobs" / "uploads" / upload_id / "content"
+            if not place.exists() or place.read_bytes() != CONTENT:
                 wrong.append(f"upload {upload_id} has no bytes")
         return wrong
 

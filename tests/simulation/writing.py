@@ -28,10 +28,11 @@ class SimWriter(Writer):
         rng: random.Random,
         faults: Faults,
         may_be_unheard: bool,
-        writing: Callable[[bool], None],
+        begin: Callable[[], None],
+        end: Callable[[bool], None],
     ) -> None:
-        """`may_be_unheard`: answers are lost here. Otherwise the session itself loses them. `writing` is told the beginning
-        and the end of each transaction.
+        """`may_be_unheard`: answers are lost here. Otherwise the session itself loses them. `begin` and `end` are called
+        around each transaction; `end` is told whether anything of it may be stored.
         """
         self._session = session
         self._heard = heard
@@ -41,7 +42,8 @@ class SimWriter(Writer):
         self._rng = rng
         self._faults = faults
         self._loses_answers = may_be_unheard
-        self._writing = writing
+        self._before = begin
+        self._after = end
         self._queued: list[_Queued] = []
         self._busy = False
 
@@ -97,14 +99,14 @@ class SimWriter(Writer):
     def _carried_out(
         self, operations: Sequence[Operation], mode: Mode | None
     ) -> tuple[list[Any], list[Event]]:
-        self._writing(True)
-        try:
-            if mode is None or (mode == "unheard" and self._loses_answers):
-                return self._write(operations)
+        self._before()
+        if mode is None or (mode == "unheard" and self._loses_answers):
+            done, events = self._write(operations)
+        else:
             with self._faults.meet(mode):
-                return self._write(operations)
-        finally:
-            self._writing(False)
+                done, events = self._write(operations)
+        self._after(mode == "unheard" or not all(isinstance(result, _Raised) for result in done))
+        return done, events
 
     async def close(self) -> None:
         self._closed = True
