@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 from bench.chaos import marks
 from bide import App, Context
 
@@ -44,4 +47,28 @@ def family(ctx: Context, number: int) -> int:
 def leaf(ctx: Context, number: int) -> int:
     with marks.attempt(ctx.job_id, ctx.fence):
         ctx.step("only", mark, ctx, "only")
+    return number
+
+
+def last(ctx: Context, seconds: float) -> None:
+    with marks.attempt(ctx.job_id, ctx.fence):
+        time.sleep(seconds)
+
+
+@app.job(at_most_once=True)
+def once(ctx: Context, number: int, seconds: float) -> int:
+    last(ctx, seconds)
+    return number
+
+
+@app.job()
+def lasting(ctx: Context, number: int, seconds: float) -> dict[str, int]:
+    """Says which attempt its result is of, and which worker has run it."""
+    last(ctx, seconds)
+    return {"number": number, "fence": ctx.fence, "worker": os.getppid()}
+
+
+@app.job()
+def output(ctx: Context, number: int) -> int:
+    ctx.output("number.txt", str(number).encode())
     return number

@@ -127,8 +127,8 @@ class Crew:
 
     def _clock(self) -> Struck | None:
         for host in self.hosts:
-            if host.has_clock:
-                host.step_clock(self._rng.choice((HOUR, -HOUR, 0)))
+            if host.clock is not None:
+                host.clock.step(self._rng.choice((HOUR, -HOUR, 0)))
                 return Struck()
         return None
 

@@ -53,6 +53,7 @@ class Fleet:
         self._server = server
         self._rng = rng
         self._wires = [Wire(server.port), Wire(broker.port)]
+        self.to_database = self._wires[0]
         store, hints = server.url, broker.url
         store = store.replace(f":{server.port}", f":{self._wires[0].port}")
         hints = hints.replace(f":{broker.port}", f":{self._wires[1].port}")
@@ -82,7 +83,7 @@ class Fleet:
 
     def start(self) -> None:
         for replica in self.replicas:
-            replica.start()
+            replica.start_again()
         self.crew.start()
 
     def stop(self) -> None:
@@ -114,7 +115,7 @@ class Fleet:
         replica = self._rng.choice(self.replicas)
         replica.kill(alone=False)
         time.sleep(self._rng.uniform(0.0, 0.5))
-        replica.start()
+        replica.start_again()
         return Struck(back=time.monotonic())
 
     def _pool(self) -> Struck:

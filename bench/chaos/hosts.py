@@ -1,8 +1,4 @@
-"""Workers as if each were a machine of its own: killed, frozen, its children killed, its clock stepped by an hour.
-
-A machine's clock is what its Python programs are told: they read the step from a file, at any moment. The monotonic clock
-stays right, as it does when somebody sets the time of a real one. (libfaketime makes time.sleep fail when it does that.)
-"""
+"""Workers as if each were a machine of its own: killed, frozen, its children killed, its clock stepped by an hour."""
 
 from __future__ import annotations
 
@@ -16,19 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.chaos import processes
+from bench.chaos.clock import SteppedClock
 from bench.service.servers import ROOT
-
-STEPPED = """
-import os, time
-_time, _time_ns = time.time, time.time_ns
-
-def _step():
-    with open(os.environ["CLOCK_STEP"]) as file:
-        return int(file.read())
-
-time.time = lambda: _time() + _step()
-time.time_ns = lambda: _time_ns() + _step() * 1_000_000_000
-"""
 
 
 class Host:
@@ -40,14 +25,10 @@ class Host:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._command = command
-        self.has_clock = own_clock
-        self._step = folder / "clock"
+        self.clock = SteppedClock(folder) if own_clock else None
         self._env = {**os.environ, **env}
-        if own_clock:
-            (folder / "sitecustomize.py").write_text(STEPPED)
-            path = [str(folder), *filter(None, [self._env.get("PYTHONPATH")])]
-            self._env |= {"PYTHONPATH": os.pathsep.join(path), "CLOCK_STEP": str(self._step)}
-            self.step_clock(0)
+        if self.clock is not None:
+            self._env = self.clock.env(self._env)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         self.frozen: frozenset[int] = frozenset()
@@ -114,11 +95,6 @@ class Host:
         for pid in self.frozen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-
-    def step_clock(self, seconds: int) -> None:
-        scratch = self._step.with_suffix(".new")
-        scratch.write_text(str(seconds))
-        scratch.replace(self._step)
 
     def kill_child(self, rng: random.Random, among: set[int]) -> frozenset[int]:
         """One of those that are at work; nobody when there is none."""

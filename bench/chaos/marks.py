@@ -71,7 +71,13 @@ def work(number: int) -> int:
 
 
 def read(path: Path) -> list[Mark]:
-    return [Mark.read(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The complete ones: whoever is still at work may be writing another."""
+    return [Mark.read(line) for line in _complete(path.read_text())] if path.exists() else []
+
+
+def _complete(text: str) -> list[str]:
+    """Its lines. One is written at once, and yet only its beginning may be seen: where it crosses the end of a page."""
+    return text[: text.rfind("\n") + 1].splitlines()
 
 
 class Tail:
@@ -99,10 +105,9 @@ class Tail:
         with self._path.open() as file:
             file.seek(self._offset)
             text = file.read()
-        # A line is written at once, and yet only its beginning may be seen: where it crosses the end of a page.
-        text = text[: text.rfind("\n") + 1]
-        self._offset += len(text)  # ASCII
-        found = [Mark.read(line) for line in text.splitlines()]
+        lines = _complete(text)
+        self._offset += sum(len(line) + 1 for line in lines)  # ASCII
+        found = [Mark.read(line) for line in lines]
         for mark in found:
             if mark.step in (END, UNWOUND):
                 self.open.pop(mark.pid, None)

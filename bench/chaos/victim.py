@@ -18,6 +18,12 @@ from typing import Any
 
 from bench.chaos import processes
 
+LONGEST_START = 60.0
+
+
+class NotStarted(Exception):
+    """A service that ended instead, or never listened; the message has its last words."""
+
 
 class Victim:
     def __init__(
@@ -29,9 +35,13 @@ class Victim:
         env: dict[str, str] | None = None,
         options: Sequence[str] = (),
         shown: str = r"http://127\.0\.0\.1:(\d+), ",
+        prefix: Sequence[str] = (),
+        data: Path | None = None,
     ) -> None:
+        """`prefix` is a command that runs the service."""
         self.folder = folder
-        self.data = folder / "data"
+        self.data = data or folder / "data"
+        self._prefix = prefix
         self.target = target
         self.workers = workers
         self._options = options
@@ -46,7 +56,7 @@ class Victim:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "bide", "serve", self.target]
+        command = [*self._prefix, sys.executable, "-m", "bide", "serve", self.target]
         command += ["--port", str(self.port), "--data", str(self.data), "--drain", "5"]
         command += ["--workers", str(self.workers), "--log-level", "ERROR", *self._options]
         # Into a file: a pipe that nobody reads is full after some complaints, and then the service stands still.
@@ -55,6 +65,7 @@ class Victim:
         with log.open("a") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out, env=self._env)
         self.starts += 1
+        end = time.monotonic() + LONGEST_START
         while True:
             ended = self._process.poll()
             with log.open() as lines:
@@ -64,9 +75,20 @@ class Victim:
             if found:
                 self.port = int(found[1])
                 return
-            if ended is not None:
-                raise RuntimeError(f"the service did not start: {ended} {said[-2000:]}")
+            if ended is not None or time.monotonic() > end:
+                raise NotStarted(f"the service did not start: {ended} {said[-2000:]}")
             time.sleep(0.005)
+
+    def start_again(self, patience: float = 60.0) -> None:
+        """As systemd would: again and again, for what it needs may not be back yet."""
+        end = time.monotonic() + patience
+        while True:
+            try:
+                return self.start()
+            except NotStarted:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.5)
 
     @property
     def pids(self) -> set[int]:
@@ -80,10 +102,19 @@ class Victim:
         processes.kill(children)
         self._process.wait()
 
+    @property
+    def family(self) -> set[int]:
+        """The service and its children."""
+        return {pid for main in self.pids for pid in {main, *processes.descendants(main)}}
+
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
             self._process.send_signal(signal.SIGTERM)
-            self._process.wait(30)
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill(alone=False)
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None

@@ -56,9 +56,13 @@ class Wire:
                 end.reset()
             return len(ends) // 2
 
-        count = int(self._run(cut()).result(10))
+        count = int(self._run(cut()).result(60))
         self.resets += count
         return count
+
+    def lead_to(self, port: int) -> None:
+        """Connections that are made from now on go there."""
+        self._to = port
 
     def end(self) -> None:
         async def close() -> None:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,15 @@ class Postgres:
     """One server and its data, until `end`."""
 
     def __init__(
-        self, home: str | None = None, *, safe: bool = True, settings: Sequence[str] = ()
+        self,
+        home: str | None = None,
+        *,
+        safe: bool = True,
+        settings: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """`safe=False` leaves out the waits for the disk: for tests that cut no power."""
+        self._env = {**os.environ, **(env or {})}
         self._programs = programs()
         self._as = _owner()
         self.folder = Path(tempfile.mkdtemp(prefix="bide-postgres-", dir=home))
@@ -93,7 +99,13 @@ class Postgres:
         command += ["-h", HOST, "-p", str(self.port), "-c", "shared_buffers=64MB", *self._settings]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._as
+                command,
+                cwd=self.folder,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                **self._as,
             )
         end = time.monotonic() + 60
         while not self._takes_connections():
