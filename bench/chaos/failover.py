@@ -67,10 +67,10 @@ class Stream(threading.Thread):
     def run(self) -> None:
         try:
             while not self.over.is_set():
-                seconds = 0.1 if len(self.acknowledged) % 4 else 2 * LEASE
+                seconds = 1.5 * LEASE if len(self.acknowledged) % 10 == 5 else 0.1
                 job_id = lasting.submit(self._fleet.insist, "lasting", number=1, seconds=seconds)
                 self.acknowledged.append((time.monotonic(), job_id))
-                time.sleep(0.05)
+                time.sleep(0.1)
         except Exception as error:
             self.error = error
 
