@@ -134,7 +134,7 @@ class PostgresDatabase:
     loses_answers = False  # the session does, when its connection breaks after a commit
 
     def __init__(self, url: str, faults: Faults) -> None:
-        self.url = f"{url}?schema=simulation"
+        self.url: str | None = f"{url}?schema=simulation"
         self.faults = faults
         self.commits = 0
         self._rng = random.Random(1)
@@ -142,6 +142,7 @@ class PostgresDatabase:
         self._clean()
 
     def _clean(self) -> None:
+        assert self.url is not None
         server = Server(self.url)
         if self.url not in _prepared:
             prepare(server)

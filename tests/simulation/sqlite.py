@@ -28,11 +28,11 @@ class SimSqlite(sqlite3.Connection):
     def end(self) -> None:
         super().close()
 
-    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # type: ignore[override]
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         self._check(sql)
         return super().execute(sql, *values)
 
-    def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:  # type: ignore[override]
+    def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:
         self._check(sql)
         return super().executemany(sql, *values)
 
@@ -68,7 +68,7 @@ class SqliteDatabase:
     """The world's record."""
 
     loses_answers = True  # the session cannot: what it has committed it knows
-    url = None
+    url: str | None = None
 
     def __init__(self, faults: Faults) -> None:
         self.connection = new_database()

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from bide.core.job import BY_WORKER, Change
+from bide.core.job import BY_WORKER, Change, advance
 from bide.core.record import Job, Status
 from bide.server.config import BlobsConfig, Config, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.progress.memory import MemoryShelf
@@ -178,7 +178,7 @@ class World:
         enter(patch.object(build, "DataFolder", SimFolder))
         enter(patch.object(build, "make_shelf", lambda *settings: MemoryShelf()))
         enter(self.database.patched(self._make_writer))
-        enter(patch.object(transactions, "advance", partial(self._advance, transactions.advance)))
+        enter(patch.object(transactions, "advance", partial(self._advance, advance)))
         enter(patch.object(transactions, "renew", partial(self._renew, transactions.renew)))
 
     def _make_writer(self, session: Any, heard: Any) -> SimWriter:
@@ -436,8 +436,8 @@ class World:
 
     # --- what must not be written
 
-    def _advance(self, advance: Callable[..., Job], job: Job, change: Change, now: float) -> Job:
-        after = advance(job, change, now)
+    def _advance(self, real: Callable[..., Job], job: Job, change: Change, now: float) -> Job:
+        after = real(job, change, now)
         writer = self._writer_of
         if writer is not None and job.held:
             if change.lease is not None:
