@@ -23,7 +23,7 @@ from bench.scale.postgres import Postgres
 from tests.acceptance.serving import until
 
 LEASE = 2.0
-# No lease runs out in the first seconds of a database: it comes last, when everybody is back.
+# The database comes last, when everybody is back: leases are not lost while it is away.
 ON_ALL = (
     "child",
     "frozen",
