@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 from bench.scale.brokers import RedisServer
 from bench.scale.postgres import Postgres
+from msgspec.structs import replace
 
 from bide.core.errors import SetupError
 from bide.core.record import Progress
 from bide.server.config import StoreConfig
-from bide.server.progress import LIFE, Attempt, Live, Shelf
+from bide.server.progress import LIFE, Attempt, Live, Shelf, attempt_of
 from bide.server.progress.memory import MemoryShelf
 from bide.server.progress.postgres import PostgresShelf
 from bide.server.progress.redis import RedisShelf
@@ -94,7 +95,7 @@ async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
     one, two = await _pair(shelf)
     job = running()
     shelf.hangs = True
-    one.progress.publish((job.id, 1), Live(3, Progress(percent=30.0)))
+    one.progress.publish(attempt_of(job), Live(3, Progress(percent=30.0)))
     assert await one.tells(job) == 3
     begin = time.monotonic()
     for _ in range(100):
@@ -105,7 +106,7 @@ async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
     shelf.away = False
     caplog.set_level(logging.INFO)
     two.watching.add(job.id)
-    one.progress.publish((job.id, 1), Live(4, Progress(percent=40.0)))
+    one.progress.publish(attempt_of(job), Live(4, Progress(percent=40.0)))
     async with asyncio.timeout(20):
         while await two.tells(job) < 4:
             await asyncio.sleep(0.05)
@@ -123,9 +124,9 @@ async def test_what_the_shelf_has_forgotten_is_put_again(monkeypatch: pytest.Mon
     two.watching.update({job.id, ended.id})
     for each in (job, ended):
         await two.tells(each)
-        one.progress.publish((each.id, 1), Live(3, Progress(percent=30.0)))
+        one.progress.publish(attempt_of(each), Live(3, Progress(percent=30.0)))
         await two.hears(lambda each=each: two.progress.live(each) is not None)  # type: ignore[misc]
-    one.progress.ended((ended.id, 1))
+    one.progress.ended(attempt_of(ended))
     shelf._kept.clear()
     three = Replica(shelf)
     await three.progress.open()
@@ -150,11 +151,11 @@ async def test_redis_restarted_without_its_data_is_used_again() -> None:
         job = running()
         two.watching.add(job.id)
         await two.tells(job)
-        one.progress.publish((job.id, 1), Live(1, Progress(percent=10.0)))
+        one.progress.publish(attempt_of(job), Live(1, Progress(percent=10.0)))
         await two.hears(lambda: two.progress.live(job) is not None)
         server.restart()
         assert await two.tells(job) == 1
-        one.progress.publish((job.id, 1), Live(2, Progress(percent=20.0)))
+        one.progress.publish(attempt_of(job), Live(2, Progress(percent=20.0)))
         await two.hears(lambda: (live := two.progress.live(job)) is not None and live.number == 2)
         await one.progress.close()
         await two.progress.close()
@@ -224,3 +225,10 @@ async def test_where_it_is_kept_follows_from_the_settings(
         await shelf.close()
     with pytest.raises(SetupError, match="redis://"):
         make_shelf("amqp://127.0.0.1", none)
+
+
+def test_two_owners_with_the_same_fence_are_two_attempts() -> None:
+    job = replace(running(), owner="a")
+    (_, mine), (_, others) = attempt_of(job), attempt_of(replace(job, owner="b"))
+    assert mine != others
+    assert max(mine, others) < attempt_of(replace(job, fence=2))[1], "the number grows with the fence"

@@ -18,7 +18,7 @@ from itertools import count
 import pytest_asyncio
 
 from bide.core.record import Job, Progress, Status
-from bide.server.progress import Live, Shelf
+from bide.server.progress import Live, Shelf, attempt_of
 from bide.server.progress.told import Progresses
 
 PATIENCE = 20.0
@@ -110,15 +110,15 @@ class ProgressSuite:
         one, two = replicas
         job = running()
         two.watching.add(job.id)
-        one.progress.publish((job.id, 1), Live(0, Progress()))
+        one.progress.publish(attempt_of(job), Live(0, Progress()))
         assert await one.tells(job) == await two.tells(job) == 0
-        one.progress.publish((job.id, 1), Live(1, Progress(percent=10.0), 5.0))
+        one.progress.publish(attempt_of(job), Live(1, Progress(percent=10.0), 5.0))
         assert await one.tells(job) == 1  # at once, where it runs
         await two.hears(lambda: job.id in two.woken)
         assert two.progress.live(job) == one.progress.live(job)
         # Many between two looks are one to the others, the latest.
         for number in range(2, 500):
-            one.progress.publish((job.id, 1), Live(number, Progress(done=float(number))))
+            one.progress.publish(attempt_of(job), Live(number, Progress(done=float(number))))
         await two.hears(lambda: (live := two.progress.live(job)) is not None and live.number == 499)
         assert two.woken.count(job.id) < 10
 
@@ -128,7 +128,7 @@ class ProgressSuite:
         one, two = replicas
         jobs = [running() for _ in range(3)]
         for job, number in zip(jobs, count(1), strict=False):
-            one.progress.publish((job.id, 1), Live(number, Progress(percent=1.0)))
+            one.progress.publish(attempt_of(job), Live(number, Progress(percent=1.0)))
         watcher = jobs[2]
         two.watching.add(watcher.id)
         await two.tells(watcher)
@@ -143,10 +143,10 @@ class ProgressSuite:
         second = running(2, first.id)
         two.watching.add(first.id)
         await two.tells(first)
-        one.progress.publish((first.id, 1), Live(5, Progress(percent=50.0)))
+        one.progress.publish(attempt_of(first), Live(5, Progress(percent=50.0)))
         await two.hears(lambda: two.progress.live(first) is not None)
         assert await two.tells(second) == await one.tells(second) == 0
-        two.progress.publish((first.id, 2), Live(1, Progress(percent=1.0)))
+        two.progress.publish(attempt_of(second), Live(1, Progress(percent=1.0)))
         one.watching.add(first.id)
         await one.hears(lambda: (live := one.progress.live(second)) is not None and live.number == 1)
         free = Job(first.id, "echo", "default", 1.0, 1.0, fence=2, version=9)
@@ -157,7 +157,7 @@ class ProgressSuite:
         job = running()
         two.watching.add(job.id)
         await two.tells(job)
-        one.progress.publish((job.id, 1), Live(7, Progress(percent=70.0)))
+        one.progress.publish(attempt_of(job), Live(7, Progress(percent=70.0)))
         await two.hears(lambda: two.progress.live(job) is not None)
         late = await self.shelf()
         try:
@@ -167,6 +167,6 @@ class ProgressSuite:
         other = running()
         two.watching.add(other.id)
         await two.tells(other)
-        one.progress.publish((other.id, 1), Live(1, Progress(percent=30.0)))
+        one.progress.publish(attempt_of(other), Live(1, Progress(percent=30.0)))
         await two.hears(lambda: two.progress.live(other) is not None)  # so there was a look after it
         assert await two.tells(job) == 7

@@ -25,6 +25,7 @@ from bide.server.store.sqlite import SqliteStore
 from bide.testing.engine.house import House, result
 from tests.integration.cable import Cable
 from tests.integration.test_store_full import Disk, full, room
+from tests.integration.test_store_postgres import end_all
 
 LEASE = 1.0
 Start = Callable[..., Awaitable[House]]
@@ -317,3 +318,33 @@ async def test_the_result_of_an_attempt_whose_claim_was_lost_is_not_taken_for_an
     assert await one.store.renew(stale.owner or "", held, LEASE) == held
     (ended,) = await work.end(two, [taken])
     assert result(ended) == "plain"
+
+
+async def test_a_replica_forgets_what_a_lossy_failover_has_undone_and_wakes_who_waits(
+    start: Start, work: Work, postgres: Postgres, tmp_path: Path
+) -> None:
+    url = schema_url(postgres, tmp_path)
+    one = await start("one", url)
+    (job,) = await work.start(one, "plain")
+    two = await start("two", url)
+    (done,) = await work.end(one, [job])
+    assert (await two.ended(job.id)).version == done.version
+    await one.store.pause("default", True)
+    rendered = two.service.http._rendered
+    rendered[job.id, f'"{done.version}.0"', ""] = b"as it was"
+    last = (await two.store.events())[-1].id
+    with two.service.notify.watch(job.id) as watch:
+        with Server(url).connect() as connection:
+            connection.execute("DELETE FROM events WHERE id > 1")
+            connection.execute("SELECT setval('event_numbers', 1)")
+            connection.execute("UPDATE jobs SET result = NULL, finished_at = NULL")
+        await asyncio.to_thread(lose_claim, url, job)
+        await asyncio.to_thread(end_all, url)
+        assert await watch.wait(10.0), "whoever waits looks again"
+    assert (await two.job(job.id)).status is Status.PENDING
+    assert rendered == {}
+    await one.store.pause("default", False)
+    for house in (one, two):
+        house.service.engine.nudge("default", "plain")
+    assert result(await two.ended(job.id)) == "plain"
+    assert (await two.store.events())[-1].id <= last, "its events have numbers that were heard before"

@@ -29,6 +29,7 @@ from bide.server.http.edge import HttpApp
 from bide.server.http.exchange import Message, Scope
 from bide.server.intake import Intake
 from bide.server.notify import Notify
+from bide.server.progress import Attempt, attempt_of
 from bide.server.progress.memory import MemoryShelf
 from bide.server.progress.told import Progresses
 from bide.server.registry import File, Registry
@@ -271,3 +272,8 @@ def scope(method: str, target: str, headers: Mapping[str, str], mount: str = "")
         "query_string": query.encode(),
         "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()],
     }
+
+
+def attempt(job_id: str, fence: int) -> Attempt:
+    """Of the worker that the tests claim for."""
+    return attempt_of(Job(job_id, "echo", "default", 0.0, 0.0, fence=fence, owner="worker-1"))

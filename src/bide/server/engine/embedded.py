@@ -34,7 +34,7 @@ from bide.server.engine.recorder import Recorder
 from bide.server.engine.reports import Admit, Reports
 from bide.server.engine.running import CANCEL, SHUTDOWN, TAKEN, Running, run_message
 from bide.server.engine.slots import Slots
-from bide.server.progress import Publisher
+from bide.server.progress import Attempt, Publisher, attempt_of
 from bide.server.registry import Registry
 from bide.server.store import Claim, Jobs, Store, Unwritable, Want
 from bide.server.worker import protocol as p
@@ -250,7 +250,7 @@ class EmbeddedEngine:
             return
         running = Running(job, self._registry.kinds[job.kind], child)
         self._running[job.id] = running
-        self._progress.publish((job.id, job.fence), running.live)
+        self._progress.publish(attempt_of(job), running.live)
         waits = not is_async and self._lines.busy(child)
         if not is_async:
             self._lines.append(running)
@@ -343,9 +343,9 @@ class EmbeddedEngine:
             # While there is work in its line, its child does not wait for us: more can go into one commit.
             patient = not child.is_async and self._lines.plenty(running)
             write = self._recorder.write_soon if patient else self._recorder.write
-            write([*begun, change], partial(self._settled, job_id, running.job.fence))
+            write([*begun, change], partial(self._settled, attempt_of(running.job)))
         else:
-            self._progress.ended((job_id, running.job.fence))
+            self._progress.ended(attempt_of(running.job))
         del self._running[job_id]
         if not self._running:
             self._all_ended.set()
@@ -375,8 +375,9 @@ class EmbeddedEngine:
             progress=running.live.progress if running.live.number else None,
         )
 
-    def _settled(self, job_id: str, fence: int, outcome: Any) -> None:
-        self._progress.ended((job_id, fence))
+    def _settled(self, attempt: Attempt, outcome: Any) -> None:
+        self._progress.ended(attempt)
+        job_id = attempt[0]
         if isinstance(outcome, Job) and outcome.status.terminal:
             folder = f"{self._work}/{job_id}"
             # A next run of the job that is here already goes on with the folder; its end removes it.

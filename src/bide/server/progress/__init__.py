@@ -2,7 +2,7 @@
 
 Rules that every shelf keeps, and that `bide.testing.progress` checks:
 1. What was put last for an attempt is what `get` finds, in every process, until LIFE seconds after the last `put`.
-2. A job and its fence name an attempt: one that has lost its job never hides what the next one reports.
+2. `attempt_of` names an attempt: one that has lost its job never hides what the next one reports.
 3. It may forget anything at any time, and be away: that costs freshness, and nothing else. So both may raise.
 
 `told.Progresses` is what the rest of the working end uses; it has a shelf, and copies of what is asked about.
@@ -12,13 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
+from zlib import crc32
 
 import msgspec
 
-from bide.core.record import Progress
+from bide.core.record import Job, Progress
 
 LIFE = 60.0  # seconds; whoever runs a job puts its progress again long before that
-Attempt = tuple[str, int]  # a job and its fence
+Attempt = tuple[str, int]  # a job and a number that grows with its fence
+_OWNER_BITS = 24
+
+
+def attempt_of(job: Job) -> Attempt:
+    """The attempt that a held job's record is about. The number has the owner in it: after a failover that lost a claim the
+    next attempt may have the same fence.
+    """
+    if job.owner is None:
+        return job.id, job.fence
+    return job.id, job.fence << _OWNER_BITS | crc32(job.owner.encode()) >> (32 - _OWNER_BITS)
 
 
 class Live(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from bide.core.record import Job
-from bide.server.progress import Attempt, Live, Shelf
+from bide.server.progress import Attempt, Live, Shelf, attempt_of
 
 log = logging.getLogger("bide.progress")
 SEND = 0.25
@@ -33,10 +33,10 @@ PATIENCE = 1.0
 class _Copy:
     """Of what another process reports."""
 
-    __slots__ = ("asked", "fence", "live")
+    __slots__ = ("asked", "attempt", "live")
 
-    def __init__(self, fence: int, live: Live | None, asked: float) -> None:
-        self.fence = fence
+    def __init__(self, attempt: int, live: Live | None, asked: float) -> None:
+        self.attempt = attempt
         self.live = live
         self.asked = asked
 
@@ -129,27 +129,29 @@ class Progresses:
         if job.lease_until is None:
             return None
         mine = self._mine.get(job.id)
-        if mine is not None and mine[0] == job.fence:
+        number = attempt_of(job)[1]
+        if mine is not None and mine[0] == number:
             return mine[1] if mine[1].number else None
         copy = self._copies.get(job.id)
-        return copy.live if copy is not None and copy.fence == job.fence else None
+        return copy.live if copy is not None and copy.attempt == number else None
 
     def knows(self, job: Job) -> bool:
         """Whether `live` is fresh; asking keeps it so."""
         if job.lease_until is None:
             return True
         mine = self._mine.get(job.id)
-        if mine is not None and mine[0] == job.fence:
+        number = attempt_of(job)[1]
+        if mine is not None and mine[0] == number:
             return True
         copy = self._copies.get(job.id)
-        if copy is None or copy.fence != job.fence:
+        if copy is None or copy.attempt != number:
             return False
         copy.asked = time.monotonic()
         return True
 
     async def look(self, jobs: Iterable[Job]) -> None:
         """Reads what is not known of them; those who ask at the same time share a round trip."""
-        unknown = [(job.id, job.fence) for job in jobs if not self.knows(job)]
+        unknown = [attempt_of(job) for job in jobs if not self.knows(job)]
         if not unknown or time.monotonic() < self._away_until:
             return
         if self._answer is None:
@@ -174,7 +176,7 @@ class Progresses:
             for job_id, copy in list(self._copies.items()):
                 if now - copy.asked > ASKED and not self._watched(job_id):
                     del self._copies[job_id]
-            known = [(job_id, copy.fence) for job_id, copy in self._copies.items()]
+            known = [(job_id, copy.attempt) for job_id, copy in self._copies.items()]
             for start in range(0, len(known), PAGE):
                 await self._get(known[start : start + PAGE])
 
@@ -191,13 +193,13 @@ class Progresses:
             self._heard(attempt, found.get(attempt), now)
 
     def _heard(self, attempt: Attempt, live: Live | None, now: float) -> None:
-        job_id, fence = attempt
+        job_id, number = attempt
         copy = self._copies.get(job_id)
-        if copy is None or copy.fence < fence:
+        if copy is None or copy.attempt < number:
             if len(self._copies) >= MOST:
                 del self._copies[next(iter(self._copies))]
-            self._copies[job_id] = _Copy(fence, live, now)
-        elif copy.fence > fence or live is None or (copy.live and copy.live.number >= live.number):
+            self._copies[job_id] = _Copy(number, live, now)
+        elif copy.attempt > number or live is None or (copy.live and copy.live.number >= live.number):
             return
         else:
             copy.live = live
