@@ -103,3 +103,17 @@ async def test_what_was_refused_because_something_before_it_is_held_up_comes_aft
         assert isinstance(outcomes[2], Refused)
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("error", [Unwritable("full"), AssertionError("a bug")])
+async def test_what_is_not_stored_yet_is_known_all_the_while(error: Exception) -> None:
+    """So that the leases of finished attempts are renewed until their results are stored."""
+    paper = Paper(error, failures=3)
+    pen = Recorder(cast(Store, paper))
+    heard: list[str] = []
+    pen.write([Succeeded(job_id="a", owner="w", fence=7)], heard.append)
+    async with asyncio.timeout(5):
+        while not heard:
+            assert pen.unwritten() == {("a", 7)}
+            await asyncio.sleep(0.001)
+    assert pen.unwritten() == set()

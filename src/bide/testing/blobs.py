@@ -92,6 +92,16 @@ class BlobsSuite:
         assert await read(kept, newer.blob) == b"newer"
         assert await read(kept, older.blob) == b"older"
 
+    async def test_two_processes_with_the_same_fence_do_not_overwrite_each_other(
+        self, kept: Blobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After a failover that lost a claim its fence is given out again."""
+        mine = await self.put(kept, JOB, 1, "a", b"mine", "text/plain")
+        monkeypatch.setattr("bide.server.blobs._PROCESS", "another")
+        other = await self.put(kept, JOB, 1, "a", b"another's", "text/plain")
+        assert await read(kept, mine.blob) == b"mine"
+        assert await read(kept, other.blob) == b"another's"
+
     async def test_the_same_attempt_may_put_a_name_again(self, kept: Blobs) -> None:
         await self.put(kept, JOB, 1, "a", b"first, and longer", "text/plain")
         file = await self.put(kept, JOB, 1, "a", b"second", "text/plain")

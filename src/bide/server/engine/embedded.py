@@ -462,7 +462,7 @@ class EmbeddedEngine:
         """This process was stopped, or starved. Its children may have beaten all the while: each has a whole lease from
         now on to be heard, and a handler as long to show progress as at its start.
         """
-        log.warning("the service did not run for %.1f s", now - (self._last_tick or now))
+        log.warning("this process did not run for %.1f s", now - (self._last_tick or now))
         for child in self._pool.children:
             child.heard_at(now)
         for running in self._running.values():
