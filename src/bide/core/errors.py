@@ -241,8 +241,14 @@ class NoResult(Problem):
 
 class Gone(Problem):
     code, status, title = "gone", 410, "Gone"
-    meaning = "The job existed, and was deleted or purged after its retention time."
-    remedy = "Keep results that you need beyond the kind's retention, or raise the retention."
+    meaning = (
+        "The job existed, and was deleted or purged after its retention time. A submission gets this answer when "
+        "its Idempotency-Key belongs to such a job."
+    )
+    remedy = (
+        "Keep results that you need beyond the kind's retention, or raise the retention. Use a new "
+        "Idempotency-Key for new work."
+    )
 
 
 class VersionMismatch(Problem):
@@ -283,7 +289,10 @@ class UnknownKind(Problem):
 
 class IdempotencyConflict(Problem):
     code, status, title = "idempotency-conflict", 422, "Idempotency-Key used for another body"
-    meaning = "This key was used for a different submission of the same kind within 24 hours."
+    meaning = (
+        "This key was used for a different submission of the same kind, whose job has not ended or ended less "
+        "than 24 hours ago."
+    )
     remedy = "Use a new key for new work; send the same body to get the first job again."
 
 

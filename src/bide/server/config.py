@@ -93,7 +93,7 @@ class UploadConfig:
 class UpkeepConfig:
     interval: float = 1.0
     tombstones: float = 30 * 86400.0  # how long a purged job answers 410
-    idempotency: float = 86400.0  # how long a key is remembered
+    idempotency: float = 86400.0  # how long after the end of its job a key is remembered
     orphan_age: float = 3600.0  # files of no job older than this are put into quarantine, and removed
     quarantine: float = 7 * 86400.0  # after so long in quarantine
     sweep: float = 600.0  # how often they are looked for; a bucket is listed whole each time

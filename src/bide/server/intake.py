@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from bide.core.clock import read_instant
 from bide.core.errors import (
+    Gone,
     IdempotencyConflict,
     IdempotencyKeyRequired,
     InvalidInput,
@@ -30,10 +31,20 @@ from bide.core.upload import Upload, UploadStatus
 from bide.core.wire import job_id
 from bide.server.engine.slots import served
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
-from bide.server.store import InputFile, Inserted, Jobs, KeyConflict, Missing, NewJob, Uploads
+from bide.server.store import (
+    BY_CONTENT,
+    InputFile,
+    Inserted,
+    Insertion,
+    Jobs,
+    KeyConflict,
+    KeyGone,
+    Missing,
+    NewJob,
+    Uploads,
+)
 from bide.server.worker.protocol import Spawn
 
-BY_CONTENT = "≡"  # begins the key of what is the same by its content; a caller's key cannot
 Label = Annotated[str, msgspec.Meta(max_length=255)]
 
 
@@ -157,7 +168,7 @@ class Intake:
         stored = iter(await self._insert([p for p in prepared if isinstance(p, NewJob)]))
         return [p if isinstance(p, Problem) else _or_problem(next(stored), p) for p in prepared]
 
-    def _insert(self, new: Sequence[NewJob]) -> Awaitable[list[Inserted | KeyConflict]]:
+    def _insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
         storing = self._store.insert(new)
         # Before the commit: the claim then rides in the same transaction.
         for queue, kind in {(item.job.queue, item.job.kind) for item in new}:
@@ -360,15 +371,20 @@ def _by_content(value: Any, content: Mapping[str, str]) -> Any:
     return [_by_content(part, content) for part in value] if isinstance(value, list) else value
 
 
-def accepted(outcome: Inserted | KeyConflict, new: NewJob) -> Inserted:
+def accepted(outcome: Insertion, new: NewJob) -> Inserted:
     if isinstance(outcome, KeyConflict):
         raise IdempotencyConflict(
             f"this Idempotency-Key was used for another {new.job.kind}: job {outcome.job_id}"
         )
+    if isinstance(outcome, KeyGone):
+        raise Gone(
+            f"this Idempotency-Key was used for job {outcome.job_id}, which was deleted or purged; "
+            "use a new key for new work"
+        )
     return outcome
 
 
-def _or_problem(outcome: Inserted | KeyConflict, new: NewJob) -> Inserted | Problem:
+def _or_problem(outcome: Insertion, new: NewJob) -> Inserted | Problem:
     try:
         return accepted(outcome, new)
     except Problem as problem:

@@ -168,6 +168,24 @@ async def test_a_key_for_another_body_is_refused(service: Service) -> None:
     assert (await _with_key(service, "k", other))[0] == 202
 
 
+async def test_the_key_of_a_deleted_job_is_gone(service: Service) -> None:
+    _, first = await _with_key(service, "k")
+    assert (await service.call("DELETE", f"/jobs/{first['jobId']}")).status == 204
+    before = await service.events()
+    status, problem = await _with_key(service, "k")
+    assert (status, problem["code"]) == (410, "gone")
+    assert first["jobId"] in problem["detail"] and "new key" in problem["detail"]
+    other = {"kind": "echo", "input": {"value": 2}}
+    assert (await _with_key(service, "k", other))[0] == 422
+    batch = {"jobs": [{"kind": "echo", "input": {"value": 1}}]}
+    headers = {"Idempotency-Key": "b"}
+    (made,) = (await service.call("POST", "/jobs/batch", json=batch, headers=headers)).json()["jobs"]
+    await service.call("DELETE", f"/jobs/{made['jobId']}")
+    again = await service.call("POST", "/jobs/batch", json=batch, headers=headers)
+    assert [job["status"] for job in again.json()["jobs"]] == [410]
+    assert await service.events() == before
+
+
 async def test_a_number_beyond_floats_can_be_compared_too(service: Service) -> None:
     body = b'{"kind": "echo", "input": {"value": 1e999}}'
     headers = {**JSON, "idempotency-key": "k"}

@@ -116,7 +116,7 @@ async def complete(request: Request) -> Answer:
 
 _NUMBER = Parameter("number", "path", "The chunk's number, from 0.", {"type": "string"}, required=True)
 _MAKING = (
-    *(InvalidInput, UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, WrongContent),
+    *(InvalidInput, UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, WrongContent, Gone),
     *(StorageFull, PayloadTooLarge, MalformedRequest, UnsupportedMedia),
 )
 

@@ -280,7 +280,7 @@ OPERATIONS = [
         replies=(Reply(201, "The request to send.", PresignedUpload, headers=("Location",)),),
         problems=(
             *_READING,
-            *(UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, UploadConflict),
+            *(UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, UploadConflict, Gone),
             *(StorageFull, StorageUnavailable),
         ),
         example="$BASE/uploads/presign -H 'Content-Type: application/json' "

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from bide.core.errors import (
     ChecksumMismatch,
+    Gone,
     IdempotencyConflict,
     IdempotencyKeyRequired,
     InvalidInput,
@@ -176,7 +177,7 @@ OPERATIONS = [
             Reply(200, "The job has ended.", WireJob, headers=("Location", "Preference-Applied")),
         ),
         problems=(
-            *(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired),
+            *(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired, Gone),
             *(WrongContent, ChecksumMismatch, StorageFull),
         ),
         example="-X POST $BASE/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: a-key' "

@@ -2,7 +2,8 @@
 
 Rules that every store keeps, and that `bide.testing.store` checks:
 1. A write is on disk before its future resolves.
-2. A job, its idempotency key and its first event are written together or not at all.
+2. A job, its idempotency key and its first event are written together or not at all. A key outlives its job, so that it
+   never makes a second one within its time; the key of a submission by content goes with its job.
 3. Every change goes through `core.job.advance` on the stored row, in one transaction with its event and its ripples.
 4. Event ids are in commit order, without two the same, over restarts too.
 5. `now()` is the only clock of leases, due times and deadlines. It never goes back, and never stands still.
@@ -24,6 +25,7 @@ from bide.core.record import FileInfo, Job, Status
 from bide.core.upload import Upload, upload_of
 from bide.core.wire import Event
 
+BY_CONTENT = "≡"  # begins the key of what is the same by its content; a caller's key cannot
 STEPS_WITH_CLAIM = 1024 * 1024  # bytes
 Heard = Callable[[Sequence[Event]], None]
 Nudge = Callable[[str, str], None]  # there is work in this queue, of this kind
@@ -56,7 +58,7 @@ class NewJob(msgspec.Struct, frozen=True):
     job: Job
     input: bytes
     files: tuple[InputFile, ...] = ()
-    key: str | None = None
+    key: str | None = None  # a caller's, or of its content: see BY_CONTENT
     fingerprint: bytes = b""
 
 
@@ -71,6 +73,15 @@ class KeyConflict(msgspec.Struct, frozen=True):
     """The key was used before, for another body."""
 
     job_id: str
+
+
+class KeyGone(msgspec.Struct, frozen=True):
+    """The key was used before for the same body, and its job was deleted or purged since."""
+
+    job_id: str
+
+
+Insertion = Inserted | KeyConflict | KeyGone
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -157,7 +168,7 @@ class Kept(msgspec.Struct, frozen=True):
     """Finished uploads as they are stored, and what became of their job."""
 
     uploads: tuple[Upload, ...]
-    job: Inserted | KeyConflict | None = None
+    job: Insertion | None = None
 
 
 class UploadBytes(msgspec.Struct, frozen=True):
@@ -185,7 +196,7 @@ class Jobs(Protocol):
         """The id of this database: made with it, kept in it, and so restored with it."""
         ...
 
-    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Inserted | KeyConflict]]: ...
+    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]: ...
 
     def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
         """Each change on its own job, all in one transaction; a refused one changes nothing."""
@@ -251,7 +262,9 @@ class Housekeeping(Protocol):
     def purge(
         self, *, tombstones: float, keys: float, limit: int = 500
     ) -> Awaitable[tuple[list[str], bool]]:
-        """Removes expired jobs, old tombstones and old keys: the ids removed, and whether there is more."""
+        """Removes expired jobs, old tombstones, and the keys of jobs that ended more than `keys` seconds ago: the ids of the
+        jobs removed, and whether there is more.
+        """
         ...
 
     def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]: ...

@@ -28,8 +28,7 @@ from bide.server.store import (
     Claim,
     Filter,
     Heard,
-    Inserted,
-    KeyConflict,
+    Insertion,
     Missing,
     NewJob,
     Nudge,
@@ -145,7 +144,7 @@ class PostgresStore(PostgresUploads):
 
     # --- writes
 
-    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Inserted | KeyConflict]]:
+    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
         keys = [(n.job.tenant, n.job.kind, n.key) for n in new if n.key is not None]
         return self._write(lambda tx: [transactions.insert(tx, item) for item in new], keys=keys)
 

@@ -56,6 +56,7 @@ KEYS = (
     "n(tenant text, kind text, key text, fingerprint text, job_id text, at float8) "
     "ON CONFLICT DO NOTHING RETURNING 1) SELECT expect(count(*), %s) FROM done"
 )
+END_OF_KEYS = "UPDATE keys k SET at = coalesce(j.finished_at, %s) FROM jobs j WHERE j.id = k.job_id AND j.id = ANY(%s)"
 STEPS = (
     "INSERT INTO steps (job_id, name, tenant, result, at) SELECT job_id, name, tenant, result, at "
     "FROM json_to_recordset(%s::json) AS n(job_id text, name text, tenant text, result text, at float8) "

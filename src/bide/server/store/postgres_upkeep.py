@@ -22,7 +22,17 @@ _EXPIRED = (
     "SELECT id, tenant FROM jobs WHERE expires_at <= %s AND id <> ALL(%s) AND NOT EXISTS (SELECT 1 FROM jobs p "
     "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
 )
-_OLD = "DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE at <= %s LIMIT %s))"
+_OLD_TOMBSTONES = (
+    "DELETE FROM tombstones WHERE ctid = ANY(ARRAY(SELECT ctid FROM tombstones WHERE at <= %s LIMIT %s))"
+)
+# A key goes when its job has ended that long ago. `at` is when it is to be looked at again.
+_OLD_KEYS = (
+    "WITH old AS (SELECT k.ctid AS place, j.id, j.finished_at FROM (SELECT ctid, job_id FROM keys WHERE at <= %s "
+    "ORDER BY at LIMIT %s FOR UPDATE SKIP LOCKED) k LEFT JOIN jobs j ON j.id = k.job_id), "
+    "kept AS (UPDATE keys SET at = coalesce(old.finished_at, %s) FROM old WHERE keys.ctid = old.place "
+    "AND old.id IS NOT NULL AND (old.finished_at IS NULL OR old.finished_at > %s)) "
+    "DELETE FROM keys USING old WHERE keys.ctid = old.place AND (old.id IS NULL OR old.finished_at <= %s)"
+)
 # The index on the status holds these; the second condition is there for the planner, which has to see that it does.
 PARKED = (
     "SELECT id, NOT EXISTS (SELECT 1 FROM json_array_elements_text(p.waiting_for::json) AS w(id) "
@@ -48,8 +58,9 @@ def purge(tx: PostgresWork, tombstones: float, keys: float, limit: int) -> tuple
     rows = [(job_id, tenant) for job_id, tenant in tx.execute(_EXPIRED, (tx.now, tx.removed, limit))]
     if rows:
         tx.bury_all(rows)
-    for table, age in (("tombstones", tombstones), ("keys", keys)):
-        tx.execute(_OLD.format(table), (tx.now - age, max(limit, MOST)))
+    tx.execute(_OLD_TOMBSTONES, (tx.now - tombstones, max(limit, MOST)))
+    ended = tx.now - keys
+    tx.execute(_OLD_KEYS, (ended, max(limit, MOST), tx.now, ended, ended))
     tx.forget_keys()
     return [job_id for job_id, _ in rows], len(rows) == limit
 

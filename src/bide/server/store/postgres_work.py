@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from bide.core.record import Job
 from bide.core.upload import Upload
-from bide.server.store import InputFile, NewJob, Want, upload_rows
+from bide.server.store import BY_CONTENT, InputFile, NewJob, Want, upload_rows
 from bide.server.store.postgres_memory import Memory
 from bide.server.store.postgres_server import held_channel
 from bide.server.store.postgres_statements import (
+    END_OF_KEYS,
     EVENTS,
     INSERT,
     INSERT_INPUT,
@@ -205,8 +206,6 @@ class PostgresWork(Work):
         job = new.job
         assert new.key is not None
         asked = (job.tenant, job.kind, new.key)
-        if self._used.get(asked) is not None:  # of a job that is gone
-            self.execute("DELETE FROM keys WHERE tenant = %s AND kind = %s AND key = %s", asked)
         names = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
         values = (*asked, new.fingerprint.hex(), job.id, self.now)
         self._keys.append(dict(zip(names, values, strict=True)))
@@ -232,10 +231,14 @@ class PostgresWork(Work):
             self._stored.pop(job_id, None)
             self._jobs[job_id] = None
         self._removed.update(ids)
-        self._keys = [k for k in self._keys if k["job_id"] not in ids]
-        self._used = {k: (None if u is not None and u[1] in ids else u) for k, u in self._used.items()}
+        of_content = {asked for asked, used in self._used.items() if used and used[1] in ids}
+        of_content = {asked for asked in of_content if asked[2].startswith(BY_CONTENT)}
+        self._keys = [k for k in self._keys if (k["tenant"], k["kind"], k["key"]) not in of_content]
+        self._used.update(dict.fromkeys(of_content))
+        self.later(END_OF_KEYS, self.now, ids)
+        self.later("DELETE FROM keys WHERE job_id = ANY(%s) AND starts_with(key, %s)", ids, BY_CONTENT)
         self.later("DELETE FROM jobs WHERE id = ANY(%s)", ids)
-        for table in ("inputs", "steps", "events", "keys", "upload_uses"):
+        for table in ("inputs", "steps", "events", "upload_uses"):
             self.later(f"DELETE FROM {table} WHERE job_id = ANY(%s)", ids)
         self.later(
             "INSERT INTO tombstones (id, tenant, at) SELECT id, tenant, %s "

@@ -33,8 +33,7 @@ from bide.server.store import (
     Claim,
     Filter,
     Heard,
-    Inserted,
-    KeyConflict,
+    Insertion,
     Missing,
     NewJob,
     Nudge,
@@ -137,7 +136,7 @@ class SqliteStore(SqliteUploads):
 
     # --- writes
 
-    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Inserted | KeyConflict]]:
+    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
         return self._write(lambda tx: [transactions.insert(tx, item) for item in new])
 
     def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
@@ -213,7 +212,7 @@ class SqliteStore(SqliteUploads):
             for job_id, tenant in rows:
                 tx.remove(job_id, tenant)
             tx.execute("DELETE FROM tombstones WHERE at <= ?", (tx.now - tombstones,))
-            tx.execute("DELETE FROM keys WHERE at <= ?", (tx.now - keys,))
+            tx.expire_keys(keys, max(limit, 1000))
             return [job_id for job_id, _ in rows], len(rows) == limit
 
         return self._write(operation)

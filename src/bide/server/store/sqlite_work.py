@@ -12,7 +12,7 @@ from bide.core.clock import Clock
 from bide.core.record import Job, Status
 from bide.core.upload import Upload, UploadStatus
 from bide.core.wire import Event
-from bide.server.store import InputFile, NewJob, Unwritable, Want, upload_rows
+from bide.server.store import BY_CONTENT, InputFile, NewJob, Unwritable, Want, upload_rows
 from bide.server.store.queue_counts import Move, QueueCounts
 from bide.server.store.recent import Recent
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
@@ -42,6 +42,14 @@ UPLOAD = f"SELECT {upload_rows.READ} FROM uploads WHERE id = ?"
 _PUT_UPLOAD = (
     f"INSERT INTO uploads ({upload_rows.COLUMNS}) VALUES ({', '.join('?' * len(upload_rows.FIELDS))}) "
     f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in upload_rows.CHANGED)}"
+)
+_THIS_KEY = "tenant = ? AND kind = ? AND key = ?"
+_OLD_KEYS = (
+    "SELECT k.tenant, k.kind, k.key, j.id, j.finished_at FROM keys k LEFT JOIN jobs j ON j.id = k.job_id "
+    "WHERE k.at <= ? ORDER BY k.at LIMIT ?"
+)
+_END_OF_KEY = (
+    "UPDATE keys SET at = coalesce((SELECT finished_at FROM jobs WHERE id = ?), ?) WHERE job_id = ?"
 )
 _BURIED = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
 
@@ -175,8 +183,7 @@ class SqliteWork(Work):
     def keep_key(self, new: NewJob) -> None:
         job = new.job
         self._execute(
-            "INSERT OR REPLACE INTO keys (tenant, kind, key, fingerprint, job_id, at) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO keys (tenant, kind, key, fingerprint, job_id, at) VALUES (?, ?, ?, ?, ?, ?)",
             (job.tenant, job.kind, new.key, new.fingerprint, job.id, self.now),
         )
 
@@ -187,15 +194,30 @@ class SqliteWork(Work):
         )
 
     def bury(self, job_id: str, tenant: str) -> None:
+        self._execute(_END_OF_KEY, (job_id, self.now, job_id))
+        self._execute(
+            "DELETE FROM keys WHERE job_id = ? AND substr(key, 1, 1) = ?", (job_id, BY_CONTENT)
+        )
         row = self._execute("DELETE FROM jobs WHERE id = ? RETURNING queue, due", (job_id,)).fetchone()
         if row is not None and row[1] is not None:
             self._moves.append((row[0], row[1], None))
-        for table in ("inputs", "steps", "events", "keys", "upload_uses"):
+        for table in ("inputs", "steps", "events", "upload_uses"):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
         self._execute(_BURIED, (job_id, tenant, self.now))
 
     def check_writable(self) -> None:
         self._execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (self.now,))
+
+    def expire_keys(self, age: float, limit: int) -> None:
+        """Removes the keys whose job ended `age` seconds ago. `at` is when a key is to be looked at again."""
+        ended = self.now - age
+        rows = self._execute(_OLD_KEYS, (ended, limit)).fetchall()
+        for *key, job_id, finished_at in rows:
+            if job_id is None or (finished_at is not None and finished_at <= ended):
+                self._execute(f"DELETE FROM keys WHERE {_THIS_KEY}", key)
+            else:
+                at = self.now if finished_at is None else finished_at
+                self._execute(f"UPDATE keys SET at = ? WHERE {_THIS_KEY}", (at, *key))
 
     def learn(self, durations: dict[str, dict[str, Any]]) -> None:
         self._executemany(

@@ -31,11 +31,22 @@ from bide.core.job import (
 )
 from bide.core.record import Job, Status
 from bide.core.upload import UploadStatus
-from bide.server.store import STEPS_WITH_CLAIM, Claim, Inserted, KeyConflict, Missing, NewJob, Want
+from bide.server.store import (
+    BY_CONTENT,
+    STEPS_WITH_CLAIM,
+    Claim,
+    Inserted,
+    Insertion,
+    KeyConflict,
+    KeyGone,
+    Missing,
+    NewJob,
+    Want,
+)
 from bide.server.store.work import Due, Work
 
 
-def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:
+def insert(tx: Work, new: NewJob) -> Insertion:
     job = new.job
     stored = tx.already(job.id)
     if stored is not None:
@@ -44,13 +55,13 @@ def insert(tx: Work, new: NewJob) -> Inserted | KeyConflict:
         used = tx.key(job.tenant, job.kind, new.key)
         if used is not None:
             fingerprint, first = used
+            if fingerprint != new.fingerprint:
+                return KeyConflict(first)
             earlier = tx.job(first)
             if earlier is not None:
-                return (
-                    Inserted(earlier, created=False)
-                    if fingerprint == new.fingerprint
-                    else KeyConflict(first)
-                )
+                return Inserted(earlier, created=False)
+            if not new.key.startswith(BY_CONTENT):
+                return KeyGone(first)
         tx.keep_key(new)
     for file in new.files:
         if file.upload is not None:

@@ -14,7 +14,7 @@ from bide.core.errors import ErrorInfo
 from bide.core.job import Failed, Uploaded
 from bide.core.record import Job, Status
 from bide.core.upload import Upload, UploadStatus, with_chunk
-from bide.server.store import Finished, Inserted, Kept, KeyConflict, Missing, Received, Used
+from bide.server.store import Finished, Inserted, Kept, Missing, Received, Used
 from bide.server.store.transactions import apply, gone, insert
 from bide.server.store.upload_rows import upload_of
 from bide.server.store.work import Work
@@ -79,7 +79,7 @@ def _lead_to(tx: Work, uploads: Iterable[Upload], job_id: str) -> None:
         tx.put_upload(replace(upload, job_id=job_id))
 
 
-def _arrived(tx: Work, finished: Finished) -> Inserted | KeyConflict | None:
+def _arrived(tx: Work, finished: Finished) -> Inserted | None:
     """The job that waited for them may run; None when it has ended meanwhile."""
     (job_id,) = {upload.job_id for upload in finished.uploads}
     assert job_id is not None

@@ -73,8 +73,7 @@ class Work(ABC):
         """The fingerprint that an idempotency key was used for, and the job that it has led to."""
 
     @abstractmethod
-    def keep_key(self, new: NewJob) -> None:
-        """In the place of what the key may have led to before."""
+    def keep_key(self, new: NewJob) -> None: ...
 
     @abstractmethod
     def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
@@ -88,7 +87,9 @@ class Work(ABC):
 
     @abstractmethod
     def bury(self, job_id: str, tenant: str) -> None:
-        """Removes the job with all that belongs to it from the tables, and remembers that there was one."""
+        """Removes the job with all that belongs to it from the tables, and remembers that there was one. The caller's key
+        stays, and from now on its age counts from the job's end.
+        """
 
     @abstractmethod
     def flush_changes(self) -> None:

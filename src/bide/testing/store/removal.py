@@ -6,7 +6,7 @@ import pytest
 
 from bide.core.job import Cancelled, Failed, FailedForNow, Parked, Succeeded, WrongStatus, WrongVersion
 from bide.core.record import Job, Status
-from bide.server.store import Inserted, Missing
+from bide.server.store import BY_CONTENT, Inserted, KeyConflict, KeyGone, Missing
 from bide.testing.store.bench import OOPS, Bench
 
 DAY = 86400.0
@@ -79,25 +79,81 @@ class Removal:
         await bench.succeed(parent)
         assert await purge(bench) == ([child.id], False)
 
-    async def test_a_key_is_forgotten_after_its_time(self, bench: Bench) -> None:
-        await bench.put(key="k")
-        bench.clock.advance(DAY - 1)
-        await purge(bench)
-        (again,) = await bench.store.insert([bench.new(key="k")])
-        assert isinstance(again, Inserted)
-        assert not again.created
+    async def test_a_key_is_forgotten_a_day_after_the_end_of_its_job(self, bench: Bench) -> None:
+        job = await bench.run(key="k", keep=None)
+        for _ in range(5):  # it holds as long as its job has not ended
+            bench.clock.advance(0.7 * DAY)
+            await purge(bench)
+            await bench.store.renew([(job.id, 1)], DAY)
+            (again,) = await bench.store.insert([bench.new(key="k")])
+            assert again == Inserted(await bench.get(job.id), created=False)
+        done = await bench.succeed(job)
+        for _ in range(2):
+            bench.clock.advance((DAY - 1) / 2)
+            await purge(bench)
+            (again,) = await bench.store.insert([bench.new(key="k")])
+            assert again == Inserted(done, created=False)
         bench.clock.advance(1)
         await purge(bench)
         (new,) = await bench.store.insert([bench.new(key="k", fingerprint=b"another body")])
         assert isinstance(new, Inserted)
         assert new.created
 
-    async def test_the_key_of_a_removed_job_is_free(self, bench: Bench) -> None:
+    async def test_the_key_of_a_purged_job_says_that_it_is_gone(self, bench: Bench) -> None:
+        job = await bench.succeed(await bench.run(key="k", keep=60.0))
+        bench.clock.advance(60)
+        assert await purge(bench) == ([job.id], False)
+        for wait in (0.0, DAY - 61):
+            bench.clock.advance(wait)
+            await purge(bench)
+            await bench.reopen()
+            other = bench.new(key="k", fingerprint=b"another body")
+            assert await bench.store.insert([bench.new(key="k"), other]) == [
+                KeyGone(job.id),
+                KeyConflict(job.id),
+            ]
+        assert [e.job_id for e in await bench.store.events()] == [], "nothing was stored"
+        bench.clock.advance(1)
+        await purge(bench)
+        (new,) = await bench.store.insert([bench.new(key="k")])
+        assert isinstance(new, Inserted) and new.created
+
+    async def test_the_key_of_a_deleted_job_says_that_it_is_gone(self, bench: Bench) -> None:
         job = await bench.put(key="k")
-        await bench.store.delete(job.id)
-        (new,) = await bench.store.insert([bench.new(key="k", fingerprint=b"another body")])
-        assert isinstance(new, Inserted)
-        assert new.created
+        bench.clock.advance(DAY)
+        deleting = bench.store.delete(job.id)  # in one transaction with the insert
+        (gone,) = await bench.store.insert([bench.new(key="k")])
+        assert gone == KeyGone(job.id)
+        await deleting
+        bench.clock.advance(DAY - 1)
+        await purge(bench)
+        assert await bench.store.insert([bench.new(key="k")]) == [KeyGone(job.id)]
+        bench.clock.advance(1)
+        await purge(bench)
+        assert (await bench.put(key="k")).id != job.id
+
+    async def test_a_key_of_content_is_free_when_its_job_is_removed(self, bench: Bench) -> None:
+        for how in ("deleted", "deleted in the same transaction", "purged"):
+            key = f"{BY_CONTENT}{how}"
+            first = await bench.succeed(await bench.run(key=key, keep=0.0))
+            if how == "purged":
+                assert await purge(bench) == ([first.id], False)
+            deleting = bench.store.delete(first.id)
+            if how == "deleted":
+                await deleting
+            assert (await bench.put(key=key, keep=0.0)).id != first.id
+            await deleting
+
+    async def test_one_purge_removes_old_keys_and_keeps_those_of_live_jobs(self, bench: Bench) -> None:
+        jobs = [await bench.put(key=f"k{n}") for n in range(5)]
+        for n in range(5):
+            await bench.succeed(await bench.run(key=f"o{n}", queue="other"))
+        bench.clock.advance(DAY)
+        await purge(bench, limit=1)
+        again = await bench.store.insert([bench.new(key=f"k{n}") for n in range(5)])
+        assert again == [Inserted(job, created=False) for job in jobs]
+        new = await bench.store.insert([bench.new(key=f"o{n}") for n in range(5)])
+        assert {done.created for done in new if isinstance(done, Inserted)} == {True}
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.PROCESSING}))
     async def test_a_job_that_does_not_run_can_be_deleted(self, bench: Bench, status: Status) -> None:
