@@ -15,7 +15,7 @@ from aiohttp import web
 from bide.client.api import AsyncClient
 from bide.client.apis import load, names
 from bide.client.timing import Timing
-from bide.core.errors import JobFailed, ServiceError
+from bide.core.errors import BideError, JobFailed, ServiceError
 from bide.core.record import Status
 from tests.integration.api_others import (
     ANTHROPIC,
@@ -166,6 +166,42 @@ async def test_a_page_that_cannot_be_had_is_an_error_and_no_short_result(
         with pytest.raises(ServiceError):
             await job.download("result", tmp_path / "rows.json")
     assert not list(tmp_path.glob("rows.json*"))
+
+
+@pytest.mark.parametrize("value", ["nxet", "header:X-Nxet", "paging.nxet", "links[rel=nxet].href"])
+async def test_a_next_that_no_page_has_is_an_error_and_no_short_result(
+    value: str, server: Replay, tmp_path: Path
+) -> None:
+    page = {"rows": [1], "next": "/t/a/more", "paging": {"next": "/t/a/more"}, "links": []}
+    server.tell(("GET", "/t/a"), said({"s": "ok"}))
+    server.tell(("GET", "/t/a/rows"), told(page, 200, X_Next="/t/a/more"))
+    async with own(server, tmp_path, PAGED + f'next = {{ value = "{value}" }}') as client:
+        job = client.job("a")
+        with pytest.raises(BideError, match="may_be_absent"):
+            await job.result(timeout=10)
+        with pytest.raises(BideError, match="may_be_absent"):
+            await job.download("result", tmp_path / "rows.json")
+    assert not list(tmp_path.glob("rows.json*"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "page"),
+    [
+        ('value = "next"', {"rows": [1], "next": None}),
+        ('value = "next"', {"rows": [1], "next": ""}),
+        ('value = "paging.next.after"', {"rows": [1], "paging": None}),
+        ('value = ["after", "next"]', {"rows": [1], "next": False}),
+        ('value = "next", may_be_absent = true', {"rows": [1]}),
+        ("link = true", {"rows": [1]}),
+    ],
+)
+async def test_a_result_of_one_page_is_whole_when_its_api_says_so(
+    rule: str, page: dict[str, Any], server: Replay, tmp_path: Path
+) -> None:
+    server.tell(("GET", "/t/a"), said({"s": "ok"}))
+    server.tell(("GET", "/t/a/rows"), told(page, 200))
+    async with own(server, tmp_path, PAGED + f"next = {{ {rule} }}") as client:
+        assert await client.job("a").result(timeout=10) == [page]
 
 
 # --- how a job ended

@@ -6,10 +6,12 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from bide.client.apis.answers import Ref
 from bide.client.pipeline.desk import News
 from bide.client.pipeline.phase import Event, Export, advance
 from bide.core.errors import ErrorInfo
-from tests.integration.exporter import KEY, Exporter, Folder, Storage
+from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
 
 
 @pytest.fixture
@@ -48,6 +50,77 @@ def test_what_is_published_is_on_stdout_and_the_way_on_stderr(folder: Folder) ->
     assert "gradebook course=2: initiated\n" in result.stderr
     assert result.stderr.rstrip().splitlines()[-1].startswith("3 exports: 3 published; ")
     assert sync().stdout == "out/gradebook.jsonl: unchanged: 6 rows\n"
+
+
+def guarded(folder: Folder, rules: str, output: str = 'path = "out/gradebook.jsonl"') -> None:
+    folder.write(text=PIPELINE.replace('path = "out/gradebook.jsonl"', f"{output}\n{rules}"))
+
+
+def test_a_publication_with_far_fewer_rows_is_refused_until_it_is_accepted(
+    folder: Folder, exporter: Exporter
+) -> None:
+    guarded(folder, 'max_drop = "40%"')
+    assert sync().exit_code == 0
+    assert len(folder.rows) == 6
+    exporter.storage.content = lambda name: b"student,grade\nada,1\n"
+    result = sync("--fresh")
+    assert result.exit_code == 1
+    assert "3 rows" in result.stdout and "6 rows" in result.stdout and "40%" in result.stdout
+    assert "--accept-drop" in result.stdout
+    assert len(folder.rows) == 6, "what was published stays"
+    asked = len(exporter.asked)
+    assert sync().exit_code == 1, "and it stays refused"
+    result = sync("--accept-drop")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "out/gradebook.jsonl: published: 3 rows\n"
+    assert len(folder.rows) == 3
+    assert len(exporter.asked) == asked, "nothing is exported again for that"
+    assert sync("--fresh").exit_code == 0, "the next run is compared with the accepted one"
+
+
+def test_a_drop_as_large_as_max_drop_is_published(folder: Folder, exporter: Exporter) -> None:
+    guarded(folder, 'max_drop = "50%"')
+    assert sync().exit_code == 0
+    exporter.storage.content = lambda name: b"student,grade\nada,1\n"
+    assert sync("--fresh").exit_code == 0
+    assert len(folder.rows) == 3
+
+
+@pytest.mark.parametrize(
+    "output",
+    ['path = "out/gradebook.jsonl"', 'path = "out/g.parquet"', 'path = "out/g.db"\ntable = "g"'],
+)
+def test_fewer_rows_than_minimum_rows_are_not_published(folder: Folder, output: str) -> None:
+    guarded(folder, "minimum_rows = 7", output)
+    result = sync()
+    assert result.exit_code == 1
+    assert "6 rows" in result.stdout and "minimum_rows" in result.stdout and "7" in result.stdout
+    published = [path for path in (folder.path / "out").iterdir() if path.suffix != ".db"]
+    assert published == []
+    guarded(folder, "minimum_rows = 6", output)
+    result = sync()
+    assert result.exit_code == 0, result.output
+
+
+def test_a_table_of_sqlite_stays_when_its_successor_is_refused(
+    folder: Folder, exporter: Exporter
+) -> None:
+    guarded(folder, 'max_drop = "10%"', 'path = "out/g.db"\ntable = "g"')
+    assert sync().exit_code == 0
+    exporter.storage.content = lambda name: b"student,grade\nada,1\n"
+    assert sync("--fresh").exit_code == 1
+    with closing(sqlite3.connect(folder.path / "out" / "g.db")) as database:
+        assert database.execute("SELECT count(*) FROM g").fetchone() == (6,)
+
+
+def test_changing_a_guard_publishes_nothing_again(folder: Folder, exporter: Exporter) -> None:
+    assert sync().exit_code == 0
+    guarded(folder, 'minimum_rows = 2\nmax_drop = "50%"')
+    assert sync().stdout == "out/gradebook.jsonl: unchanged: 6 rows\n"
+
+
+def test_a_schedule_accepts_no_drop_beforehand(folder: Folder) -> None:
+    assert sync("--schedule", "@daily", "--accept-drop").exit_code == 2
 
 
 def test_json_is_one_object_a_change(folder: Folder, exporter: Exporter) -> None:

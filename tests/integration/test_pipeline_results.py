@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from bide.client.pipeline.form import Pages
 from bide.client.pipeline.pages import Pager
-from tests.integration.exporter import KEY, Exporter, Folder, Storage
+from bide.client.pipeline.run import Start
+from bide.core.errors import SetupError
+from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
 
 STUDENTS = [{"student": f"s{number}", "grade": number} for number in range(5)]
 Rule = Callable[[web.Request], web.Response | None]
@@ -100,6 +102,77 @@ async def test_pages_that_lead_in_a_circle_are_found_out(folder: Folder, exporte
     assert {e.error.code for e in outcome.failed if e.error} == {"PAGES"}
 
 
+@pytest.mark.parametrize(
+    "pages", ['{ next = "nxet", query = "page" }', '{ query = "page", total = "pagse" }']
+)
+async def test_a_typo_in_pages_leaves_the_good_file_alone(
+    folder: Folder, exporter: Exporter, pages: str
+) -> None:
+    exporter.rules.append(paged(exporter, "token"))
+    right = 'result = { take = "url", records = "students", pages = { next = "next", query = "page" } }'
+    folder.write(right)
+    assert (await folder.sync()).good
+    assert len(folder.rows) == 15
+    folder.write(f'result = {{ take = "url", records = "students", pages = {pages} }}')
+    outcome = await folder.sync(Start(fresh=True))
+    assert not outcome.good
+    errors = [e.error for e in outcome.failed if e.error]
+    assert {error.code for error in errors} == {"PAGES"}
+    assert "may_be_absent" in errors[0].message
+    assert len(folder.rows) == 15, "what was published stays"
+    folder.write(right)
+    assert (await folder.sync()).good
+
+
+async def test_a_typo_in_the_next_of_a_description_leaves_the_good_file_alone(
+    folder: Folder, exporter: Exporter
+) -> None:
+    exporter.rules.append(paged(exporter, "token"))
+    folder.write('result = { take = "url", records = "students" }')
+    description = folder.path / "lms.toml"
+    text = description.read_text()
+    for value, good in (("next", True), ("nxet", False)):
+        rule = f'value = "rows"\nnext = {{ value = "{value}", query = "page" }}'
+        description.write_text(text.replace('value = "rows"', rule))
+        outcome = await folder.sync(Start(fresh=True))
+        assert outcome.good is good
+        assert len(folder.rows) == 15
+    assert {e.error.code for e in outcome.failed if e.error} == {"PAGES"}
+
+
+@pytest.mark.parametrize(
+    ("page", "pages", "good"),
+    [
+        ({"next": None}, 'next = "next"', True),
+        ({}, 'next = "next"', False),
+        ({}, 'next = "next", may_be_absent = true', True),
+        ({}, 'query = "page", total = "pages", may_be_absent = true', True),
+        ({"pages": 1}, 'query = "page", total = "pages"', True),
+    ],
+)
+async def test_a_result_of_one_page(
+    folder: Folder, exporter: Exporter, page: dict[str, object], pages: str, good: bool
+) -> None:
+    def one(request: web.Request) -> web.Response | None:
+        found = {"students": STUDENTS, **page}
+        return web.json_response(found) if request.path == "/rows" else None
+
+    exporter.rules.append(one)
+    folder.write(f'result = {{ take = "url", records = "students", pages = {{ {pages} }} }}')
+    assert (await folder.sync()).good is good
+
+
+async def test_a_typo_in_the_pages_of_a_listing_exports_nothing(
+    folder: Folder, exporter: Exporter
+) -> None:
+    listing = '{ course = { path = "/courses", pages = { next = "header:Nxet" } } }'
+    folder.write(
+        text=PIPELINE.replace("{{ course = [1, 2, 3] }}", listing.replace("{", "{{").replace("}", "}}"))
+    )
+    with pytest.raises(SetupError, match="may_be_absent"):
+        await folder.sync()
+
+
 async def test_rows_in_the_answer_itself(folder: Folder, exporter: Exporter) -> None:
     exporter.extra = {"rows": STUDENTS, "url": None}
     folder.write('result = { take = "value" }')
@@ -142,9 +215,9 @@ async def test_a_file_at_the_api_that_leads_elsewhere_takes_no_credential_along(
 def test_no_page_does_any_harm(body: bytes, headers: dict[str, str]) -> None:
     for pages in (
         Pages(link=True),
-        Pages(next="a.b", query="t"),
-        Pages(next="a"),
-        Pages(query="p", total="n"),
+        Pages(next="a.b", query="t", may_be_absent=True),
+        Pages(next="a", may_be_absent=True),
+        Pages(query="p", total="n", may_be_absent=True),
         Pages(query="p"),
     ):
         found = Pager(pages).following("https://a.example/x?y=1", 0, headers, body)

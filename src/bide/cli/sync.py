@@ -56,6 +56,7 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option("--period", metavar="NAME", help="The run's name: the same one goes on, another is new.")
 @click.option("--fresh", is_flag=True, help="Begin a new run, whatever was before.")
 @click.option("--resubmit", is_flag=True, help="Send again what may have been sent before a crash.")
+@click.option("--accept-drop", is_flag=True, help="Publish although minimum_rows or max_drop refuse it.")
 @click.option("--schedule", "cron", metavar="CRON", callback=_cron, help="Stay, and run at these times.")
 @click.option(
     "--zone", metavar="NAME", callback=_zone, help="The time zone of --schedule.  [default: UTC]"
@@ -70,6 +71,7 @@ def sync(
     period: str | None,
     fresh: bool,
     resubmit: bool,
+    accept_drop: bool,
     cron: Cron | None,
     zone: tzinfo,
     budget: str | None,
@@ -93,11 +95,13 @@ def sync(
         raise click.UsageError(
             "--schedule names its runs itself: leave --period, --fresh and --check out"
         )
+    if cron is not None and accept_drop:
+        raise click.UsageError("--accept-drop is for one run: leave --schedule out")
     plan = _plan(pipeline, url)
     if check:
         _show(plan, as_json)
         return
-    start = Start(period=period, fresh=fresh, resubmit=resubmit)
+    start = Start(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
     log, trouble = logging.getLogger("bide"), Trouble(logging.WARNING)
     log.addHandler(trouble)
     try:

@@ -389,12 +389,16 @@ class Account:
     async def _all_pages(self, job: Tracked, call: Call, answer: Answer, first: Any) -> Any:
         """None when they are too much for one value: they can still be downloaded."""
         values, size = [first], len(answer.body)
+        check = self.api.next_check()
+        check.page(first, answer.headers)
         while (following := self.api.next_page(call, answer.headers, answer.body)) is not None:
             call, answer = following, await self._page(job, following)
             size += len(answer.body)
             if size > LARGEST:
                 return None
             values.append(answer.read(Any))
+            check.page(values[-1], answer.headers)
+        check.finish()
         return joined(values)
 
     async def _page(self, job: Tracked, call: Call) -> Answer:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from bide.client.apis import Api, Call
+from bide.client.apis.signs import document
 from bide.client.transport import Answer
 from bide.core.errors import BideError
 
@@ -38,6 +39,7 @@ class Pages:
         self._stream = stream
         self._send = send
         self._skip = rule.skip
+        self._check = api.next_check()
         self._by_body = not rule.link and not _by_headers(rule.value)
         self._page = first
         self._start = 0  # the offset in the whole at which the page begins, or would without the lines that it skips
@@ -57,8 +59,10 @@ class Pages:
                 async for chunk in self._rest(offset, heard):
                     yield chunk
                     offset += len(chunk)
+            self._check.page(document(body), heard)
             following = self._api.next_page(self._page, heard, body)
             if following is None:
+                self._check.finish()
                 return
             self._number += 1
             if self._number >= MOST:

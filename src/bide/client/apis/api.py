@@ -15,6 +15,7 @@ from bide.client.apis.auth import Credential, credential
 from bide.client.apis.calls import Calls, ref_parts
 from bide.client.apis.form import Auth, Description
 from bide.client.apis.lines import within
+from bide.client.apis.next_page import NextCheck
 from bide.client.apis.outputs import Outputs
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.reading import Reader
@@ -223,6 +224,10 @@ class Api:
     def next_page(self, call: Call, headers: Headers, body: bytes) -> Call | None:
         """The request for what follows a page of a result."""
         return self._calls.next_page(call, headers, body)
+
+    def next_check(self) -> NextCheck:
+        """For the pages of one result."""
+        return self._calls.next_check()
 
     def cancel(self, ref: Ref, message: str | None = None) -> Call | None:
         """None when the API cannot. `message` is what the job said last."""

@@ -18,6 +18,7 @@ import msgspec
 from bide.client.apis.answers import Call, Ref, Seen
 from bide.client.apis.form import Ask, Batch, Description, Request
 from bide.client.apis.lines import within
+from bide.client.apis.next_page import NextCheck
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.requests import Prepared
 from bide.client.apis.signs import document
@@ -62,6 +63,10 @@ class Calls:
         self._batch_parts = ref_parts(form.batch)
         self._next = form.result.next if form.result else None
         with within("result", "next"):
+            if self._next and self._next.link and self._next.may_be_absent:
+                raise ValueError(
+                    "`may_be_absent` is about `value`: the Link header may always be absent"
+                )
             self._next_value = source(self._next.value) if self._next and self._next.value else None
         self._fetch_headers = {**self.common, "Accept": "*/*"}
         if form.result is not None:
@@ -205,6 +210,12 @@ class Calls:
                 return None
             url = _replaced(call.url, rule.query, value) if rule.query else absolute(call.url, value)
         return self.fetch(url) if url and url != call.url else None
+
+    def next_check(self) -> NextCheck:
+        rule = self._next
+        if rule is None or rule.link:
+            return NextCheck(None, "", True)
+        return NextCheck(rule.value, "`value` of [result.next]", rule.may_be_absent)
 
     # --- whom the credential is meant for
 

@@ -149,6 +149,7 @@ class Next(Table, frozen=True, kw_only=True):
     query: str | None = None
     link: bool = False
     skip: int = 0
+    may_be_absent: bool = False
 
 
 class Result(Request, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ class Pages(Table, frozen=True, kw_only=True):
     query: str | None = None
     total: Sources | None = None
     first: int = 1
+    may_be_absent: bool = False
 
 
 class Listing(Table, frozen=True, kw_only=True):
@@ -71,6 +72,8 @@ class Output(Table, frozen=True, kw_only=True):
     path: str
     format: Literal["parquet", "csv", "jsonl", "sqlite"] | None = None
     table: str | None = None
+    minimum_rows: int = 0
+    max_drop: str | None = None
 
 
 class ExportTable(Table, frozen=True, kw_only=True):

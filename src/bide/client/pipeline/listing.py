@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from bide.client.account import Account
 from bide.client.apis import Throttled
+from bide.client.apis.next_page import NextMissing
 from bide.client.apis.paths import source
 from bide.client.apis.signs import document
 from bide.client.apis.values import word
@@ -40,7 +41,10 @@ async def list_values(account: Account, outage: Outage, name: str, listing: List
             if told is None or len(found) >= MOST_VALUES:
                 raise SetupError(f"an item of the listing of {name} has nothing at {listing.value!r}")
             found[told] = None
-        url = _following(pager, url, len(seen) - 1, answer.headers, answer.body)
+        try:
+            url = _following(pager, url, len(seen) - 1, answer.headers, answer.body)
+        except NextMissing as error:
+            raise SetupError(f"the listing of {name}, {listing.path}: {error}") from None
     if not found:
         raise SetupError(f"the listing of {name}, {listing.path}, is empty: nothing would be exported")
     return list(found)

@@ -32,6 +32,7 @@ SUFFIXES = {
 }
 GIVEN = frozenset(("since", "period"))  # names that are filled in by the run
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s?%", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,9 @@ def _dataset(table: ExportTable, index: int, folder: Path) -> Dataset:
     with within("exports", index, "output"):
         path = Template(table.output.path, allowed=placed)
         format = _format(table)
+        if table.output.minimum_rows < 0:
+            raise ValueError("`minimum_rows` must be 0 or more")
+        read_max_drop(table.output.max_drop)
     return Dataset(table, kind, input, columns, path, format, schema, values)
 
 
@@ -202,12 +206,22 @@ def check_pages(pages: Pages | None) -> None:
     sources: list[Sources] = [s for s in (pages.next, pages.total) if s is not None]
     for one in sources:
         source(one)
-    if pages.link and (sources or pages.query):
-        raise ValueError("`link` says it all: leave `next`, `query` and `total` out")
+    if pages.link and (sources or pages.query or pages.may_be_absent):
+        raise ValueError("`link` says it all: leave `next`, `query`, `total` and `may_be_absent` out")
     if not (pages.link or pages.next or pages.query):
         raise ValueError("`pages` needs `link`, `next` or `query`")
     if pages.total is not None and (pages.next is not None or pages.query is None):
         raise ValueError("`total` needs `query`, and no `next`")
+
+
+def read_max_drop(text: str | None) -> float | None:
+    """`50%` as 0.5; ValueError when it is no percentage."""
+    if text is None:
+        return None
+    match = _PERCENT.fullmatch(text)
+    if match is None or not float(match[1]) <= 100:
+        raise ValueError(f'`max_drop` {text!r} is not a percentage from 0% to 100%: write "50%"')
+    return float(match[1]) / 100
 
 
 def _format(table: ExportTable) -> str:

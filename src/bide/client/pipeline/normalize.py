@@ -9,7 +9,7 @@ pyarrow is only loaded when something is normalized.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bide.client.pipeline.report import Bad, BadRow, BadRows, BadSource, Report, Source, Unwritable
@@ -30,12 +30,18 @@ __all__ = [
 
 
 def normalize(
-    sources: Sequence[Source], schema: Schema, target: Target, *, previous: Path | None = None
+    sources: Sequence[Source],
+    schema: Schema,
+    target: Target,
+    *,
+    previous: Path | None = None,
+    guard: Callable[[int], None] = lambda rows: None,
 ) -> Report:
     """Publishes the rows of all sources at the target.
 
     `previous` is an earlier published file of the same schema and format; its rows are kept unless a new row has the same
-    key. BadSource: a file cannot be read. BadRows: rows do not fit and are to be refused. Unwritable: the target.
+    key. `guard` is called with the number of rows before they are published; an exception from it prevents that.
+    BadSource: a file cannot be read. BadRows: rows do not fit and are to be refused. Unwritable: the target.
     """
     try:
         from bide.client.pipeline import work
@@ -43,4 +49,4 @@ def normalize(
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
         raise SetupError("normalizing needs pyarrow: pip install 'bide[pipeline]'") from None
-    return work.normalize(sources, schema, target, previous)
+    return work.normalize(sources, schema, target, previous, guard)

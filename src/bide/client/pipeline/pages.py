@@ -6,6 +6,7 @@ import re
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from bide.client.apis.next_page import NextCheck
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.signs import document
 from bide.client.apis.values import absolute, count, header, word
@@ -23,6 +24,9 @@ class Pager:
         self._next = source(pages.next) if pages.next is not None else None
         self._total = source(pages.total) if pages.total is not None else None
         self._records = source(records or ".")
+        named = pages.total if pages.next is None else pages.next
+        where = f"`{'total' if pages.next is None else 'next'}` of `pages`"
+        self._check = NextCheck(named, where, pages.may_be_absent)
 
     @property
     def reads(self) -> bool:
@@ -36,12 +40,22 @@ class Pager:
         return with_parameter(url, pages.query, str(pages.first))
 
     def following(self, url: str, number: int, headers: Headers, body: bytes) -> str | None:
-        """The address after page `number`, counted from 0, which came from `url`; None when that was the last."""
+        """The address after page `number`, counted from 0, which came from `url`; None when that was the last.
+
+        NextMissing when that was the last and none of them had what `next` or `total` names.
+        """
+        found = self._following(url, number, headers, body)
+        if found is None:
+            self._check.finish()
+        return found
+
+    def _following(self, url: str, number: int, headers: Headers, body: bytes) -> str | None:
         pages = self._pages
         if pages.link:
             match = _LINK.search(header(headers, "Link") or "")
             return absolute(url, match[1]) if match else None
         found = document(body)
+        self._check.page(found, headers)
         if self._next is not None:
             return self._named(url, self._next(found, headers, None))
         assert pages.query is not None

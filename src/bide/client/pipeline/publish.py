@@ -15,9 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from bide.client.pipeline.loading import Dataset
+from bide.client.pipeline.form import Output
+from bide.client.pipeline.loading import Dataset, read_max_drop
 from bide.client.pipeline.normalize import Report, Source, normalize
 from bide.client.pipeline.phase import Event, Export, Phase, advance
+from bide.client.pipeline.report import TooFewRows
 from bide.client.pipeline.schema import hash_key
 from bide.client.pipeline.state import State
 from bide.client.pipeline.target import Target
@@ -81,7 +83,9 @@ def warm() -> None:
         import_module("bide.client.pipeline.work")
 
 
-async def publish(state: State, run: Run, group: Group, exports: Sequence[Export]) -> OutputNews:
+async def publish(
+    state: State, run: Run, group: Group, exports: Sequence[Export], *, accept_drop: bool = False
+) -> OutputNews:
     """`exports` in the order of the group, those that failed too; what may be published without them is."""
     included = [(w, e) for w, e in zip(group.wanted, exports, strict=True) if e.phase is Phase.RESOLVED]
     missing = tuple(e.name for e in exports if e.phase is not Phase.RESOLVED)
@@ -93,8 +97,15 @@ async def publish(state: State, run: Run, group: Group, exports: Sequence[Export
     try:
         group.path.parent.mkdir(parents=True, exist_ok=True)
         report = await asyncio.to_thread(
-            normalize, sources, group.dataset.schema, target, previous=previous
+            normalize,
+            sources,
+            group.dataset.schema,
+            target,
+            previous=previous,
+            guard=lambda rows: None if accept_drop else _check_rows(rows, table.output, before),
         )
+    except TooFewRows as error:
+        return group.news("refused", missing=missing, error=str(error))
     except (BideError, OSError, ValueError) as error:
         said = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         return group.news("failed", missing=missing, error=said)
@@ -102,6 +113,29 @@ async def publish(state: State, run: Run, group: Group, exports: Sequence[Export
     done = [advance(e, Event.PUBLISHED) for _, e in included]
     await state.publish(published, done)
     return group.news("published", report=published.report, missing=missing)
+
+
+def _check_rows(rows: int, output: Output, before: Published | None) -> None:
+    if rows < output.minimum_rows:
+        wrong = f"it would have {rows} rows, and `minimum_rows` is {output.minimum_rows}"
+    elif _dropped(rows, output, before):
+        assert before is not None
+        published = before.report["rows"]
+        wrong = (
+            f"it would have {rows} rows, {100 * (1 - rows / published):.3g}% fewer than the {published} rows published "
+            f"before, and `max_drop` is {output.max_drop}"
+        )
+    else:
+        return
+    raise TooFewRows(
+        f"{wrong}: what was published stays. If the rows are right, publish them with --accept-drop"
+    )
+
+
+def _dropped(rows: int, output: Output, before: Published | None) -> bool:
+    published = before.report.get("rows", 0) if before is not None else 0
+    most = read_max_drop(output.max_drop)
+    return most is not None and published - rows > most * published + 1e-9
 
 
 def _sources(state: State, wanted: Wanted, export: Export) -> list[Source]:

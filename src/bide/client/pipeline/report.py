@@ -93,5 +93,9 @@ class BadRows(BideError):
         return f"{self.why}; nothing was published:\n  {shown}"
 
 
+class TooFewRows(BideError):
+    """The result has fewer rows than a guard of its output allows. What was published before is as it was."""
+
+
 class Unwritable(BideError):
     """The result cannot be written: a full disk, a folder that is not there. What was published before is as it was."""

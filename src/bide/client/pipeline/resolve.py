@@ -19,7 +19,9 @@ import msgspec
 
 from bide.client.account import EXPIRED
 from bide.client.apis import GONE, NOT_FOUND, Call, Found, Seen
+from bide.client.apis.next_page import NextCheck, NextMissing
 from bide.client.apis.paths import source
+from bide.client.apis.signs import document
 from bide.client.apis.values import absolute
 from bide.client.pipeline.desk import Desk, Halt, News, Refused, Stopped, explained
 from bide.client.pipeline.download import Damaged, download, place
@@ -155,6 +157,7 @@ async def _one(
     call: Call | None = api.fetch(part.found.url)
     if pager is not None:
         call = api.fetch(pager.first(part.found.url))
+    check = api.next_check()
     seen: set[str] = set()
     number = 0
     while call is not None:
@@ -169,7 +172,10 @@ async def _one(
         _check_new(file, files, paged=number > 0)
         files.append(file)
         desk.tell(News(export, None, f"{len(files)} files", moved=False))
-        call = await _next(desk, pager, call, number, headers, path)
+        try:
+            call = await _next(desk, pager, check, call, number, headers, path)
+        except NextMissing as error:
+            raise Refused(ErrorInfo("PAGES", str(error))) from None
         number += 1
 
 
@@ -180,7 +186,13 @@ def _check_new(file: Fetched, files: Sequence[Fetched], paged: bool) -> None:
 
 
 async def _next(
-    desk: Desk, pager: Pager | None, call: Call, number: int, headers: Mapping[str, str], path: Path
+    desk: Desk,
+    pager: Pager | None,
+    check: NextCheck,
+    call: Call,
+    number: int,
+    headers: Mapping[str, str],
+    path: Path,
 ) -> Call | None:
     api = desk.account.api
     rule = api.form.result.next if api.form.result is not None else None
@@ -189,7 +201,11 @@ async def _next(
     link = not pager.reads if pager is not None else rule is not None and rule.link
     body = b"" if link else await asyncio.to_thread(_read, path)
     if pager is None:
-        return api.next_page(call, headers, body)
+        check.page(document(body), headers)
+        following = api.next_page(call, headers, body)
+        if following is None:
+            check.finish()
+        return following
     url = pager.following(call.url, number, headers, body)
     return None if url is None else api.fetch(url)
 

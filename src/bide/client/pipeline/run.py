@@ -53,6 +53,7 @@ class Start:
     fresh: bool = False  # a new one, whatever was before
     scheduled: float | None = None  # epoch seconds; the moment that it is for
     resubmit: bool = False
+    accept_drop: bool = False  # publish, whatever `minimum_rows` and `max_drop` say
 
 
 @dataclass
@@ -128,7 +129,9 @@ class Sync:
             outcome = Outcome(run)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    going = [tasks.create_task(self._output(desk, run, group)) for group in groups]
+                    going = [
+                        tasks.create_task(self._output(desk, run, group, start)) for group in groups
+                    ]
             except* BideError as several:
                 raise _first(several) from None
             outcome.outputs = [task.result() for task in going]
@@ -225,19 +228,21 @@ class Sync:
 
     # --- the way
 
-    async def _output(self, desk: Desk, run: Run, group: Group) -> OutputNews:
+    async def _output(self, desk: Desk, run: Run, group: Group, start: Start) -> OutputNews:
         async with asyncio.TaskGroup() as tasks:
             for one in group.wanted:
                 tasks.create_task(self._carry(desk, one))
         exports = [self._exports[w.export.key] for w in group.wanted]
-        news = await self._publish(run, group, exports)
+        news = await self._publish(run, group, exports, start.accept_drop)
         self._published(news)
         if news.stage == "published" and not news.missing:
             # What was downloaded is needed once more only when something is missing.
             await asyncio.to_thread(self._state.discard, *(export.key for export in exports))
         return news
 
-    async def _publish(self, run: Run, group: Group, exports: Sequence[Export]) -> OutputNews:
+    async def _publish(
+        self, run: Run, group: Group, exports: Sequence[Export], accept_drop: bool
+    ) -> OutputNews:
         before = self._state.published().get(group.output)
         if unchanged(group, exports, before):
             return group.news("unchanged", report=before.report if before is not None else None)
@@ -246,7 +251,7 @@ class Sync:
             what = f"{len(missing)} of {len(exports)} exports are missing"
             return group.news("refused", missing=missing, error=f"{what}: what was published stays")
         self._published(group.news("normalizing", missing=missing))
-        news = await publish(self._state, run, group, exports)
+        news = await publish(self._state, run, group, exports, accept_drop=accept_drop)
         if news.stage == "published":
             for export in exports:
                 if export.phase is Phase.RESOLVED:

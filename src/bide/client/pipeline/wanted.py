@@ -26,6 +26,7 @@ from bide.core.errors import SetupError
 
 log = logging.getLogger("bide.pipeline")
 Values = dict[str, str | int]
+GUARDS = ("minimum_rows", "max_drop")  # of an output: they decide whether it is published, not what
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -115,6 +116,8 @@ def _wanted(plan: Plan, dataset: Dataset, values: Values, run: Run) -> Wanted:
         raise SetupError(f"{dataset.name}: {error}. Is `start` of [exports.since] missing?") from None
     name = " ".join([dataset.name, *(f"{key}={value}" for key, value in values.items())])
     result = msgspec.to_builtins(dataset.table.result)
+    if result["pages"] is not None:
+        del result["pages"]["may_be_absent"]  # it changes nothing of what the API is asked
     asked = [run.id, plan.api.name, plan.api.url, dataset.name, values, kind, input, columns, result]
     key = hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:32]
     export = Export(key=key, name=name, dataset=dataset.name, output=output)
@@ -141,5 +144,8 @@ def since_of(since: Since, before: Published | None) -> str | None:
 def fingerprint(dataset: Dataset, exports: Sequence[Export]) -> str:
     """Of all that decides what an output holds."""
     table = dataset.table
-    told = [[e.key for e in exports], table.schema, msgspec.to_builtins(table.output), table.failed]
+    output = msgspec.to_builtins(table.output)
+    for guard in GUARDS:
+        del output[guard]
+    told = [[e.key for e in exports], table.schema, output, table.failed]
     return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,11 @@ FORMATS = ("auto", "csv", "json", "jsonl")
 
 
 def normalize(
-    sources: Sequence[Source], schema: Schema, target: Target, previous: Path | None
+    sources: Sequence[Source],
+    schema: Schema,
+    target: Target,
+    previous: Path | None,
+    guard: Callable[[int], None],
 ) -> Report:
     _check(sources, schema, previous)
     surveyed = survey(sources, schema)
@@ -39,6 +43,7 @@ def normalize(
         run = Run(layout, target, place, _size(sources, previous))
         try:
             run.read(sources, previous)
+            guard(run.rows)
             return run.publish(surveyed)
         finally:
             run.close()
@@ -95,7 +100,7 @@ class Run:
         self._dedupe = (
             Dedupe(place.spill, layout.schema, self._fields, size) if layout.schema.key else None
         )
-        self._read = self._rows = 0
+        self._read = self.rows = 0
         self._cursor: Any = None
 
     def read(self, sources: Sequence[Source], previous: Path | None) -> None:
@@ -139,7 +144,7 @@ class Run:
             highest = pc.max(table.column(cursor)).as_py()
             if highest is not None and (self._cursor is None or highest > self._cursor):
                 self._cursor = highest
-        self._rows += table.num_rows
+        self.rows += table.num_rows
         self._writer.write(table)
 
     def publish(self, surveyed: Survey) -> Report:
@@ -152,7 +157,7 @@ class Run:
         return Report(
             path=self._target.path,
             bytes=self._target.path.stat().st_size,
-            rows=self._rows,
+            rows=self.rows,
             read=self._read,
             duplicates=self._dedupe.duplicates if self._dedupe is not None else 0,
             bad=self._keeper.told(),
