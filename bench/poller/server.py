@@ -1,4 +1,7 @@
-"""A status endpoint as fast as can be, in a process of its own: in sync.so's shapes, one answer in twenty says done."""
+"""A status endpoint as fast as can be, in a process of its own: in sync.so's shapes, one answer in twenty says done.
+
+Or one in as many as its argument says.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import uvloop
 
 _BODY = b'{"id":"%s","status":"PROCESSING"}'
 _DONE = b'{"id":"%s","status":"COMPLETED"}'
-ONE_IN = 20
+ONE_IN = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 

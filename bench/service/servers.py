@@ -160,7 +160,12 @@ class Reply:
 
 @contextlib.contextmanager
 def bide(
-    folder: Path, *, workers: int = 2, options: Sequence[str] = (), app: str = "bench.service.app:app"
+    folder: Path,
+    *,
+    workers: int = 2,
+    options: Sequence[str] = (),
+    app: str = "bench.service.app:app",
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Site]:
     """`bide serve`, as anyone would start it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +173,7 @@ def bide(
     command = [sys.executable, "-m", "bide", "serve", app]
     command += ["--port", str(port), "--data", str(folder / "data"), "--workers", str(workers)]
     command += ["--drain", "1", "--log-level", "WARNING", *options]
-    with running(command, log) as process:
+    with running(command, log, env) as process:
         await_port(port, process, log)
         yield Site(port, process.pid, folder / "data")
 
