@@ -192,7 +192,9 @@ async def test_a_worker_that_is_killed_and_comes_back_goes_on_at_once(
     assert await asyncio.to_thread(again.wait) == 0, again.said
     job = await house.job(job_id)
     assert (job.status, job.held, job.losses) == (Status.PENDING, False, 1)
-    await until(lambda: house.service.engine.workers() == [], 5.0)  # it has signed off
+    assert isinstance(house.store, PostgresStore)
+    assert await house.store.roster(60.0) == {}  # it has signed off, and is not only silent
+    await until(lambda: house.service.engine.workers() == [])
 
 
 async def test_celerys_own_command_starts_a_worker_with_the_options_that_its_users_know(
