@@ -54,7 +54,6 @@ BAD_DAYS: dict[str, Reply] = {
     "cut off": fake.cut_off,
     "empty 200": fake.EMPTY,
     "reset": fake.reset,
-    "no HTTP": their.raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
     "endless header": their.raw(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 300_000),
     "broken chunks": their.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
     "bad gzip": their.raw(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"),

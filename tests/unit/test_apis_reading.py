@@ -263,21 +263,21 @@ def test_values_never_raise(value: Any) -> None:
 # --- links with several types
 
 RESULTS = "http://www.opengis.net/def/rel/ogc/1.0/results"
-HTML, JSON, TIFF = "text/html", "application/json", "image/tiff"
+HTML, AS_JSON, TIFF = "text/html", "application/json", "image/tiff"
 GEO = "Application/GeoJSON; charset=utf-8"
 
 
 @pytest.mark.parametrize(
     ("links", "chosen"),
     [
-        ([(RESULTS, HTML), (RESULTS, JSON)], "/1"),
-        ([(RESULTS, JSON), (RESULTS, HTML)], "/0"),
+        ([(RESULTS, HTML), (RESULTS, AS_JSON)], "/1"),
+        ([(RESULTS, AS_JSON), (RESULTS, HTML)], "/0"),
         ([(RESULTS, TIFF), (RESULTS, HTML), (RESULTS, GEO)], "/2"),
-        ([(RESULTS, HTML), ("results", JSON)], "/1"),
-        ([("self", JSON), (RESULTS, HTML), (RESULTS, None)], "/2"),
+        ([(RESULTS, HTML), ("results", AS_JSON)], "/1"),
+        ([("self", AS_JSON), (RESULTS, HTML), (RESULTS, None)], "/2"),
         ([(RESULTS, HTML), (RESULTS, TIFF)], "/1"),
         ([(RESULTS, None)], "/0"),
-        ([("self", JSON), (RESULTS, HTML)], "/jobs/a/results"),  # a page is never the result
+        ([("self", AS_JSON), (RESULTS, HTML)], "/jobs/a/results"),  # a page is never the result
     ],
 )
 def test_the_result_is_where_it_is_json_and_not_where_it_is_a_web_page(

@@ -28,6 +28,7 @@ from bide.client.apis import (
     Seen,
     Throttled,
 )
+from bide.client.apis.values import origin
 from bide.client.budgets import Purse
 from bide.client.crew import Crew, Worker
 from bide.client.evidence import advice, clock_of, report, took
@@ -39,7 +40,7 @@ from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
 from bide.client.transport import Answer, Transport
 from bide.client.waited import FOREVER, Waited
-from bide.core.errors import ServiceError, ServiceUnreachable, SetupError
+from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
 from bide.core.pacing import PRICE
 from bide.core.retry import Breaker, backoff
 
@@ -196,9 +197,8 @@ class Poller:
             call = self.api.ask(job.ref, etag, self.api.longpoll if few else None)
             answer = await self._sender.exchange(worker, call)
             seen = self._read(waited, job, answer)
-        except ServiceUnreachable as error:
-            self._sender.unanswered()
-            self._again(waited, error)
+        except (ServiceUnreachable, UnusableService) as error:
+            self._unanswered([waited], error)
         except SetupError as error:  # it has no address that could be asked
             self._sender.unsent()
             self._give_up(waited, ServiceError(0, {"code": CANNOT_ASK, "detail": str(error)}))
@@ -241,10 +241,8 @@ class Poller:
         try:
             answer = await self._sender.exchange(worker, call)
             found = self.api.read_many(refs, answer.status, answer.headers, answer.body)
-        except ServiceUnreachable as error:
-            self._sender.unanswered()
-            for waited in jobs:
-                self._again(waited, error)
+        except (ServiceUnreachable, UnusableService) as error:
+            self._unanswered(jobs, error)
         except BadPoll as error:
             if answer is not None:
                 self._sender.heard(answer, isinstance(error, Throttled))
@@ -426,6 +424,21 @@ class Poller:
         now = self.timing.now()
         self.schedule.failed(waited, now, now + backoff(job.failures, BASE, CAP, self.rng))
         job.failures += 1
+
+    def _unanswered(self, jobs: list[Waited], error: ServiceUnreachable | UnusableService) -> None:
+        """They are asked about again. What no retry mends ends the wait for all jobs at the same origin."""
+        self._sender.unanswered()
+        if isinstance(error, ServiceUnreachable):
+            for waited in jobs:
+                self._again(waited, error)
+            return
+        origins = {self._origin(waited) for waited in jobs}
+        for waited in self.schedule.jobs():
+            if self._origin(waited) in origins:
+                self._give_up(waited, error)
+
+    def _origin(self, waited: Waited) -> tuple[str, str, int] | None:
+        return origin(self.api.ask(waited.key.ref).url)
 
     def _give_up(self, waited: Waited, error: ServiceError) -> None:
         job: Tracked = waited.key

@@ -24,7 +24,7 @@ from bide.client.transport import (
     redirected_elsewhere,
 )
 from bide.client.waited import FOREVER
-from bide.core.errors import ServiceError, ServiceUnreachable
+from bide.core.errors import ServiceError, ServiceUnreachable, UnusableService
 from bide.core.retry import Breaker
 
 CIRCLE = "the API redirects in a circle"
@@ -58,7 +58,8 @@ class Sender:
     async def send(self, call: Call, only: str = "") -> Answer:
         """A submission, a cancel, a result: on the same budget, in turns with the polls.
 
-        A GET is led on by redirects, anything else by 307 and 308 to where the credential may go. A credential that is denied is renewed once, where it can be.
+        A GET is led on by redirects, anything else by 307 and 308 to where the credential may go.
+        A credential that is denied is renewed once, where it can be.
         """
         denied = False
         for _ in range(REDIRECTS + 2):
@@ -88,7 +89,7 @@ class Sender:
         except BadPoll as error:
             self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
             raise refusal(error, self.api) from None
-        except (ServiceUnreachable, TimeoutError) as error:
+        except (ServiceUnreachable, UnusableService, TimeoutError) as error:
             self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
             if isinstance(error, TimeoutError):
                 raise ServiceUnreachable(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bide.client.apis import Api, BadPoll, Call, Credential, Denied
 from bide.client.transport import ANSWER_TIMEOUT, SHORTEST_SECRET, Answer, Transport
-from bide.core.errors import BideError, ServiceUnreachable, SetupError
+from bide.core.errors import BideError, ServiceUnreachable, SetupError, UnusableService
 
 _SECRET = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
 
@@ -58,6 +58,8 @@ class Signer:
                 await self._fetch()
             except Denied as error:
                 self._failure = Denied(401, error.detail, final=True)
+            except UnusableService as error:
+                self._failure = error
             except (BadPoll, ServiceUnreachable) as error:
                 self._failure = ServiceUnreachable(f"no token for {self._api.name}: {error}")
             finally:

@@ -2,7 +2,7 @@
 
 Invariants:
 1. What comes out of `send` is an Answer of status 2xx or 304, a ServiceError or a ServiceUnreachable; of `exchange` an
-   Answer of any status or a ServiceUnreachable. Nothing of aiohttp's comes out.
+   Answer of any status, a ServiceUnreachable or an UnusableService. Nothing of aiohttp's comes out.
 2. The key goes into the Authorization header, to the service's own origin, and nowhere else: into no error, no log and
    no repr, and to nobody that a redirect leads to.
 3. Every request that is sent counts, whatever becomes of it.
@@ -27,7 +27,13 @@ from yarl import URL
 from bide.client.addresses import loopback, proxy_for, split_credentials, without_credentials
 from bide.client.apis.values import absolute, header, instant, origin
 from bide.client.content import Content, Flow
-from bide.core.errors import BideError, ServiceError, ServiceUnreachable, SetupError
+from bide.core.errors import (
+    BideError,
+    ServiceError,
+    ServiceUnreachable,
+    SetupError,
+    UnusableService,
+)
 from bide.core.wire import JSON_TYPE, encode
 
 CONNECT_TIMEOUT = 10.0
@@ -39,8 +45,17 @@ REDIRECTS = 5
 SHORTEST_SECRET = 6  # characters; a shorter one would be found everywhere
 
 Params = Sequence[tuple[str, str]]
-# How to get to an origin: options of the request and headers, for a proxy where there is one.
-_Way = tuple[dict[str, Any], dict[str, str]]
+
+
+class _Route:
+    """How to get to an origin: options of the request and headers, for a proxy where there is one."""
+
+    __slots__ = ("answered", "headers", "options")
+
+    def __init__(self, options: dict[str, Any], headers: dict[str, str]) -> None:
+        self.options = options
+        self.headers = headers
+        self.answered = False  # an HTTP answer has come from there
 
 
 class Answer:
@@ -121,7 +136,7 @@ class Transport:
         self._proof.update(headers or {})
         self._session: aiohttp.ClientSession | None = None
         self._context: ssl.SSLContext | None = None
-        self._origins: dict[str, _Way] = {}
+        self._routes: dict[str, _Route] = {}
 
     def __repr__(self) -> str:
         return f"Transport({without_credentials(self.url)!r})"
@@ -166,7 +181,7 @@ class Transport:
                 try:
                     async with self._request(method, path, (), flow, sized, timeout) as response:
                         return await self._answer(response)
-                except ServiceUnreachable as error:
+                except (ServiceUnreachable, UnusableService) as error:
                     raise flow.error or error from None
                 finally:
                     flow.close()
@@ -195,9 +210,9 @@ class Transport:
         With `only`, a body whose content type does not contain it is not read.
         """
         session = self._session or self._open()
-        options, added = self._way_to(url)
-        if added:
-            headers = {**headers, **added}
+        route = self._route_to(url)
+        if route.headers:
+            headers = {**headers, **route.headers}
         self.requests += 1
         try:
             response = await session._request(
@@ -207,8 +222,9 @@ class Transport:
                 data=body or None,
                 allow_redirects=False,
                 timeout=_NO_TIMEOUT,
-                **options,
+                **route.options,
             )
+            route.answered = True
             try:
                 if only and only not in response.content_type:
                     response.close()
@@ -260,7 +276,7 @@ class Transport:
     async def opened(self, url: str, headers: Mapping[str, str]) -> AsyncIterator[Body]:
         """The answer to a GET of any address and status, its body still to come; no redirect is followed."""
         session = self._session or self._open()
-        options, added = self._way_to(url)
+        route = self._route_to(url)
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=ANSWER_TIMEOUT
         )
@@ -269,11 +285,12 @@ class Transport:
             response = await session._request(
                 "GET",
                 URL(url, encoded=True),
-                headers={**headers, **added},
+                headers={**headers, **route.headers},
                 allow_redirects=False,
                 timeout=timeout,
-                **options,
+                **route.options,
             )
+            route.answered = True
         except aiohttp.InvalidURL:
             raise SetupError(f"{without_credentials(url)!r} is not an address") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -300,17 +317,18 @@ class Transport:
         try:
             for _ in range(REDIRECTS + 1):
                 self.requests += 1
-                options, added = self._way_to(url)
+                route = self._route_to(url)
                 async with session.request(
                     method,
                     url,
                     params=params,
                     data=body.chunks() if isinstance(body, Flow) else body,
-                    headers={**sent, **added},
+                    headers={**sent, **route.headers},
                     timeout=timeout,
                     allow_redirects=False,
-                    **options,
+                    **route.options,
                 ) as response:
+                    route.answered = True
                     if not 301 <= response.status <= 308 or response.status == 304:
                         yield response
                         return
@@ -357,6 +375,16 @@ class Transport:
             "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         )
         host = self.url if self.url and url.startswith(self.url) else "/".join(url.split("/", 3)[:3])
+        answered = self._route_to(url).answered
+        unusable = None if answered else _unusable(error, without_credentials(host))
+        if unusable is not None:
+            raise unusable from None
+        if (
+            not answered
+            and isinstance(error, aiohttp.ServerDisconnectedError)
+            and url.startswith("http:")
+        ):
+            what += "; if it speaks TLS, write https://"
         hint = "; is `bide serve` running there?" if loopback(urlsplit(url).hostname or "") else ""
         told = ServiceUnreachable(f"no answer from {without_credentials(host)}: {what}{hint}")
         told.connected = not isinstance(
@@ -375,11 +403,11 @@ class Transport:
         self._session._retry_connection = False
         return self._session
 
-    def _way_to(self, url: str) -> _Way:
+    def _route_to(self, url: str) -> _Route:
         start = url.find("/", 8)
         origin = url if start < 0 else url[:start]
-        way = self._origins.get(origin)
-        if way is None:
+        route = self._routes.get(origin)
+        if route is None:
             proxy, credentials = proxy_for(url)
             proof = {"Proxy-Authorization": credentials} if credentials else {}
             secure = url.startswith("https:")
@@ -388,8 +416,8 @@ class Transport:
                 options["ssl"] = self._trust()
                 if proof:
                     options["proxy_headers"] = proof
-            way = self._origins[origin] = (options, {} if secure else proof)
-        return way
+            route = self._routes[origin] = _Route(options, {} if secure else proof)
+        return route
 
     def _trust(self) -> ssl.SSLContext:
         """OpenSSL reads SSL_CERT_FILE when a context is made, so one is made here and not when aiohttp was imported; and
@@ -425,6 +453,36 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
         response.close()
         raise aiohttp.ClientPayloadError(f"the answer is larger than {LARGEST >> 20} MiB")
     return b"".join(parts)
+
+
+def _unusable(error: Exception, host: str) -> UnusableService | None:
+    """What no retry mends: a certificate that is not trusted, or a port that does not speak TLS or HTTP."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found = error.certificate_error
+        reason = getattr(found, "verify_message", "") or str(found)
+        detail = (
+            f"the certificate of {host} is not trusted: {reason}. Correct the address, or set SSL_CERT_FILE to the "
+            "certificate of the authority that signed it"
+        )
+        return UnusableService("certificate-not-trusted", detail)
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        cause = error.os_error
+        if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
+            return None  # cut off on the way
+        reason = str(getattr(cause, "reason", None) or cause)
+        if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+            detail = f"{host} does not speak TLS. Write http:// in the address, or correct the port"
+        else:
+            detail = f"there is no TLS connection to {host}: {reason}. Correct the address, or its TLS settings"
+        return UnusableService("tls-failed", detail)
+    if isinstance(error, aiohttp.ClientResponseError) and error.message.startswith("Bad status line"):
+        said = " ".join(error.message.split())[:200]
+        if "b'\\x15\\x03" in said:
+            return UnusableService("not-http", f"{host} speaks TLS. Write https:// in the address")
+        return UnusableService(
+            "not-http", f"{host} does not speak HTTP: {said}. Correct the address or the port"
+        )
+    return None
 
 
 def problem(status: int, headers: Mapping[str, str], body: bytes, url: str = "") -> ServiceError:

@@ -19,6 +19,7 @@ BideError
 ├── JobFailed              what a waiting caller gets when the job itself failed
 ├── WaitTimeout            the caller's own patience ran out; the job goes on
 ├── ServiceError           the service answered, but not with what was asked for
+│   └── UnusableService    its certificate is not trusted, or it does not speak HTTP
 ├── ServiceUnreachable     the service did not answer at all
 ├── UploadFailed           a file cannot be sent as it is, or did not arrive as it was
 └── SetupError             something about this installation; says what to do
@@ -119,6 +120,22 @@ class ServiceError(BideError):
             else ""
         )
         return f"{self.status} {self.code}: {text}{places}"
+
+
+class UnusableService(ServiceError):
+    """The client cannot use what is at this address: its certificate is not trusted, or it does not speak HTTP.
+
+    Only before the first answer: later such a failure may pass, and is retried.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(0, {"code": code, "detail": detail})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.problem["detail"])
+
+    def __str__(self) -> str:
+        return str(self.problem["detail"])
 
 
 class ServiceUnreachable(BideError):

@@ -2,8 +2,9 @@
 
 `progress.percent` is a path into the JSON body: keys, numbers into lists, `links[rel=next].href` chooses from a list by
 a field, or by several: `links[rel=next][type*=json].href`, where `*=` is for a text that contains this, and `!*=` for one
-that does not. A backslash takes a dot for itself, and `.` alone is the whole body. `header:Location` is a header of the answer,
-`ref:NAME` what was remembered of the job. Of several sources the first that is there counts; null and "" are not.
+that does not. A backslash takes a dot for itself, and `.` alone is the whole body.
+`header:Location` is a header of the answer, `ref:NAME` what was remembered of the job. Of several sources the first
+that is there counts; null and "" are not.
 """
 
 from __future__ import annotations

@@ -19,7 +19,13 @@ from bide.client.pipeline.state import State
 from bide.client.sending import refusal
 from bide.client.timing import Timing
 from bide.client.tracked import Tracked
-from bide.core.errors import BideError, ErrorInfo, ServiceError, ServiceUnreachable
+from bide.core.errors import (
+    BideError,
+    ErrorInfo,
+    ServiceError,
+    ServiceUnreachable,
+    UnusableService,
+)
 
 
 class Halt(BideError):
@@ -135,6 +141,8 @@ class Desk:
 
 def explained(error: Exception) -> BideError:
     """What a failed exchange with the API means for who asked: the run halts, or only this export stops or fails."""
+    if isinstance(error, UnusableService):
+        return Halt(str(error))
     if isinstance(error, ServiceError):
         if error.status == 401:
             return Halt(f"the API does not take the credential: {error}. Renew it and run again")

@@ -35,7 +35,7 @@ from bide.client.tracked import Listener, Tracked
 from bide.client.transport import Transport
 from bide.client.waited import FOREVER
 from bide.core.budget import Budget, Limit
-from bide.core.errors import ServiceError, ServiceUnreachable, SetupError
+from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
 from bide.core.retry import backoff
 
 SILENT = 30  # beats without a word, after which a child is given up
@@ -218,6 +218,10 @@ class Spread(Poller):
                 problem = {"code": f"http-{error.status}", "detail": error.detail}
                 for job in list(self._places):
                     self._fail(job, error.status, problem)
+                return
+            except UnusableService as error:
+                for job in list(self._places):
+                    self._fail(job, error.status, error.problem)
                 return
             except (BadPoll, ServiceUnreachable) as error:
                 if not failures:

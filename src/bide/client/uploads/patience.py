@@ -2,7 +2,8 @@
 
 1. A reset, a timeout, a 5xx or a 429 is waited out with full jitter, or as long as Retry-After says.
 2. Whatever gets ahead begins the count anew: a bad connection may take as long as it takes.
-3. A service that has never answered is told at once when nobody is there: it may be the wrong address.
+3. A service that has never answered is reported at once when nothing listens there, and after a few tries when it closes
+   each connection: it may be the wrong address.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from bide.core.errors import ServiceError, ServiceUnreachable, UploadFailed
 
 log = logging.getLogger("bide.client")
 GIVE_UP = 600.0  # seconds without getting ahead
+UNANSWERED = 5  # connections in a row that are closed without any answer, before the first one
 FULL = 507  # somebody has to make room: that is told, not waited for
 
 
@@ -57,7 +59,7 @@ class Patience:
 
     def _worth(self, error: ServiceError | ServiceUnreachable) -> bool:
         if isinstance(error, ServiceUnreachable):
-            return error.connected or self._met
+            return self._met or (error.connected and self._failures < UNANSWERED)
         if error.status == FULL:
             return False
         told = error.problem.get("retryable")
