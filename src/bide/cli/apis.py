@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,12 @@ from bide.cli import FAILED
 from bide.cli.output import json_option, print_json, print_table
 from bide.cli.submit import read_input
 from bide.cli.targets import read_headers
+from bide.cli.trust import confirm, trust_option
 from bide.client.api import AsyncClient
 from bide.client.apis import Api, BadDescription, load, names, text_of
+from bide.client.apis.demands import Asked, demands
+from bide.client.apis.form import Description
+from bide.client.apis.loading import form_of, source_of
 from bide.client.inspection import Finding
 from bide.client.trial import Order, Trial
 from bide.core.errors import SetupError
@@ -101,7 +107,7 @@ def show(name: str, as_json: bool) -> None:
       bide api show github-actions --json
     """
     if as_json:
-        print_json(_load(name).form)
+        print_json(_form(name))
         return
     try:
         text = text_of(name) if name in names() else Path(name).read_text(encoding="utf-8")
@@ -125,8 +131,9 @@ def show(name: str, as_json: bool) -> None:
 @click.option(
     "--header", "headers", multiple=True, callback=read_headers, help="'NAME: VALUE', sent along."
 )
+@trust_option
 @json_option
-def check(name: str, against: str | None, as_json: bool, **options: Any) -> None:
+def check(name: str, against: str | None, trust: bool, as_json: bool, **options: Any) -> None:
     """Say whether a description is in order, and whether it fits an API.
 
     A mistake is told with its line. With --against URL the API is asked about the job of --id, and about one that there
@@ -142,7 +149,7 @@ def check(name: str, against: str | None, as_json: bool, **options: Any) -> None
     wanted = Wanted(**options)
     wanted.check(against)
     try:
-        found = _load(name)
+        found = _load(name, against, wanted.credential is not None, trust)
     except BadDescription as error:
         if as_json:
             print_json({"api": name, "fits": False, "line": error.line, "error": error.message})
@@ -186,9 +193,30 @@ class Wanted:
         return Order(self.kind, self.body) if self.submit else None
 
 
-def _load(name: str) -> Api:
+def _load(name: str, against: str | None, key: bool, trust: bool) -> Api:
+    """Without --against no secret is read, but a hook is loaded."""
+
+    def approve(form: Description, text: str, file: str, folder: Path | None) -> None:
+        if folder is None:
+            return
+        found = demands(form, Asked(text, file, folder, against, key))
+        if against is not None or form.hook is not None:
+            confirm(found, trust)
+
+    with _usage():
+        return load(name, None, approve)
+
+
+def _form(name: str) -> Description:
+    with _usage():
+        text, file, _ = source_of(name)
+        return form_of(text, file)
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
     try:
-        return load(name)
+        yield
     except BadDescription:
         raise
     except SetupError as error:

@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from bide.cli.settings import Connection
 from bide.cli.targets import split_url
+from bide.cli.trust import confirm
 from bide.client.api import AsyncClient
 from bide.client.apis import Api, load
+from bide.client.apis.demands import Asked as Described
+from bide.client.apis.demands import demands
+from bide.client.apis.form import Description
 from bide.client.handle import JobHandle
 from bide.client.ledger import Entry, Key, bare
 from bide.client.options import ClientOptions
@@ -42,6 +47,7 @@ class Asked:
     connection: Connection
     api: str | None
     options: ClientOptions
+    trust: bool = False
 
     @property
     def own(self) -> bool:
@@ -52,8 +58,14 @@ class Asked:
         assert self.api is not None
         if url is None and self.connection.url_by_flag:
             url = self.connection.url
+
+        def approve(form: Description, text: str, file: str, folder: Path | None) -> None:
+            if folder is not None:
+                asked = Described(text, file, folder, url, self.connection.key_by_flag)
+                confirm(demands(form, asked), self.trust)
+
         try:
-            return load(self.api, url)
+            return load(self.api, url, approve)
         except SetupError as error:
             raise self.refused(error) from None
 

@@ -12,6 +12,7 @@ from bide.cli.clients import Asked, api_option
 from bide.cli.output import json_option, print_details, print_jobs, print_json
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
+from bide.cli.trust import trust_option
 from bide.client.api import AsyncClient
 from bide.client.apis import GONE, NOT_FOUND
 from bide.client.handle import JobHandle
@@ -35,9 +36,12 @@ kind_option = click.option("--kind", help="Only jobs of this kind.")
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @api_option
+@trust_option
 @json_option
 @speaks_to_service
-def status(connection: Connection, ids: tuple[str, ...], api: str | None, as_json: bool) -> None:
+def status(
+    connection: Connection, ids: tuple[str, ...], api: str | None, trust: bool, as_json: bool
+) -> None:
     """Show how jobs are going.
 
     \b
@@ -46,7 +50,7 @@ def status(connection: Connection, ids: tuple[str, ...], api: str | None, as_jso
       bide status --json 01JC3X8M0V5T6Q7R8S9A0B1C2D 01JC3X8M0W…
       bide status octocat/hello/30433642 --api github-actions
     """
-    asked, chosen = Asked(connection, api, ClientOptions()), list(dict.fromkeys(ids))
+    asked, chosen = Asked(connection, api, ClientOptions(), trust), list(dict.fromkeys(ids))
     asyncio.run((_status if asked.own else _status_elsewhere)(asked, chosen, as_json))
 
 
@@ -127,6 +131,7 @@ def list_jobs(
 @status_option
 @kind_option
 @api_option
+@trust_option
 @json_option
 @speaks_to_service
 def cancel(
@@ -135,6 +140,7 @@ def cancel(
     statuses: tuple[str, ...],
     kind: str | None,
     api: str | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Stop jobs, by id or by what they are.
@@ -149,7 +155,7 @@ def cancel(
       bide cancel --kind transcode --status PENDING
       bide cancel batch_abc123 --api openai-batch
     """
-    asked = Asked(connection, api, ClientOptions())
+    asked = Asked(connection, api, ClientOptions(), trust)
     if not asked.own and (statuses or kind):
         raise click.UsageError("--status and --kind choose among jobs of a bide service; give ids")
     asyncio.run(Act("cancel", asked, as_json).on(ids, statuses, kind))

@@ -13,6 +13,7 @@ import msgspec
 from bide.cli.clients import Asked, api_option
 from bide.cli.output import json_option, print_json
 from bide.cli.settings import Connection, speaks_to_service
+from bide.cli.trust import trust_option
 from bide.client.account import Account
 from bide.client.handle import JobHandle
 from bide.client.options import ClientOptions
@@ -131,6 +132,7 @@ class Sent(msgspec.Struct, rename="camel"):
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="How many seconds to wait at most.")
 @api_option
+@trust_option
 @json_option
 @speaks_to_service
 def submit(
@@ -143,6 +145,7 @@ def submit(
     wait: bool,
     timeout: float | None,
     api: str | None,
+    trust: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -168,7 +171,7 @@ def submit(
         raise click.UsageError("--timeout is for --wait")
     if ledger is not None and not files:
         raise click.UsageError("--ledger is for --file")
-    asked = Asked(connection, api, ClientOptions(ledger=ledger))
+    asked = Asked(connection, api, ClientOptions(ledger=ledger), trust)
     if not kind and asked.own:
         raise click.UsageError("no KIND: what the service calls the job")
     given = cast(SubmitOptions, {**options, "labels": labels or None, **_file_options(files)})

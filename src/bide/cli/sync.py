@@ -17,9 +17,11 @@ from bide.cli import FAILED
 from bide.cli.clients import budget_option
 from bide.cli.output import json_option, print_json, print_table
 from bide.cli.syncing import View, view_for
+from bide.cli.trust import confirm, trust_option
 from bide.cli.wait import Trouble
+from bide.client.apis.demands import Demands
 from bide.client.pipeline.cron import Cron, read_cron
-from bide.client.pipeline.loading import Plan, load_plan
+from bide.client.pipeline.loading import Approve, Plan, load_plan
 from bide.client.pipeline.run import Start, Sync
 from bide.client.pipeline.schedule import Schedule
 from bide.client.pipeline.state import State
@@ -63,6 +65,7 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 )
 @budget_option
 @click.option("--check", is_flag=True, help="Only read the pipeline, and say what it would export.")
+@trust_option
 @json_option
 def sync(
     pipeline: Path,
@@ -76,6 +79,7 @@ def sync(
     zone: tzinfo,
     budget: str | None,
     check: bool,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Run a pipeline: export, wait, download, normalize, publish.
@@ -97,7 +101,12 @@ def sync(
         )
     if cron is not None and accept_drop:
         raise click.UsageError("--accept-drop is for one run: leave --schedule out")
-    plan = _plan(pipeline, url)
+
+    def approve(found: Demands) -> None:
+        if not check or found.code:
+            confirm(found, trust)
+
+    plan = _plan(pipeline, url, approve)
     if check:
         _show(plan, as_json)
         return
@@ -110,7 +119,7 @@ def sync(
                 good = asyncio.run(_once(plan, opened, start, as_json, budget))
             else:
                 by = Schedule(cron, zone, opened, time.time)
-                keeping = _keep(by, lambda: load_plan(pipeline, url), start, as_json, budget)
+                keeping = _keep(by, lambda: load_plan(pipeline, url, approve), start, as_json, budget)
                 good = asyncio.run(keeping)
     except KeyboardInterrupt:
         click.echo("bide: run it again to go on where it was", err=True)
@@ -120,9 +129,9 @@ def sync(
     raise click.exceptions.Exit(0 if good else FAILED)
 
 
-def _plan(path: Path, url: str | None) -> Plan:
+def _plan(path: Path, url: str | None, approve: Approve) -> Plan:
     try:
-        return load_plan(path, url)
+        return load_plan(path, url, approve)
     except SetupError as error:
         raise click.UsageError(str(error)) from None
 

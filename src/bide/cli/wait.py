@@ -23,6 +23,7 @@ from bide.cli.ending import Ending
 from bide.cli.output import json_option
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.targets import read_headers, read_rate, read_targets
+from bide.cli.trust import trust_option
 from bide.client.api import AsyncClient
 from bide.client.handle import JobHandle
 from bide.client.ledger import Key, Ledger
@@ -41,6 +42,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[ID|URL|@FILE|-]...")
 @api_option
+@trust_option
 @click.option(
     "--header", "headers", multiple=True, callback=read_headers, help="'NAME: VALUE', sent along."
 )
@@ -80,6 +82,7 @@ def wait(
     connection: Connection,
     targets: tuple[str, ...],
     api: str | None,
+    trust: bool,
     timeout: float | None,
     ledger: Path | None,
     out: Path | None,
@@ -104,7 +107,7 @@ def wait(
     if not targets and ledger is None:
         raise click.UsageError("no jobs: give ids, URLs, @FILE or -, or a --ledger that has some")
     texts = read_targets(targets)
-    asked = Asked(connection, api, _options(**options))
+    asked = Asked(connection, api, _options(**options), trust)
     log, trouble = logging.getLogger("bide"), Trouble(logging.WARNING)
     log.addHandler(trouble)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -22,6 +22,7 @@ _AT = re.compile(r" - at `\$?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"field `(?P<name>[^`]+)`")
 # msgspec crashes the process when two threads are the first to convert to a type.
 _ONE_AT_A_TIME = threading.Lock()
+Approve = Callable[[Description, str, str, Path | None], None]
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
@@ -55,17 +56,34 @@ def text_of(name: str) -> str:
     return resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
-def load(name: str | Path, url: str | None = None) -> Api:
-    """An API by its name, or from a file; at `url` rather than at the address in the description."""
+def source_of(name: str | Path) -> tuple[str, str, Path | None]:
+    """The text of a description, how its file is called, and its folder; None for one that comes with bide."""
     if isinstance(name, str) and not (name.endswith(".toml") or "/" in name):
-        return read(text_of(name), f"{name}.toml", url)
+        return text_of(name), f"{name}.toml", None
     path = Path(name)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SetupError(f"{path} cannot be read: {reason}") from None
-    return read(text, str(path), url, path.parent)
+    return text, str(path), path.parent
+
+
+def load(name: str | Path, url: str | None = None, approve: Approve | None = None) -> Api:
+    """An API by its name, or from a file; at `url` rather than at the address in the description.
+
+    `approve` is called before anything of the description is used, and may raise.
+    """
+    text, file, folder = source_of(name)
+    if approve is not None:
+        approve(form_of(text, file), text, file, folder)
+    return read(text, file, url, folder)
+
+
+def form_of(text: str, file: str) -> Description:
+    """What a description says; nothing of it is used. BadDescription says what is wrong, and where."""
+    with _ONE_AT_A_TIME, located(text, file, "the description") as tables:
+        return msgspec.convert(tables, Description)
 
 
 def read(text: str, file: str, url: str | None = None, folder: Path | None = None) -> Api:

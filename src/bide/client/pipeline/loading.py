@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import msgspec
 
 from bide.client.apis import Api, load
 from bide.client.apis.auth import read_secret
-from bide.client.apis.form import Sources
+from bide.client.apis.demands import Asked, Demands, demands
+from bide.client.apis.form import Description, Sources
 from bide.client.apis.lines import Misplaced, within
+from bide.client.apis.loading import Approve as ApproveDescription
 from bide.client.apis.loading import located
 from bide.client.apis.paths import source
 from bide.client.apis.templates import Template, compile_body
@@ -31,6 +34,7 @@ SUFFIXES = {
     ".db": "sqlite",
 }
 GIVEN = frozenset(("since", "period"))  # names that are filled in by the run
+Approve = Callable[[Demands], None]
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s?%", re.ASCII)
 
@@ -82,24 +86,28 @@ class Plan:
         return found
 
 
-def load_plan(path: Path, url: str | None = None) -> Plan:
-    """At another address than the pipeline's, where one is given. SetupError says what is wrong, and where."""
+def load_plan(path: Path, url: str | None = None, approve: Approve | None = None) -> Plan:
+    """At another address than the pipeline's, where one is given. SetupError says what is wrong, and where.
+
+    `approve` is called before a secret that these files name is used, or code of theirs is run, and may raise.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SetupError(f"{path} cannot be read: {reason}") from None
-    return read_plan(text, path, url)
+    return read_plan(text, path, url, approve)
 
 
-def read_plan(text: str, path: Path, url: str | None = None) -> Plan:
+def read_plan(text: str, path: Path, url: str | None = None, approve: Approve | None = None) -> Plan:
     with located(text, str(path), "the pipeline") as tables:
         table = msgspec.convert(tables, PipelineTable)
         if not table.exports:
             raise Misplaced(("exports",), "there is nothing to export: add a table [[exports]]")
         path = path.absolute()
         with within("api"):
-            api = _api(table.api, path.parent, url)
+            checked = None if approve is None else _approval(table.api, text, path, url, approve)
+            api = _api(table.api, path.parent, url, checked)
         datasets = []
         for index, export in enumerate(table.exports):
             with within("exports", index):
@@ -108,7 +116,26 @@ def read_plan(text: str, path: Path, url: str | None = None) -> Plan:
         return Plan(path, table, tuple(datasets), api)
 
 
-def _api(table: ApiTable, folder: Path, url: str | None) -> Api:
+def _approval(
+    table: ApiTable, text: str, path: Path, url: str | None, approve: Approve
+) -> ApproveDescription:
+    """A pipeline may name a secret of its own, and an address for that of a description that comes with bide."""
+
+    def check(form: Description, described: str, file: str, folder: Path | None) -> None:
+        own = () if table.key is None else (table.key,)
+        if folder is None and not own and (url is not None or table.url is None):
+            return
+        whole = f"{text}\n{described}"
+        names = str(path) if folder is None else f"{path} with {file}"
+        asked = Asked(whole, names, folder or path.parent, url or table.url)
+        approve(demands(form, asked, own))
+
+    return check
+
+
+def _api(
+    table: ApiTable, folder: Path, url: str | None, approve: ApproveDescription | None = None
+) -> Api:
     if (table.name is None) == (table.file is None):
         raise ValueError("give `name`, of an API that comes with bide, or `file`, of a description")
     if table.limit is not None:
@@ -119,7 +146,7 @@ def _api(table: ApiTable, folder: Path, url: str | None) -> Api:
         raise ValueError("`downloads` must be 1 or more, `patience` not negative")
     if table.name is not None and (table.name.endswith(".toml") or "/" in table.name):
         raise ValueError(f"`name` {table.name!r} is a file: call it `file`")
-    api = load(table.name or folder / str(table.file), url or table.url)
+    api = load(table.name or folder / str(table.file), url or table.url, approve)
     if api.url is None:
         raise ValueError("`url` is missing: the description does not say where the API is")
     if not api.submits:

@@ -1,0 +1,109 @@
+"""Asks before a description that does not come with bide reads a secret, sends it somewhere, or runs code.
+
+1. What was confirmed is remembered for one content of the file and one host, in `bide/trusted.json` in the user's
+   configuration folder. Anything else is asked about again.
+2. Without a terminal nothing is asked: --trust confirms, and without it the command ends with exit code 2.
+3. --trust counts as a flag and as an environment variable. A bide.toml beside a hostile description cannot set it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from bide.client.apis.demands import Demands
+
+
+def _given(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    source = ctx.get_parameter_source(parameter.name or "")
+    if value and source not in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+        raise click.UsageError("a settings file cannot set `trust`: give --trust on the command line")
+    return value
+
+
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    callback=_given,
+    help="Use a description that does not come with bide, and the secrets that it names, without asking.",
+)
+
+
+def confirm(found: Demands, trusted: bool) -> None:
+    """Returns when it may be used; click.UsageError otherwise."""
+    if not found:
+        return
+    path = _path()
+    known = _known(path)
+    if all([found.digest, host] in known for host in found.hosts):
+        return
+    if not trusted:
+        if not _terminal():
+            raise click.UsageError(
+                f"{_told(found)} Read the file, then run this once in a terminal and confirm it, or add --trust."
+            )
+        click.echo(_told(found), err=True)
+        if not click.confirm("Use this description?", err=True):
+            raise click.UsageError(f"{found.file} was not confirmed; nothing was sent")
+    try:
+        _remember(path, [*known, *([found.digest, host] for host in found.hosts)])
+    except OSError as error:
+        click.echo(f"bide: the confirmation is not stored in {path}: {error.strerror}", err=True)
+
+
+def _told(found: Demands) -> str:
+    said = [f"{found.file} does not come with bide."]
+    if found.secrets:
+        said.append(f"It sends {_list(found.secrets)} to {_list(found.hosts)}.")
+    if found.code:
+        said.append(f"It runs {_list(found.code)}.")
+    # What the file says is shown on a terminal: nothing in it may move the cursor.
+    return "".join(c if c.isprintable() else "?" for c in " ".join(said))
+
+
+def _list(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _path() -> Path:
+    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    base = given if given.is_absolute() else Path.home() / ".config"
+    return base / "bide" / "trusted.json"
+
+
+def _known(path: Path) -> list[Any]:
+    """Pairs of a digest and a host. A file of another user, or that others can write, confirms nothing."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                return []
+            found = json.load(file)
+    except (OSError, ValueError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _remember(path: Path, pairs: list[Any]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix="trusted-")  # made with 0600
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(pairs, file, indent=0)
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise

@@ -1,0 +1,80 @@
+"""What a description that does not come with bide does on this machine: the secrets that it reads, where it sends them,
+and the code that it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bide.client.apis.form import Description, Secret
+
+ANYWHERE = "the address that you give"
+
+
+@dataclass(frozen=True)
+class Demands:
+    file: str
+    digest: str  # of the file and of what it demands: another text is another description
+    secrets: tuple[str, ...]  # what it reads, in words
+    code: tuple[str, ...]  # what it runs, in words
+    hosts: tuple[str, ...]  # where the secrets go
+
+    def __bool__(self) -> bool:
+        return bool(self.secrets or self.code)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One file, and what is known beside it. `key`: a key was given, so the description's own secret is not read."""
+
+    text: str
+    file: str
+    folder: Path
+    url: str | None = None
+    key: bool = False
+
+
+def demands(form: Description, asked: Asked, more: tuple[Secret, ...] = ()) -> Demands:
+    """`more` are secrets that something else than the description names, a pipeline for instance."""
+    auth = form.auth
+    places = [auth.user, auth.client_id, auth.refresh_token, *more]
+    if auth.kind == "none":
+        places = [*more]
+    elif not asked.key and not more:
+        places = [auth.secret, *places]
+    secrets = [
+        word for place in places if isinstance(place, Secret) for word in _read(place, asked.folder)
+    ]
+    code = [
+        f"the command `{shlex.join(p.command)}`" for p in places if isinstance(p, Secret) and p.command
+    ]
+    if form.hook is not None:
+        code.append(f"the Python code {form.hook}")
+    goals = [asked.url or form.url, auth.token_url if auth.kind == "oauth2" else None]
+    hosts = [urlsplit(url).netloc.rpartition("@")[2] for url in goals if url is not None]
+    if goals[0] is None:
+        hosts.append(ANYWHERE)
+    digest = hashlib.sha256(msgspec.json.encode([asked.text, secrets, code])).hexdigest()
+    return Demands(
+        asked.file,
+        digest,
+        tuple(dict.fromkeys(secrets)),
+        tuple(dict.fromkeys(code)),
+        tuple(dict.fromkeys([*hosts, *auth.hosts])),
+    )
+
+
+def _read(place: Secret, folder: Path) -> list[str]:
+    """In words; a file with its whole path, for the same description may be in another folder."""
+    names = [place.env] if isinstance(place.env, str) else place.env
+    found = [f"the environment variable {name}" for name in names]
+    if place.file is not None:
+        found.append(f"the file {(folder / Path(place.file).expanduser()).absolute()}")
+    if place.command:
+        found.append(f"the output of the command `{shlex.join(place.command)}`")
+    return found
