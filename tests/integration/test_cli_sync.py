@@ -40,7 +40,7 @@ def folder(tmp_path: Path, exporter: Exporter, monkeypatch: pytest.MonkeyPatch) 
 
 
 def sync(*args: str) -> Result:
-    return CliRunner().invoke(root, ["sync", "grades.toml", *args])
+    return CliRunner().invoke(root, ["sync", "grades.toml", "--trust", *args])
 
 
 def test_what_is_published_is_on_stdout_and_the_way_on_stderr(folder: Folder) -> None:
@@ -187,7 +187,7 @@ def test_check_asks_nothing(folder: Folder, exporter: Exporter) -> None:
 
 def start(folder: Folder, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "bide", "sync", "grades.toml", *args],
+        [sys.executable, "-m", "bide", "sync", "grades.toml", "--trust", *args],
         cwd=folder.path,
         env={**os.environ, "LMS_KEY": KEY},
         stdout=subprocess.PIPE,
