@@ -77,6 +77,9 @@ class SimChild:
         self.killed = not lost
         self.die()
 
+    def heard_at(self, now: float) -> None:
+        self.last_beat = now
+
     def memory(self) -> int:
         return 0
 

@@ -35,6 +35,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._virtual = 1000.0
         self.steps = 0
         self.kills = 0
+        self.killing = False
         self.set_exception_handler(self._failed)
         self.failures: list[dict[str, Any]] = []
         self._stopped: dict[str, list[asyncio.Handle]] = {}  # by process, what it has not run yet
@@ -125,6 +126,7 @@ class SimLoop(base_events.BaseEventLoop):
     def kill_process(self, process: str) -> None:
         """SIGKILL: nothing that it was doing goes on."""
         self.kills += 1
+        self.killing = True
         self._stopped.pop(process, None)
         closed: set[Any] = set()
         while left := set(self._tasks_of[process]) - closed:  # closing one may have begun another
@@ -135,6 +137,7 @@ class SimLoop(base_events.BaseEventLoop):
                     with contextlib.suppress(Exception):
                         context_of(process).run(self.within, task.get_coro().close)
         del self._tasks_of[process]
+        self.killing = False
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
         for handles in (ready, scheduled):
             kept = [handle for handle in handles if _process_of(handle) != process]

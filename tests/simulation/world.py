@@ -10,24 +10,27 @@ import logging
 import os
 import random
 import shutil
+import sqlite3
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 from unittest.mock import patch
 
 import msgspec
+import psycopg
 
 from bide.core.job import BY_WORKER, Change, advance
 from bide.core.record import Job, Status
 from bide.server.config import BlobsConfig, Config, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.progress.memory import MemoryShelf
-from bide.server.store import transactions
+from bide.server.store import Unwritable, transactions
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.worker import context as worker_context
 from bide.server.worker.locate import Location
@@ -46,6 +49,7 @@ from tests.simulation.writing import SimWriter
 LEASE = 10.0
 PATIENCE = 900.0  # seconds in which everything has to end once nothing fails any more
 CONTENT = b"what an upload holds"
+EXPECTED = (Unwritable, sqlite3.Error, psycopg.Error)  # from a database that fails
 QUEUES = ("default", "leaves")
 Deed = tuple[str, int, float]
 DEEDS = (
@@ -103,6 +107,7 @@ class Replica(Service):
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
+        self.listens = False
         self._world = world
         config = Config(
             data=world.folder / name,
@@ -143,7 +148,6 @@ class World:
         names: Sequence[str] = ("one",),
     ) -> None:
         ran.clear()
-        logging.getLogger("bide").setLevel(logging.CRITICAL + 1)
         self.rng = random.Random(seed)
         self.loop = SimLoop()
         self.epoch = float(int(time.time()))
@@ -170,6 +174,7 @@ class World:
 
     def _patch(self) -> None:
         enter = self._stack.enter_context
+        enter(_listening(self))
         enter(patch.object(time, "monotonic", self.loop.time))
         # Coroutines of a process that was killed are closed, which they do not expect.
         enter(patch.object(sys, "unraisablehook", lambda unraisable: None))
@@ -214,6 +219,7 @@ class World:
         async def start() -> None:
             try:
                 await replica.start()
+                replica.listens = True
             except Exception:  # as systemd would: again, a moment later
                 self.loop.call_later(1.0, self._restart, replica)
 
@@ -246,7 +252,9 @@ class World:
     async def _answer(
         self, replica: Replica, method: str, path: str, what: dict[str, Any]
     ) -> Reply | None:
-        """None: the service has died meanwhile, or takes too long."""
+        """None: the service does not listen, has died meanwhile, or takes too long."""
+        if not replica.listens:
+            return None
         answered: asyncio.Future[Reply] = self.loop.create_future()
 
         async def ask() -> None:
@@ -619,6 +627,37 @@ class World:
             if any(engine._slots.running.values()) or engine._running:
                 wrong.append(f"slots are taken for nothing: {dict(engine._slots.running)}")
         return wrong
+
+
+class _Errors(logging.Handler):
+    """Errors of the services that no failing database explains."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        # Nor does a coroutine of a process that is killed know what befalls it.
+        if error is not None and not isinstance(error, EXPECTED) and not self._world.loop.killing:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            self._world.wrong.append(f"{record.getMessage()}: {error!r} at {place.filename}:{place.lineno}")
+
+
+@contextmanager
+def _listening(world: World) -> Iterator[None]:
+    log = logging.getLogger("bide")
+    before = log.level, log.propagate
+    handler = _Errors(world)
+    log.addHandler(handler)
+    log.setLevel(logging.ERROR)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
 
 
 def _metadata(number: int) -> str:
