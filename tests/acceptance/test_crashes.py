@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from bench.chaos import recovery
+from bench.chaos import marks, recovery
 from bench.chaos.judge import PROMISES, Row, Wanted, judge
 from bench.chaos.marks import BEGIN, END, UNWOUND, Mark
 from bench.chaos.strike import Kill
@@ -40,6 +40,15 @@ def test_recovery_is_from_the_kill_until_the_job_of_the_killed_begins_again() ->
     service = Kill("service", 1.25, frozenset({1, 10, 11, 12}))
     assert recovery.of_services(left, [service]) == [1.25]
     assert recovery.of_services(left, [service, Kill("service", 2.0, frozenset({2}))]) == [0.5]
+
+
+def test_half_a_mark_is_left_for_the_next_look(tmp_path: Path) -> None:
+    place = tmp_path / "marks"
+    place.write_text("a begin 1 10 1.0\na end 1 1")
+    tail = marks.Tail(place)
+    assert marks.read(place) == tail.grow() == [Mark("a", BEGIN, 1, 10, 1.0)]
+    place.write_text("a begin 1 10 1.0\na end 1 10 2.0\n")
+    assert tail.grow() == [Mark("a", END, 1, 10, 2.0)]
 
 
 def test_a_handler_that_waits_for_others_is_not_counted_as_repeated() -> None:

@@ -456,11 +456,12 @@ class World:
                 )
         return after
 
-    def _renew(self, renew: Callable[..., bool], tx: Any, job_id: str, *rest: Any) -> bool:
-        renewed = renew(tx, job_id, *rest)
-        job = tx.job(job_id)
-        if renewed and self._writer_of is not None and job.owner != self._writer_of.folder.owner:
-            self._suspect.append(f"{self._writer_of.folder.owner} renewed the lease of {job.owner}")
+    def _renew(self, renew: Callable[..., bool], tx: Any, *what: Any) -> bool:
+        renewed = renew(tx, *what)
+        job = next((job for part in what if isinstance(part, str) and (job := tx.job(part))), None)
+        writer = self._writer_of
+        if renewed and writer is not None and job is not None and job.owner != writer.folder.owner:
+            self._suspect.append(f"{writer.folder.owner} renewed the lease of {job.owner}")
         return renewed
 
     def _lost(self, job: Job, observer: Replica) -> None:
@@ -641,7 +642,9 @@ class _Errors(logging.Handler):
         # Nor does a coroutine of a process that is killed know what befalls it.
         if error is not None and not isinstance(error, EXPECTED) and not self._world.loop.killing:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            self._world.wrong.append(f"{record.getMessage()}: {error!r} at {place.filename}:{place.lineno}")
+            self._world.wrong.append(
+                f"{record.getMessage()}: {error!r} at {place.filename}:{place.lineno}"
+            )
 
 
 @contextmanager
