@@ -456,13 +456,18 @@ class World:
                 )
         return after
 
-    def _renew(self, renew: Callable[..., bool], tx: Any, *what: Any) -> bool:
-        renewed = renew(tx, *what)
-        job = next((job for part in what if isinstance(part, str) and (job := tx.job(part))), None)
+    def _renew(self, renew: Callable[..., Any], tx: Any, *what: Any) -> Any:
+        """Of one job, with whether it was renewed; or of many, with those that were not."""
+        outcome = renew(tx, *what)
+        if isinstance(outcome, bool):
+            renewed = [what[0]] if outcome else []
+        else:
+            renewed = [job_id for job_id, fence in what[1] if (job_id, fence) not in outcome]
         writer = self._writer_of
-        if renewed and writer is not None and job is not None and job.owner != writer.folder.owner:
-            self._suspect.append(f"{writer.folder.owner} renewed the lease of {job.owner}")
-        return renewed
+        if writer is not None:
+            for owner in {tx.job(job_id).owner for job_id in renewed} - {writer.folder.owner}:
+                self._suspect.append(f"{writer.folder.owner} renewed the lease of {owner}")
+        return outcome
 
     def _lost(self, job: Job, observer: Replica) -> None:
         """A lease was found to have run out. Unless something befell its holder, that is wrong."""
