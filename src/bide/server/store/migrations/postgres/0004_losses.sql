@@ -1,3 +1,0 @@
--- usable from 1
--- How far the attempts of a run have come, as JSON; NULL: nothing is known.
-ALTER TABLE jobs ADD COLUMN loss_record text;
