@@ -318,14 +318,14 @@ class SqliteStore(SqliteUploads):
         return Overdue(tuple(found[:limit]), tuple(map(job_of, deadlines)))
 
     async def resume_parked(self, after: str = "", limit: int = 1000) -> tuple[list[str], str | None]:
-        page = await asyncio.to_thread(self._query, _PARKED, (after, limit))
-        stuck = [job_id for job_id, is_stuck in page if is_stuck]
-        resumed: list[str] = []
-        if stuck:
-            resumed = await self._write(
-                lambda tx: [job_id for job_id in stuck if transactions.resume_parked(tx, job_id)]
-            )
-        return resumed, page[-1][0] if len(page) == limit else None
+        def operation(tx: SqliteWork) -> tuple[list[str], str | None]:
+            tx.flush()
+            page = tx.execute(_PARKED, (after, limit)).fetchall()
+            stuck = [job_id for job_id, is_stuck in page if is_stuck]
+            resumed = [job_id for job_id in stuck if transactions.resume_parked(tx, job_id)]
+            return resumed, page[-1][0] if len(page) == limit else None
+
+        return await self._write(operation)
 
     def _held(self) -> list[Job]:
         """What workers hold, as the writer remembers it; a copy, for its thread goes on."""
