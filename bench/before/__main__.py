@@ -31,7 +31,7 @@ def main() -> int:
     lines: list[Line] = []
     try:
         with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bide-before-") as folder:
-            base, new = trees(arguments.base, Path(folder) / "base")
+            base, new = trees(arguments.base, Path(folder) / "trees")
             print(f"{new.name} : {base.name}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
             for name in arguments.only:
                 begin = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -43,11 +44,12 @@ class Tree:
 
 
 def trees(base: str, folder: Path) -> tuple[Tree, Tree]:
-    """The base, whose sources are put into the folder, and the new one."""
+    """The base and the new one, both copied into the folder: where a tree lies must make no difference."""
     commit = _git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}").decode().strip()
     with tarfile.open(fileobj=BytesIO(_git("archive", commit, "src"))) as archive:
-        archive.extractall(folder, filter="data")
-    found = Tree(commit[:10], folder / "src"), Tree("this tree", ROOT / "src")
+        archive.extractall(folder / "base", filter="data")
+    shutil.copytree(ROOT / "src", folder / "new" / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    found = Tree(commit[:10], folder / "base" / "src"), Tree("this tree", folder / "new" / "src")
     for tree in found:
         tree.check()
     return found
