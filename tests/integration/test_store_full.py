@@ -243,7 +243,7 @@ async def test_a_check_fails_while_nothing_can_be_written(tmp_path: Path) -> Non
     bench = await opened(tmp_path)
     full()
     with pytest.raises(Unwritable, match="make room"):
-        await bench.store.check()
+        await bench.store.check_writable()
     room()
-    await bench.store.check()
+    await bench.store.check_writable()
     await bench.store.close()

@@ -763,11 +763,11 @@ async def test_a_check_fails_on_a_database_that_is_read_only(url: str) -> None:
     store = PostgresStore(url)
     await store.open(lambda events: None)
     try:
-        await store.check()
+        await store.check_writable()
         await store._write(lambda tx: tx.execute("SET default_transaction_read_only = on"))
         with pytest.raises(Unwritable, match="takes no writes"):
-            await store.check()
+            await store.check_writable()
         await store._write(lambda tx: tx.execute("SET default_transaction_read_only = off"))
-        await store.check()
+        await store.check_writable()
     finally:
         await store.close()

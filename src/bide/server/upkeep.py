@@ -31,7 +31,7 @@ from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
-from bide.server.progress import Live
+from bide.server.progress.told import Progresses
 from bide.server.registry import Registry
 from bide.server.store import Store, Unwritable
 from bide.server.worker import work_folders
@@ -78,7 +78,7 @@ class Upkeep:
         self._next_resume = 0.0
         self.chores: list[Round] = []  # of other parts, at every round
         self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs an attempt
-        self.live: Callable[[Job], Live | None] = lambda job: None  # the progress of a running attempt
+        self.progress: Progresses | None = None  # of running attempts
         self.elapsed: Callable[[], float] = _loop_time  # in seconds, for this process
 
     async def start(self) -> None:
@@ -162,9 +162,7 @@ class Upkeep:
 
     async def _rescue(self) -> None:
         overdue = await self._store.overdue()
-        if overdue.leases and self._progress is not None:
-            await self._progress.look(overdue.leases)
-        changes: list[Change] = [self._lost(job) for job in overdue.leases]
+        changes = await self._losses(overdue.leases)
         changes += [deadline_passed(job) for job in overdue.deadlines]
         if changes:
             await self._store.apply(changes)
@@ -184,7 +182,7 @@ class Upkeep:
             lost = observer.lost()
             if lost:
                 overdue = await self._store.overdue(lost)
-                changes = [self._lost(job) for job in overdue.leases if not self.holds(job)]
+                changes = await self._losses([job for job in overdue.leases if not self.holds(job)])
                 if changes:
                     await self._store.apply(changes)
         except Unwritable:
@@ -193,6 +191,7 @@ class Upkeep:
 
     async def _look_later(self) -> None:
         await asyncio.sleep(self._observer.pace)
+
     async def _resume_parked(self) -> None:
         """Resumes jobs that wait for children which do not exist or have ended, a page at a time: they may be many."""
         after: str | None = ""
@@ -201,11 +200,17 @@ class Upkeep:
             for job_id in resumed:
                 log.warning("job %s waited for children that cannot end any more: it runs again", job_id)
 
+    async def _losses(self, jobs: Sequence[Job]) -> list[Change]:
+        """What becomes of these jobs, whose workers are lost. Their last progress counts, so it is read first."""
+        if jobs and self.progress is not None:
+            await self.progress.look(jobs)
+        return [self._lost(job) for job in jobs]
+
     def _lost(self, job: Job) -> Change:
         kind = self._registry.kinds.get(job.kind)
         policy = kind.policy if kind is not None else Policy()
         outcome = Vanished(message="its worker did not renew its lease")
-        live = self.live(job)
+        live = None if self.progress is None else self.progress.live(job)
         change = settle(
             job,
             outcome,

@@ -81,7 +81,7 @@ class Service:
             lease=config.worker.lease,
         )
         self.upkeep.holds = self.engine.holds
-        self.upkeep.live = self.progress.live
+        self.upkeep.progress = self.progress
         self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
         self.upkeep.chores += [Tending(self.reception, self.upkeep.orphans).tick, self.presigned.tend]
         self.parts = Parts(

@@ -163,7 +163,7 @@ async def test_not_ready_when_the_store_cannot_be_written(
         checks += 1
         raise Unwritable("the disk is full: make room")
 
-    monkeypatch.setattr(service.store, "check", check)
+    monkeypatch.setattr(service.store, "check_writable", check)
     reply = await service.call("GET", "/readyz")
     assert (reply.status, reply.json()["code"]) == (503, "unavailable")
     assert reply.json()["detail"] == "the store cannot be written: the disk is full: make room"
@@ -175,14 +175,14 @@ async def test_many_who_ask_whether_it_is_ready_share_a_write(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks = 0
-    check = service.store.check
+    check = service.store.check_writable
 
     async def counted() -> None:
         nonlocal checks
         checks += 1
         await check()
 
-    monkeypatch.setattr(service.store, "check", counted)
+    monkeypatch.setattr(service.store, "check_writable", counted)
     replies = await asyncio.gather(*(service.call("GET", "/readyz") for _ in range(20)))
     assert {reply.status for reply in replies} == {200}
     assert checks == 1

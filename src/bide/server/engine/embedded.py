@@ -429,9 +429,9 @@ class EmbeddedEngine:
 
     def tick(self, now: float) -> None:
         """What time brings: limits, silent children, leases, logs, a look around."""
-        if self._last_tick is not None and now - self._last_tick > self._config.lease / 3:
-            self._overslept(now)
-        self._last_tick = now
+        last, self._last_tick = self._last_tick, now
+        if last is not None and now - last > self._config.lease / 3:
+            self._overslept(now, now - last)
         self._pool.check()
         if not self._stopping:
             self._pool.fill()
@@ -458,11 +458,11 @@ class EmbeddedEngine:
             self._claims.look_everywhere()
         self._claims.look()
 
-    def _overslept(self, now: float) -> None:
+    def _overslept(self, now: float, seconds: float) -> None:
         """This process was stopped, or starved. Its children may have beaten all the while: each has a whole lease from
         now on to be heard, and a handler as long to show progress as at its start.
         """
-        log.warning("this process did not run for %.1f s", now - (self._last_tick or now))
+        log.warning("this process did not run for %.1f s", seconds)
         for child in self._pool.children:
             child.heard_at(now)
         for running in self._running.values():

@@ -35,7 +35,7 @@ class Health:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._written_at: float | None = None  # None: never
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
         self.stopping = False
         codes = "".join(f"\n- `{code}`: {meaning}" for code, meaning in WARNINGS.items())
         self.operations = [
@@ -85,11 +85,11 @@ class Health:
         if self._written_at is not None and time.monotonic() - self._written_at < CHECK_AGE:
             return
         if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._parts.store.check())
+            self._writing = asyncio.ensure_future(self._parts.store.check_writable())
             self._writing.add_done_callback(self._written)
         await asyncio.shield(self._writing)
 
-    def _written(self, task: asyncio.Task[None]) -> None:
+    def _written(self, task: asyncio.Future[None]) -> None:
         self._writing = None
         if not task.cancelled() and task.exception() is None:
             self._written_at = time.monotonic()

@@ -366,10 +366,6 @@ class Store(Jobs, Housekeeping, Queues, Learned, Protocol):
 
     async def close(self) -> None: ...
 
-    async def check(self) -> None:
-        """Writes something that changes nothing; Unwritable when that cannot be done now."""
-        ...
-
     async def void(self, owner: str | None = None) -> int:
         """Ends the leases of an earlier process, so that its jobs are found overdue at once: those whose owner begins
         like this; all of them where only one process can have the store.

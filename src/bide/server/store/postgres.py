@@ -126,13 +126,6 @@ class PostgresStore(PostgresUploads):
         await self._feed.close()
         await self._reads.close()
 
-    async def check(self) -> None:
-        def operation(tx: PostgresWork) -> None:
-            tx.execute("DELETE FROM workers WHERE false")  # refused where transactions are read only
-            tx.execute("SELECT txid_current()")  # a transaction with a number is written to the log
-
-        await self._write(operation)
-
     def now(self) -> float:
         return self._clock.now()
 

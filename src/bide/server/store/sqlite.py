@@ -121,13 +121,6 @@ class SqliteStore(SqliteUploads):
 
         return await self._write(operation)
 
-    async def check(self) -> None:
-        def operation(tx: SqliteWork) -> None:
-            (version,) = tx.execute("PRAGMA user_version").fetchone()
-            tx.execute(f"PRAGMA user_version = {version}")  # which writes the page all the same
-
-        await self._write(operation)
-
     def now(self) -> float:
         return self._clock.now()
 

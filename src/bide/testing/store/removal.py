@@ -84,7 +84,7 @@ class Removal:
         for _ in range(5):  # it holds as long as its job has not ended
             bench.clock.advance(0.7 * DAY)
             await purge(bench)
-            await bench.store.renew([(job.id, 1)], DAY)
+            await bench.store.renew("worker", [(job.id, 1)], DAY)
             (again,) = await bench.store.insert([bench.new(key="k")])
             assert again == Inserted(await bench.get(job.id), created=False)
         done = await bench.succeed(job)

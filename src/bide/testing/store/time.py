@@ -143,6 +143,6 @@ class Time:
 
     async def test_a_check_writes_and_changes_nothing(self, bench: Bench) -> None:
         job = await bench.put()
-        await bench.store.check()
+        await bench.store.check_writable()
         assert await bench.get(job.id) == job
         assert len(await bench.store.events()) == 1
