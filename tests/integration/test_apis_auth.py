@@ -321,7 +321,8 @@ def test_no_command_shows_a_secret_even_with_its_traceback(
         ("api", "show", path),
         ("api", "show", path, "--json"),
         ("api", "check", path),
-        ("api", "check", path, "--against", server.url, "--id", "t1"),
+        ("api", "check", path, "--against", server.url, "--id", "t1"),  # it is not confirmed
+        ("api", "check", path, "--against", server.url, "--id", "t1", "--trust"),
         ("wait", "t1", "--api", path, "--json"),
         ("submit", "any", "--api", path),
         ("status", "t1", "--api", path),
