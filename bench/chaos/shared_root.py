@@ -34,7 +34,9 @@ def trial(folder: Path) -> int:
         lasting.ended(one.insist, ids)
         upload = one.insist("POST", "/uploads?name=a.json", {"a": 1})
         places = [f"/jobs/{job_id}/files/number.txt" for job_id in ids]
-        places.append(f"/uploads/{upload['uploadId']}/content")
+        places.append(f"/files/{upload['uploadId']}")
+        if not all(_readable(one, place) for place in places):
+            raise RuntimeError("not every file can be read before there is another installation")
         _age(root)
         try:
             two.start()  # which looks for left-over files at once
