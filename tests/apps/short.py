@@ -31,3 +31,9 @@ def long(ctx: Context, seconds: float = 0.2) -> str:
 @app.job(at_most_once=True)
 def once(ctx: Context) -> str:
     return "once"
+
+
+@app.job()
+def sends(ctx: Context) -> str:
+    ctx.spawn("quick")
+    return "sent"

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from bide.core.record import Status
+import pytest
+
+from bide.core.record import Job, Status
 from bide.server.engine.embedded import EmbeddedEngine
+from bide.server.store import NewJob
+from bide.server.worker.protocol import Spawn
 from bide.testing.engine.house import House, result
 
 Open = Callable[..., Awaitable[House]]
@@ -123,3 +127,31 @@ async def test_a_job_that_may_run_only_once_never_stands_in_line(opened: Open) -
     depth = house.service.engine._lines.durations.depth
     assert depth(house.registry.kinds["once"]) == 1
     await asyncio.sleep(0)
+
+
+async def test_jobs_behind_one_whose_child_is_still_being_stored_run_once(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await trained(opened, workers=1)
+    assert isinstance(house.service.engine, EmbeddedEngine)
+    durations = house.service.engine._lines.durations
+    for _ in range(50):
+        durations.learn("sends", 0.0005)
+    admit = house.service.intake.admit
+    stored = asyncio.Event()
+
+    async def admitted_late(message: Spawn, parent: Job) -> NewJob:
+        await stored.wait()
+        return await admit(message, parent)
+
+    monkeypatch.setattr(house.service.intake, "admit", admitted_late)
+    first, *others = await paused(house, ("sends", {}), *[("quick", {})] * 4)
+    await house.until(first, lambda job: job.running)
+    while not any(running.inbox for running in house.service.engine._running.values()):
+        await asyncio.sleep(0.005)
+    stored.set()
+    jobs = [await house.ended(job_id) for job_id in (first, *others)]
+    assert [result(job) for job in jobs] == ["sent", *["ok"] * 4]
+    assert {(job.attempt, job.losses) for job in jobs} == {(1, 0)}
+    for job in jobs:
+        assert (await house.statuses(job.id))[-2:] == ["PROCESSING", "DONE"]

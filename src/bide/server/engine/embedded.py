@@ -270,6 +270,8 @@ class EmbeddedEngine:
     def _head(self, running: Running) -> None:
         """It runs now. One that was only reserved is told to the store when it ends, or when it takes a moment."""
         running.start(self._now(), self._store.now())
+        if running.inbox:
+            self._loop.call_soon(self._reports.take_waiting, running)
         if not running.job.running:
             self._watch_heads()
 

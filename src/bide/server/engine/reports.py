@@ -55,10 +55,13 @@ class Reports:
         self._now = now
 
     def take(self, running: Running, message: p.FromJob) -> None:
-        if running.storing:
-            running.inbox.append(message)
-        else:
-            self._take(running, message)
+        """In order. A job behind one whose spawn is still being stored may have begun in its child; it has not here."""
+        running.inbox.append(message)
+        self.take_waiting(running)
+
+    def take_waiting(self, running: Running) -> None:
+        while running.inbox and not running.storing and running.started is not None:
+            self._take(running, running.inbox.popleft())
 
     def _take(self, running: Running, message: p.FromJob) -> None:
         running.sign = self._now()
@@ -180,8 +183,7 @@ class Reports:
                 self._fail(running, "SPAWN_FAILED", text, retryable=True)
             finally:
                 running.storing = False
-                while running.inbox and not running.storing:
-                    self._take(running, running.inbox.popleft())
+                self.take_waiting(running)
 
         self._recorder.carry_out(store())
 
