@@ -113,7 +113,9 @@ def test_an_upload_that_does_not_end_is_cut_and_kept(service: Serving) -> None:
         place = answer.headers["Location"]
         answer.read()
     with socket.create_connection(("127.0.0.1", service.port), 30) as sender:
-        head = f"PATCH {place} HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
+        head = (
+            f"PATCH {place} HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
+        )
         head += "Content-Type: application/offset+octet-stream\r\nContent-Length: 10000000\r\n\r\n"
         sender.sendall(head.encode() + bytes(3_000_000))
         begin = time.monotonic()

@@ -109,10 +109,8 @@ class Upkeep:
         while True:
             try:
                 await work()
-            except (
-                Unwritable,
-                StorageUnavailable,
-            ) as error:  # today's trouble must not end tomorrow's upkeep
+            except (Unwritable, StorageUnavailable, OSError) as error:
+                # The cause may pass: no room, no file descriptors, a database or storage that does not answer.
                 log.error("the upkeep waits: %s", error)
             except Exception:
                 log.exception("the upkeep failed; it goes on")

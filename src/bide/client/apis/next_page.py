@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bide.client.apis.form import Sources
-from bide.client.apis.paths import Headers, Step, steps
+from bide.client.apis.paths import Headers, Step, fits, steps
 from bide.client.apis.values import header
 from bide.core.errors import BideError
 
@@ -64,8 +64,7 @@ def _reaches(document: Any, path: tuple[Step, ...]) -> bool:
                 return False
             document = document[step]
         elif type(document) is list and isinstance(step, tuple):
-            key, value = step
-            chosen = [one for one in document if type(one) is dict and one.get(key) == value]
+            chosen = [item for item in document if fits(item, step)]
             if not chosen:
                 return False
             document = chosen[0]

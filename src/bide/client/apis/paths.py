@@ -51,7 +51,7 @@ def _conditions(text: str) -> tuple[Condition, ...]:
     return found if "".join(f"[{key}{how}{value}]" for key, how, value in found) == text else ()
 
 
-def _fits(item: Any, conditions: tuple[Condition, ...]) -> bool:
+def fits(item: Any, conditions: tuple[Condition, ...]) -> bool:
     if type(item) is not dict:
         return False
     for key, how, value in conditions:
@@ -74,7 +74,7 @@ def walk(document: Any, path: tuple[Step, ...]) -> Any:
         elif kind is list and type(step) is int:
             document = document[step] if step < len(document) else None
         elif kind is list and type(step) is tuple:
-            document = next((item for item in document if _fits(item, step)), None)
+            document = next((item for item in document if fits(item, step)), None)
         else:
             return None
     return document

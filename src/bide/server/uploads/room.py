@@ -69,7 +69,9 @@ class Room:
         except FileNotFoundError:
             return
         if size + SPARE > free:
-            raise StorageFull(f"the disk for uploads has {free} bytes left, and {size} more are to come")
+            raise StorageFull(
+                f"the disk for uploads is full: it has {free} bytes left for the {size} bytes that are still to come"
+            )
 
     def add(self, upload: Upload) -> None:
         """It is in the store now."""
