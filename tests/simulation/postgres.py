@@ -151,7 +151,8 @@ class PostgresDatabase:
         self._tables = [
             name
             for (name,) in self._own.execute(
-                "SELECT tablename FROM pg_tables WHERE schemaname = 'simulation' AND tablename <> 'schema_version'"
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'simulation' "
+                "AND tablename NOT IN ('schema_version', 'store_id')"
             )
         ]
         self._own.execute(f"TRUNCATE {', '.join(self._tables)} RESTART IDENTITY".encode())

@@ -209,7 +209,9 @@ def lived(attempts: list[Attempt], policy: Policy) -> Iterator[tuple[Attempt, Ch
     for number, attempt in enumerate(attempts):
         job = advance(job, Claimed(job_id="J", owner="w", lease_until=NOW + 30), NOW)
         for step in range(attempt.new_steps):
-            kept = StepKept(job_id="J", fence=job.fence, name=f"{number}.{step}", result=ONE)
+            kept = StepKept(
+                job_id="J", owner=job.owner, fence=job.fence, name=f"{number}.{step}", result=ONE
+            )
             job = advance(job, kept, NOW)
         shown = None if attempt.percent is None else Progress(percent=attempt.percent)
         rng = random.Random(number)
