@@ -390,3 +390,21 @@ async def test_a_body_beside_an_offer_of_another_protocol_is_kept(
 async def test_offers_in_a_row(served: Served) -> None:
     answer = await served.say((LENGTH + OFFERED) * 3 + (CHUNKED + CHUNKS) * 3 + LAST)
     assert answer.count(b"HTTP/1.1 202 ") == 6 and answer.count(b"HTTP/1.1 200 ") == 1
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["Proxy-Connection: keep-alive, upgrade", "Proxy-Connection: Upgrade\r\nConnection: upgrade"],
+)
+async def test_an_offer_by_another_name_is_ignored_too(served: Served, field: str) -> None:
+    """The parser knows this one as well: reading the request again must come to an end."""
+    head = f"GET /healthz HTTP/1.1\r\nHost: localhost\r\n{field}\r\nUpgrade: h2c\r\n\r\n"
+    answer = await served.say(head.encode() + LAST)
+    assert answer.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_an_offer_changes_no_other_field(served: Served) -> None:
+    head = SUBMIT + OFFER + b"Idempotency-Key: upgrade\r\nContent-Length: %d\r\n\r\n" % len(OFFERED)
+    answer = await served.say((head + OFFERED) * 2 + LAST)
+    first, second = (part.split(b'"', 1)[0] for part in answer.split(b'"jobId":"')[1:3])
+    assert first == second

@@ -47,6 +47,7 @@ class _Trailers(list[tuple[bytes, bytes]]):
 
 
 _TRAILERS = _Trailers()
+_CONNECTION = (b"connection", b"proxy-connection")  # the parser takes the second for the first
 
 
 @dataclass
@@ -141,14 +142,23 @@ class Connection(HttpToolsProtocol):
             super().shutdown()
 
     def _feed(self, data: bytes) -> None:
+        """The parser takes what follows the head of a request with `Upgrade` for another protocol. A new parser reads such
+        a request again, without the offer, so that its body is a body.
+        """
+        head = b""
         while True:
             try:
-                return self.parser.feed_data(data)
+                return self.parser.feed_data(head + data)
             except httptools.HttpParserUpgrade as upgrade:
-                # The parser takes what follows the head for another protocol. A new one reads the request again, without
-                # the offer, so that its body is a body. A request is offered once, so that this ends.
+                read = upgrade.args[0] - len(head)
+                if (
+                    head and read <= 0
+                ):  # what was read again is an offer still: never read it a third time
+                    return self._refuse(
+                        MalformedRequest("the request offers a protocol that cannot be ignored")
+                    )
                 self.parser = self._new_parser()
-                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                head, data = self._head_without_upgrade(), data[read:]
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
@@ -162,8 +172,9 @@ class Connection(HttpToolsProtocol):
         method, version = self.scope["method"].encode(), self._version.encode()
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         for name, value in self.headers:
-            words = [word.strip() for word in value.split(b",")] if name == b"connection" else [value]
-            lines.append(name + b": " + b", ".join(w for w in words if w.lower() != b"upgrade"))
+            words = [word.strip() for word in value.split(b",")] if name in _CONNECTION else []
+            kept = b", ".join(word for word in words if word.lower() != b"upgrade") if words else value
+            lines.append(name + b": " + kept)
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def connection_lost(self, exc: Exception | None) -> None:
