@@ -74,6 +74,7 @@ def outcomes(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "jobs", "blows"), [("Redis", 200, ON_ALL), ("RabbitMQ", 100, ON_BROKER)]
 )

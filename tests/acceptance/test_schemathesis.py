@@ -23,8 +23,7 @@ from bide.server.registry import Registry
 from tests.integration.http.service import Service
 
 # Of each operation: at every run of the tests, and in `make chaos`.
-FEW, MANY = 8, 120
-FEW_REAL, MANY_REAL = 3, 30
+FEW, MANY, MANY_REAL = 8, 120, 30
 
 
 def _kinds() -> Registry:
@@ -211,16 +210,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         service.stop()
 
 
-@pytest.mark.parametrize("examples", [FEW_REAL, pytest.param(MANY_REAL, marks=pytest.mark.soak)])
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_no_answer_outside_the_document_of_a_running_service(
-    served: Any, mode: GenerationMode, examples: int
-) -> None:
+def test_no_answer_outside_the_document_of_a_running_service(served: Any, mode: GenerationMode) -> None:
     tried = 0
     for found in served.get_all_operations():
         operation = found.ok()
 
-        @_bounded(examples)
+        @_bounded(MANY_REAL)
         @given(case=operation.as_strategy(generation_mode=mode))
         def run(case: schemathesis.Case[Any]) -> None:
             nonlocal tried
@@ -229,4 +226,4 @@ def test_no_answer_outside_the_document_of_a_running_service(
 
         with contextlib.suppress(Unsatisfiable):  # nothing about some operations can be wrong
             run()
-    assert tried > 3 * examples  # and so not only what needs no input
+    assert tried > 3 * MANY_REAL  # and so not only what needs no input
