@@ -18,7 +18,7 @@ from bide.client.addresses import proxy_for, without_credentials
 from bide.client.api import AsyncClient
 from bide.client.options import ClientOptions
 from bide.client.submission import BATCH, Submission, batches, render_submission
-from bide.client.sync import Client
+from bide.client.sync import Client, Loop
 from bide.client.transport import read_retry_after
 from bide.client.waiting import Pace
 from bide.core.errors import (
@@ -380,3 +380,20 @@ def test_a_sync_client_that_is_let_go_leaves_no_thread(service: FakeService) -> 
     assert use() == 5
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name == "bide-client"]
+
+
+def test_an_interrupt_within_the_lock_of_a_future_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def result(self: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("cannot release un-acquired lock")  # as threading.Condition does
+
+    loop = Loop()
+    with monkeypatch.context() as patched:
+        patched.setattr("concurrent.futures.Future.result", result)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(asyncio.sleep(0))
+    loop.stop(asyncio.sleep(0))

@@ -43,6 +43,11 @@ class Loop:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except RuntimeError as error:
+            # Ctrl-C within the future's lock: Python reports the lock, and the interrupt only as the reason.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
         finally:
             future.cancel()  # Ctrl-C while waiting: the work must not go on unseen
 
