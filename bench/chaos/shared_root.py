@@ -1,33 +1,56 @@
-"""Two installations, each with a database of its own, keep their files in one place: neither removes a file of the other."""
+"""Two installations, each with a database of its own, keep their files in one place: neither removes a file of the other.
+
+The second one takes files for left over after a second, so that its sweeps come while the trial looks on.
+"""
 
 from __future__ import annotations
 
-import os
+import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from bench.chaos import lasting, marks
+from bench.chaos import impatient, lasting, marks
 from bench.chaos.fleet import TARGET
 from bench.chaos.victim import NotStarted, Victim
+from bench.scale.postgres import Absent
 from bench.service.table import Line
+from bench.uploads.swift import Swift
 
 JOBS = 10
-AGE = 3 * 3600  # seconds: old enough to be taken for left over
+SWEEPS = 8.0  # seconds
+BUCKET = "bide-chaos"
 
 
 def measure(folder: Path) -> list[Line]:
-    removed = trial(folder)
-    return [
-        Line("files of another installation that were removed", removed, "≤", 0, "", f"of {JOBS + 1}")
-    ]
+    lines = [_line("folder", trial(folder / "folder", str(folder / "blobs"), {}))]
+    try:
+        swift = Swift()
+    except Absent as absent:
+        print(f"shared-root: no bucket, because {absent}", file=sys.stderr)
+        return lines
+    try:
+        swift.make_bucket(BUCKET)
+        removed = trial(folder / "bucket", swift.url(BUCKET, "files"), swift.environment)
+    finally:
+        swift.end()
+    return [*lines, _line("bucket", removed)]
 
 
-def trial(folder: Path) -> int:
-    root = folder / "blobs"
-    one, two = (_installation(folder / name, root) for name in ("one", "two"))
+def _line(place: str, removed: int) -> Line:
+    return Line(
+        f"one {place}: files of the other that were removed", removed, "≤", 0, "", f"of {JOBS + 1}"
+    )
+
+
+def trial(folder: Path, place: str, env: Mapping[str, str]) -> int:
+    folder.mkdir()
+    one = Victim(
+        folder, TARGET, env={marks.PLACE: str(folder / "marks"), **env}, options=("--blobs", place)
+    )
+    two = Mounted(folder / "two", place, env)
     one.start()
     try:
         ids = [lasting.submit(one.insist, "output", number=n) for n in range(JOBS)]
@@ -35,38 +58,42 @@ def trial(folder: Path) -> int:
         upload = one.insist("POST", "/uploads?name=a.json", {"a": 1})
         places = [f"/jobs/{job_id}/files/number.txt" for job_id in ids]
         places.append(f"/files/{upload['uploadId']}")
-        if not all(_readable(one, place) for place in places):
+        if not all(_readable(one, path) for path in places):
             raise RuntimeError("not every file can be read before there is another installation")
-        _age(root)
+        time.sleep(2.0)  # until they are old enough
         try:
-            two.start()  # which looks for left-over files at once
+            two.start()
             lasting.ended(two.insist, [lasting.submit(two.insist, "output", number=1)])
-            time.sleep(3.0)
+            time.sleep(SWEEPS)
         except NotStarted:  # it may refuse the place
             pass
         finally:
             two.stop()
-        return sum(not _readable(one, place) for place in places)
+        return sum(not _readable(one, path) for path in places)
     finally:
         one.stop()
 
 
-def _installation(folder: Path, root: Path) -> Victim:
-    folder.mkdir()
-    env = {marks.PLACE: str(folder / "marks")}
-    return Victim(folder, TARGET, env=env, options=("--blobs", str(root)))
+class Mounted(Victim):
+    """The second installation: mounted in uvicorn, for `bide serve` has no flags for such an upkeep."""
+
+    def __init__(self, folder: Path, place: str, env: Mapping[str, str]) -> None:
+        folder.mkdir()
+        own = {
+            impatient.DATA: str(folder / "data"),
+            impatient.BLOBS: place,
+            marks.PLACE: str(folder / "marks"),
+        }
+        super().__init__(folder, TARGET, env={**own, **env}, shown=r"http://127\.0\.0\.1:(\d+) ")
+
+    def command(self) -> list[str]:
+        port = ["--host", "127.0.0.1", "--port", str(self.port), "--lifespan", "on"]
+        return [sys.executable, "-m", "uvicorn", "--factory", "bench.chaos.impatient:application", *port]
 
 
-def _age(root: Path) -> None:
-    then = time.time() - AGE
-    for path in [*root.rglob("*"), root]:
-        os.utime(path, (then, then))
-
-
-def _readable(victim: Any, place: str) -> bool:
-
+def _readable(victim: Victim, path: str) -> bool:
     try:
-        with urllib.request.urlopen(victim.url + place, timeout=10) as answer:
+        with urllib.request.urlopen(victim.url + path, timeout=10) as answer:
             return bool(answer.read())
     except urllib.error.HTTPError:
         return False

@@ -55,10 +55,13 @@ class Victim:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self) -> None:
+    def command(self) -> list[str]:
         command = [*self._prefix, sys.executable, "-m", "bide", "serve", self.target]
         command += ["--port", str(self.port), "--data", str(self.data), "--drain", "5"]
-        command += ["--workers", str(self.workers), "--log-level", "ERROR", *self._options]
+        return [*command, "--workers", str(self.workers), "--log-level", "ERROR", *self._options]
+
+    def start(self) -> None:
+        command = self.command()
         # Into a file: a pipe that nobody reads is full after some complaints, and then the service stands still.
         log = self.folder / "serve.log"
         begin = log.stat().st_size if log.exists() else 0
