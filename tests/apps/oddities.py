@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bide import JobError, Partial
+from bide.server.worker.context import Park
 
 
 class NoText(Exception):
@@ -56,6 +57,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "long name": lambda: type("N" * 10_000, (Exception,), {})("x"),
     "numbers": lambda: JobError(404, 5, retryable="no", step=3),  # type: ignore[arg-type]
     "memory": MemoryError,
+    "cannot be sent": lambda: Park([2**70]),  # type: ignore[list-item]
 }
 
 
@@ -96,6 +98,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "broken": broken,
     "trap": Trap,
     "errors": lambda: Partial(1, errors=[{"what": object()}]),
+    "large errors": lambda: Partial(1, errors=[{"n": 2**70}]),
     "set": lambda: {7},
     "generator": lambda: (n for n in range(3)),
     "large": lambda: 10**30,

@@ -207,6 +207,30 @@ def returns(ctx: Context, name: str) -> Any:
     return RESULTS[name]()
 
 
+@app.job()
+async def returns_async(ctx: Context, name: str) -> Any:
+    return RESULTS[name]()
+
+
+@app.job()
+def forgets(ctx: Context, kind: str) -> None:
+    """As if this child had loaded newer code, which does not have that kind."""
+    del app.kinds[kind]
+
+
+@app.job()
+async def forgets_async(ctx: Context, kind: str) -> None:
+    del app.kinds[kind]
+
+
+@app.job()
+def forgotten(ctx: Context) -> None: ...
+
+
+@app.job()
+async def forgotten_async(ctx: Context) -> None: ...
+
+
 # --- what bide is given
 
 

@@ -198,8 +198,9 @@ class SimChild:
             await asyncio.sleep(pool.delay(0.002))
             values = kind.read_input(run.input, resolve)
             value, errors = context.finish(await kind.fn(context, **values))
+            missing = None if errors is None else to_json(errors, "it")
             message = p.Done(
-                *where, to_json(value, "it"), None, errors, context.take_files(), context.shown()
+                *where, to_json(value, "it"), None, missing, context.take_files(), context.shown()
             )
         except Park as park:
             message = p.Parked(*where, park.waiting_for, context.take_files(), context.shown())

@@ -220,6 +220,11 @@ ERRORS = {
     "long name": ("N" * 99 + "…", "x"),
     "numbers": ("404", "5"),
     "memory": ("MEMORY_ERROR", "MemoryError"),
+    "cannot be sent": (
+        "NOT_SENDABLE",
+        "the end of the attempt cannot be sent to the service: "
+        "OverflowError: can't serialize ints < -2**63 or > 2**64 - 1",
+    ),
 }
 
 
@@ -231,7 +236,10 @@ async def test_odd_exceptions(house: House, following: Next, name: str) -> None:
     await following.is_not_affected()
 
 
-@pytest.mark.parametrize("name", ["own", "cancelled", "exit", "interrupt", "no text", "stop iteration"])
+@pytest.mark.parametrize(
+    "name",
+    ["own", "cancelled", "exit", "interrupt", "no text", "stop iteration", "cannot be sent"],
+)
 async def test_odd_exceptions_of_async_handlers(house: House, following_async: Next, name: str) -> None:
     other = await house.submit("naps", {"seconds": 0.2})
     code, _ = error(await house.run("raises_async", {"name": name}))
@@ -277,6 +285,22 @@ async def test_a_result_that_fails_when_it_is_looked_at(house: House, following:
 )
 async def test_results_that_json_can_hold(house: House, name: str, value: Any) -> None:
     assert result(await house.run("returns", {"name": name})) == value
+
+
+@pytest.mark.parametrize("kind", ["returns", "returns_async"])
+async def test_errors_of_a_partial_success_may_have_large_numbers(house: House, kind: str) -> None:
+    job = await house.run(kind, {"name": "large errors"})
+    assert job.status is Status.PARTIAL_SUCCESS and job.error is not None, job.error
+    assert isinstance(job.error.errors, list)
+    assert job.error.errors[0]["n"] == 2**70
+
+
+@pytest.mark.parametrize("suffix", ["", "_async"])
+async def test_a_child_that_does_not_know_the_kind_says_so(house: House, suffix: str) -> None:
+    assert result(await house.run(f"forgets{suffix}", {"kind": f"forgotten{suffix}"})) is None
+    job = await house.run(f"forgotten{suffix}")
+    assert error(job)[0] == "UNKNOWN_KIND"
+    assert job.losses == 0
 
 
 # --- the context

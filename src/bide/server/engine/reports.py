@@ -226,6 +226,6 @@ def _returned(message: p.Done) -> Returned:
     return Returned(
         result=msgspec.Raw(message.result) if message.result is not None else None,
         result_file=message.result_file,
-        errors=message.errors,
+        errors=None if message.errors is None else msgspec.json.decode(message.errors),
         files=tuple(message.files),
     )

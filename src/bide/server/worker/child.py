@@ -82,14 +82,13 @@ class Attempt:
         ctx, run = self.context, self.run
         value, errors = ctx.finish(value)
         result: bytes | None = to_json(value, "the result")
-        if errors:
-            errors = msgspec.json.decode(to_json(errors, "what is missing from the result"))
+        missing = None if errors is None else to_json(errors, "what is missing from the result")
         file = None
         if result is not None and len(result) > INLINE_RESULT:
             file = self._blobs.put(run.job_id, run.fence, ".result.json", result, "application/json")
             result = None
         took = monotonic() - self._began
-        return p.Done(run.job_id, run.fence, result, file, errors, ctx.take_files(), ctx.shown(), took)
+        return p.Done(run.job_id, run.fence, result, file, missing, ctx.take_files(), ctx.shown(), took)
 
     def raised(self, error: BaseException) -> p.Message:
         """What an exception of the handler comes to."""
@@ -151,6 +150,18 @@ class Child:
             line = {"level": "error", "message": _trace(error)}
             self.channel.send(p.Said(attempt.run.job_id, attempt.run.fence, line))
         self.channel.send(message)
+
+    def give_up(self, run: p.Run, error: BaseException) -> None:
+        """Reports an attempt that cannot begin, or whose end cannot be sent: otherwise the service waits for ever."""
+        self.attempts.pop((run.job_id, run.fence), None)
+        text = f"{type(error).__name__}: {text_of(error)}"
+        if run.kind in self.registry.kinds:
+            code, retryable = "NOT_SENDABLE", False
+            text = f"the end of the attempt cannot be sent to the service: {text}"
+        else:
+            code, retryable = "UNKNOWN_KIND", True
+            text = f"the code that this worker has loaded has no kind {run.kind!r}"
+        self.channel.send(p.Failed(run.job_id, run.fence, code, text_of(text), retryable, None, None))
 
     def tidy(self) -> None:
         """Puts back what a handler has changed around it. Asks to be replaced, before its job ends, if that fails."""
@@ -283,6 +294,12 @@ class SyncChild(Child):
                 return
 
     def _run(self, run: p.Run) -> None:
+        try:
+            self._attempt(run)
+        except BaseException as error:
+            self.give_up(run, error)
+
+    def _attempt(self, run: p.Run) -> None:
         main = threading.get_ident()
         attempt = self.begin(run)
         attempt.interrupt = lambda: signal.pthread_kill(main, signal.SIGUSR1)
@@ -360,6 +377,12 @@ class AsyncChild(Child):
         _let_go()
 
     async def _run(self, run: p.Run) -> None:
+        try:
+            await self._attempt(run)
+        except BaseException as error:
+            self.give_up(run, error)
+
+    async def _attempt(self, run: p.Run) -> None:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None

@@ -161,7 +161,7 @@ class Spawn(FromJob):
 class Done(FromJob):
     result: bytes | None
     result_file: FileInfo | None
-    errors: list[dict[str, Any]] | None
+    errors: bytes | None  # JSON, like the result: msgpack has no integers of more than 64 bits
     files: list[FileInfo]
     progress: Progress | None
     took: float | None = None  # seconds by the child's own watch: ours would count the messages' way too
