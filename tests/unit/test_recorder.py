@@ -117,3 +117,41 @@ async def test_what_is_not_stored_yet_is_known_all_the_while(error: Exception) -
             assert pen.unwritten() == {("a", 7)}
             await asyncio.sleep(0.001)
     assert pen.unwritten() == set()
+
+
+@pytest.mark.parametrize("error", [Unwritable("full"), AssertionError("a bug")])
+async def test_a_shutdown_waits_for_results_that_the_store_does_not_take_yet(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "AGAIN", 0.05)
+    paper = Paper(error, failures=3)
+    pen = Recorder(cast(Store, paper))
+    pen.write([Succeeded(job_id="a", owner="w", fence=7)])
+    await pen.finish(5.0)
+    await pen.close()
+    assert paper.written == ["a"]
+
+
+@pytest.mark.parametrize("error", [Unwritable("full"), AssertionError("a bug")])
+async def test_a_shutdown_names_the_jobs_whose_results_it_gives_up(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    paper = Paper(error, failures=1_000_000)
+    pen = Recorder(cast(Store, paper))
+    pen.write([Succeeded(job_id="a", owner="w", fence=7)])
+    pen.write([Succeeded(job_id="b", owner="w", fence=1)])
+    await pen.finish(0.05)
+    await pen.close()
+    assert "2 jobs are discarded" in caplog.text and "a, b" in caplog.text
+    tried = paper.failures
+    await asyncio.sleep(0.05)
+    assert paper.failures == tried, "the store may be closed by now"
+
+
+async def test_a_second_signal_ends_the_wait_for_the_store() -> None:
+    pen = Recorder(cast(Store, Paper(Unwritable("full"), failures=1_000_000)))
+    pen.write([Succeeded(job_id="a", owner="w", fence=7)])
+    asyncio.get_running_loop().call_later(0.05, setattr, pen, "hurried", True)
+    async with asyncio.timeout(5):
+        await pen.finish(60.0)
+    await pen.close()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bide.core.errors import SetupError
+from bide.core.job import Change, Succeeded
 from bide.core.record import Status
+from bide.server.store import Unwritable
 from bide.server.worker import work_folders
 from bide.testing.engine.house import House, result
 
@@ -80,6 +84,35 @@ async def test_a_shutdown_hands_back_what_does_not_end(opened: Open, log: Path) 
         assert (again.attempt, again.losses, again.failures) == (1, 0, 0)
         await house.cancel(job_id)
         assert (await house.ended(job_id)).status is Status.CANCELLED
+
+
+async def test_a_shutdown_stores_a_result_that_waits_for_the_store(
+    opened: Open, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await opened(SMALL, drain=10.0, lease=0.9)
+    job = await house.started("sleep", {"seconds": 0.3, "log": str(log)})
+    apply, renew = house.store.apply, house.store.renew
+    refused: list[float] = []
+    renewed: list[str] = []
+
+    async def refuse(changes: Sequence[Change]) -> list[Any]:
+        if any(isinstance(change, Succeeded) for change in changes):
+            refused.append(time.monotonic())
+            if refused[-1] - refused[0] < 1.5:
+                raise Unwritable("the disk is full")
+        return await apply(changes)
+
+    def noted(owner: str, held: Sequence[tuple[str, int]], seconds: float) -> Awaitable[Any]:
+        if refused:
+            renewed.extend(job_id for job_id, _ in held)
+        return renew(owner, held, seconds)
+
+    monkeypatch.setattr(house.store, "apply", refuse)
+    monkeypatch.setattr(house.store, "renew", noted)
+    await house.service.engine.stop(10.0)
+    ended = await house.job(job.id)
+    assert (ended.status, ended.losses, len(refused)) == (Status.DONE, 0, 3)
+    assert renewed.count(job.id) >= 3, "its lease is renewed until its result is stored"
 
 
 async def test_a_job_that_is_being_claimed_when_it_stops_is_given_back(opened: Open) -> None:

@@ -117,18 +117,21 @@ class EmbeddedEngine:
 
     async def stop(self, drain: float) -> None:
         self._stopping = True
+        began = self._now()
         await self._claims.close()
         await self._quiet(drain)
         for running in list(self._running.values()):
             running.stop(SHUTDOWN, self._now())
         await self._quiet(None)
         await self._pool.close(self._config.grace)
-        self._ticking.cancel()
-        await self._recorder.finish()
+        await self._recorder.finish(max(self._config.grace, drain - (self._now() - began)))
+        self._ticking.cancel()  # it renews the leases of results that wait for the store
+        await self._recorder.close()
 
     def hurry(self) -> None:
         """Ends the patience of a stop that is under way."""
         self._all_ended.set()
+        self._recorder.hurried = True
 
     async def _quiet(self, patience: float | None) -> None:
         """Until nothing runs any more, or patience ends."""

@@ -18,6 +18,7 @@ from bide.server.store import Store, Unwritable
 log = logging.getLogger("bide.engine")
 AGAIN = 1.0
 MOMENT = 0.002
+PAUSE = 0.01  # seconds between two looks whether everything is stored
 Then = Callable[[Any], None]
 
 
@@ -33,6 +34,8 @@ class Recorder:
         self.stuck: list[
             tuple[Sequence[Change], Then | None]
         ] = []  # what a full disk holds up, in its order
+        self.hurried = False  # a second signal: the shutdown does not wait for the store
+        self._closed = False
 
     def write(self, changes: Sequence[Change], then: Then | None = None) -> None:
         """Queues changes of one job; `then` gets the outcome of the last one."""
@@ -52,7 +55,7 @@ class Recorder:
             self._submit(pages)
 
     def _submit(self, pages: list[tuple[Sequence[Change], Then | None]]) -> None:
-        if self.stuck:  # a job's step is not kept before it was begun
+        if self.stuck or self._closed:  # a job's step is not kept before it was begun
             self._submitted.pop(id(pages), None)
             self.stuck += pages
             return
@@ -133,7 +136,26 @@ class Recorder:
             trace = None if isinstance(error, Unwritable) else error
             log.error("the engine: %s", error, exc_info=trace)
 
-    async def finish(self) -> None:
+    async def finish(self, patience: float) -> None:
+        """Waits up to `patience` seconds until everything is stored. The caller renews the leases meanwhile."""
         self.flush()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patience
+        while (self._under_way or self.unwritten()) and not self.hurried:
+            if loop.time() >= end:
+                return
+            await asyncio.sleep(PAUSE)
+
+    async def close(self) -> None:
+        """Gives up what the store has not taken by now. Waits for what it is writing."""
+        self.flush()
+        self._closed = True
         while self._under_way:
             await asyncio.wait(self._under_way)
+        if given_up := {job_id for job_id, _ in self.unwritten()}:
+            log.error(
+                "the store took no writes until the shutdown: the last changes of %d jobs are discarded, "
+                "and their attempts count as lost: %s",
+                len(given_up),
+                ", ".join(sorted(given_up)),
+            )
