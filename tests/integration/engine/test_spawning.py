@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +13,10 @@ from msgspec.structs import replace
 
 from bide.core.record import Job, Status
 from bide.server.engine import reports
+from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.intake import read_submission
 from bide.server.store import NewJob, Unwritable
-from bide.server.worker.protocol import Spawn
+from bide.server.worker.protocol import End, Spawn
 from bide.testing.engine import House, result
 from tests.integration.engine.conftest import Open
 
@@ -86,6 +89,37 @@ async def test_a_shutdown_hands_back_a_job_whose_child_could_not_be_stored(
     await house.service.engine.stop(0.0)
     job = await house.job(job_id)
     assert (job.status, job.held, job.parked, job.losses) == (Status.PENDING, False, False, 0)
+
+
+@pytest.mark.parametrize("gather", [True, False])
+async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
+) -> None:
+    """The end waits until the child is stored, and the worker process dies in the meantime."""
+    house = await opened(workers=1, lease=0.9)
+    engine = house.service.engine
+    assert isinstance(engine, EmbeddedEngine)
+    asked = failing(house, monkeypatch, Unwritable("the database is away"), 150)
+    renew = house.store.renew
+    renewed: list[str] = []
+
+    def noted(owner: str, held: Sequence[tuple[str, int]], seconds: float) -> Awaitable[Any]:
+        if len(asked) > 100:
+            renewed.extend(job_id for job_id, _ in held)
+        return renew(owner, held, seconds)
+
+    monkeypatch.setattr(house.store, "renew", noted)
+    job_id = await house.submit("spawns", {"gather": gather})
+    async with asyncio.timeout(20):
+        while not any(isinstance(m, End) for r in engine._running.values() for m in r.inbox):
+            await asyncio.sleep(0.005)
+    assert len(asked) < 100
+    os.kill(house.pid(job_id), signal.SIGKILL)
+    job = await house.ended(job_id)
+    assert result(job) == (10 if gather else None)
+    assert (job.attempt, job.losses, len(asked)) == (1, 0, 151)
+    assert job_id in renewed, "its lease is renewed although its worker is gone"
+    assert all(head.child.state != "gone" for head in engine._lines.heads())
 
 
 async def test_a_refused_child_that_nobody_waits_for_fails_its_parent(opened: Open) -> None:

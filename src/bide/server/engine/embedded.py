@@ -323,7 +323,8 @@ class EmbeddedEngine:
         self._reports.take(running, message)
 
     def gone(self, child: Child) -> None:
-        mine = [r for r in self._running.values() if r.child is child]
+        # The end of an attempt may wait until a child that it has spawned is stored: then it is not lost.
+        mine = [r for r in self._running.values() if r.child is child and not r.ended]
         for running in reversed(mine):  # from the end of its line, so that nobody moves up
             outcome = running.outcome_of_end()
             self._end(running, outcome)
@@ -493,7 +494,11 @@ class EmbeddedEngine:
     def _renew(self) -> None:
         # Only for children that answer: a hung or stopped one loses its lease.
         recent = self._now() - self._config.lease / 2
-        held = [(r.job.id, r.job.fence) for r in self._running.values() if r.child.last_beat > recent]
+        held = [
+            (r.job.id, r.job.fence)
+            for r in self._running.values()
+            if r.child.last_beat > recent or r.ended
+        ]
         held += [(claim.job.id, claim.job.fence) for claim, _ in self._deferred.values()]
         held += self._recorder.unwritten().difference(held)
         if held and not self._renewing:

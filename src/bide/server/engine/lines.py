@@ -64,9 +64,9 @@ class Lines:
         return line[0] if was_head and line else None
 
     def forget(self, child: Child) -> None:
+        """Gives it no more jobs. Those of its line that have ended stay until their ends are stored."""
         if child in self.idle:
             self.idle.remove(child)
-        self._lines.pop(child, None)
 
     def busy(self, child: Child) -> bool:
         return child in self._lines

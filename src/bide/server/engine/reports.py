@@ -217,7 +217,7 @@ class Reports:
                     return await stored
             except Unwritable as error:
                 log.error("job %s cannot spawn, trying again: %s", running.job.id, error)
-            if running.stopping is not None or running.child.state == "gone":
+            if running.stopping is not None or (running.child.state == "gone" and not running.ended):
                 return None
             await asyncio.sleep(AGAIN)
 

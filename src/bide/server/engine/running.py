@@ -40,6 +40,11 @@ class Running:
         self.stage = 0
         self.started_at = 0.0
 
+    @property
+    def ended(self) -> bool:
+        """Whether its handler has ended, and the end waits until an earlier message is stored."""
+        return any(isinstance(message, p.End) for message in self.inbox)
+
     def moved(self, progress: Progress | None, at: float) -> None:
         if progress is not None:
             self.live = Live(self.live.number + 1, progress, at)
@@ -67,7 +72,7 @@ class Running:
 
     def overrun(self, now: float) -> Raised | None:
         """The limit that it has broken, if any."""
-        if self.started is None:
+        if self.started is None or self.ended:
             return None
         if self.kind.timeout is not None and now - self.started > self.kind.timeout:
             return Raised(
@@ -93,7 +98,7 @@ class Running:
 
     def press(self, now: float, grace: float) -> None:
         """Told, then terminated, then killed."""
-        if self.started is None:
+        if self.started is None or self.child.state == "gone":
             return
         if self.stage == 1 and now - self.stop_since > grace:
             self.stage = 2

@@ -207,6 +207,7 @@ Up = (
 )
 
 Request = Kept | Recall
+End = Done | Failed | Parked | Stopped
 _LENGTH = struct.Struct("!I")
 LONGEST = 256 * 1024 * 1024  # a longer one is not a message: a handler has written into the socket
 _encoder = msgspec.msgpack.Encoder()
