@@ -4,6 +4,8 @@
 2. What removes files waits for their storage, and nothing waits for it.
 3. A lease is lost when it was observed unchanged for its whole length (`core.lease`), whatever the clocks say, and never
    when this process itself runs the attempt: then its engine knows better. One that was voided is lost at once.
+4. What becomes of a lost attempt is for a service to say that knows its kind: another one cannot tell whether the job may
+   run twice. During a rolling deploy both sorts of services look at the same jobs.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ COMPLAIN_EVERY = 60.0
 SHORTEST_PAUSE = 0.005  # the store's time may pass more slowly than ours
 RESUME_EVERY = 60.0
 REMOVED_AT_ONCE = 16
+RESCUED_AT_ONCE = 500
 Round = Callable[[], Awaitable[None]]
 
 
@@ -76,6 +79,8 @@ class Upkeep:
         self._next_save = 0.0
         self._next_complaint = 0.0
         self._next_resume = 0.0
+        self._left = 0  # how many lost attempts of unknown kinds were seen at once
+        self._unknown: set[str] = set()  # kinds that were logged
         self.chores: list[Round] = []  # of other parts, at every round
         self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs an attempt
         self.progress: Progresses | None = None  # of running attempts
@@ -159,7 +164,7 @@ class Upkeep:
             self._nudge(queue, kind)
 
     async def _rescue(self) -> None:
-        overdue = await self._store.overdue()
+        overdue = await self._store.overdue(limit=RESCUED_AT_ONCE + self._left)
         changes = await self._losses(overdue.leases)
         changes += [deadline_passed(job) for job in overdue.deadlines]
         if changes:
@@ -179,7 +184,7 @@ class Upkeep:
             observer.writable(self.elapsed())
             lost = observer.lost()
             if lost:
-                overdue = await self._store.overdue(lost)
+                overdue = await self._store.overdue(lost, RESCUED_AT_ONCE + self._left)
                 changes = await self._losses([job for job in overdue.leases if not self.holds(job)])
                 if changes:
                     await self._store.apply(changes)
@@ -200,9 +205,25 @@ class Upkeep:
 
     async def _losses(self, jobs: Sequence[Job]) -> list[Change]:
         """What becomes of these jobs, whose workers are lost. Their last progress counts, so it is read first."""
-        if jobs and self.progress is not None:
-            await self.progress.look(jobs)
-        return [self._lost(job) for job in jobs]
+        mine = [job for job in jobs if self._decides(job)]
+        self._left = max(self._left, len(jobs) - len(mine))  # these may be found before any other
+        if mine and self.progress is not None:
+            await self.progress.look(mine)
+        return [self._lost(job) for job in mine]
+
+    def _decides(self, job: Job) -> bool:
+        """Whether this service can say what becomes of the job when its worker is lost."""
+        if job.kind in self._registry.kinds or not job.running or job.cancel_asked_at is not None:
+            return True
+        if job.kind not in self._unknown:
+            self._unknown.add(job.kind)
+            log.warning(
+                "job %s has lost its worker. This service does not know kind %r: a service that knows it "
+                "decides whether the job runs again. Until one runs, cancel the job to end it",
+                job.id,
+                job.kind,
+            )
+        return False
 
     def _lost(self, job: Job) -> Change:
         kind = self._registry.kinds.get(job.kind)
