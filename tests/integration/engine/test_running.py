@@ -222,6 +222,21 @@ async def test_large_kept_steps_are_sent_to_the_handler_when_it_asks_for_them(
     assert len(sizes) == 2 and max(sizes) < 1_100_000
 
 
+@pytest.mark.parametrize("kind", ["many_steps", "many_async_steps"])
+async def test_a_kept_step_that_cannot_be_read_ends_the_attempt(
+    house: House, log: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    async def fail(job_id: str, name: str) -> bytes | None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(house.store, "step", fail)
+    job = await house.run(kind, {"count": 6, "size": 700_000, "log": str(log)})
+    assert job.status is Status.ERROR and job.error is not None
+    assert (job.error.code, job.error.retryable, job.attempt) == ("STEP_UNREADABLE", True, 2)
+    assert "RuntimeError: a bug" in job.error.message
+    assert job.losses == 0
+
+
 async def test_a_retry_has_a_folder_of_its_own_while_the_old_one_is_removed(
     house: House, log: Path, tmp_path: Path
 ) -> None:

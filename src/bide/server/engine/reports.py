@@ -148,16 +148,26 @@ class Reports:
     async def _recall(self, running: Running, message: p.Recall) -> None:
         """Sends a kept result to the handler that waits for it. Retries while the store is unavailable."""
         result: bytes | None = None
+        try:
+            result = await self._recalled(running, message)
+        except Exception as error:
+            log.exception("job %s cannot read step %r", message.job_id, message.step)
+            text = (
+                f"the result of step {message.step!r} could not be read: {type(error).__name__}: {error}"
+            )
+            running.stop("step", self._now(), Raised(code="STEP_UNREADABLE", message=text))
+        running.child.send(p.Answer(message.number, result is not None, result))
+
+    async def _recalled(self, running: Running, message: p.Recall) -> bytes | None:
         while running.child.state != "gone":
             try:
-                result = await self._store.step(message.job_id, message.step)
-                break
+                return await self._store.step(message.job_id, message.step)
             except Unwritable as error:
                 log.error("job %s cannot read a step, trying again: %s", message.job_id, error)
             if running.stopping is not None:
                 break
             await asyncio.sleep(AGAIN)
-        running.child.send(p.Answer(message.number, result is not None, result))
+        return None
 
     def _spawn(self, running: Running, message: p.Spawn) -> None:
         """Later messages of the same attempt wait until the child is stored."""
