@@ -105,6 +105,60 @@ async def test_what_was_refused_because_something_before_it_is_held_up_comes_aft
         await store.close()
 
 
+class SlowAnswer:
+    """A real store that has no room for the first write, and whose answer to the second comes after the next one."""
+
+    def __init__(self, store: SqliteStore, *, stored_first: bool) -> None:
+        self.store = store
+        self.calls = 0
+        self.stored_first = stored_first
+        self.answers = asyncio.Event()
+
+    async def apply(self, changes: Sequence[Change]) -> list[Any]:
+        self.calls += 1
+        if self.calls == 1:
+            raise Unwritable("full")
+        if self.calls == 2:
+            refused = await self.store.apply(changes)
+            await self.answers.wait()
+            return refused
+        if self.calls == 3 and not self.stored_first:
+            self.answers.set()
+            await asyncio.sleep(0.05)  # the second write is refused again meanwhile
+        if self.calls == 3:
+            asyncio.get_running_loop().call_later(0.01, self.answers.set)
+        return await self.store.apply(changes)
+
+
+@pytest.mark.parametrize("stored_first", [True, False])
+@pytest.mark.parametrize("begins", [True, False])
+async def test_what_was_refused_because_its_beginning_was_written_again_is_written_again(
+    tmp_path: Path, stored_first: bool, begins: bool
+) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open(lambda events: None)
+    try:
+        job = Job(id="j", kind="k", queue="q", created_at=0.0, updated_at=0.0, due=0.0)
+        await store.insert([NewJob(job, b"{}")])
+        await store.apply([Reserved(job_id="j", owner="w", lease_until=store.now() + 30)])
+        pen = Recorder(cast(Store, SlowAnswer(store, stored_first=stored_first)))
+        outcomes: list[Any] = []
+        first = Begun(job_id="j", owner="w", fence=1, started_at=1.0)
+        pen.write([first if begins else Change(job_id="another")])
+        await asyncio.sleep(0)
+        pen.write([Succeeded(job_id="j", owner="w", fence=1, result=msgspec.Raw(b"1"))], outcomes.append)
+        async with asyncio.timeout(5):
+            while not outcomes:
+                assert ("j", 1) in pen.unwritten(), "its lease is renewed"
+                await asyncio.sleep(0.005)
+        if begins:
+            assert outcomes[0].status is Status.DONE
+        else:
+            assert isinstance(outcomes[0], Refused), "it is not tried for ever"
+    finally:
+        await store.close()
+
+
 @pytest.mark.parametrize("error", [Unwritable("full"), AssertionError("a bug")])
 async def test_what_is_not_stored_yet_is_known_all_the_while(error: Exception) -> None:
     """So that the leases of finished attempts are renewed until their results are stored."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
-from bide.core.job import Change, Refused
+from bide.core.job import Begun, Change, Refused, WrongStatus
 from bide.server.engine.running import Running
 from bide.server.store import Store, Unwritable
 
@@ -54,7 +55,7 @@ class Recorder:
             pages, self._later = self._later, []
             self._submit(pages)
 
-    def _submit(self, pages: list[tuple[Sequence[Change], Then | None]]) -> None:
+    def _submit(self, pages: list[tuple[Sequence[Change], Then | None]], *, again: bool = False) -> None:
         if self.stuck or self._closed:  # a job's step is not kept before it was begun
             self._submitted.pop(id(pages), None)
             self.stuck += pages
@@ -71,13 +72,18 @@ class Recorder:
                 self._put_off(pages, error)
                 return
             outcomes = iter(future.result())
+            early: list[tuple[Sequence[Change], Then | None]] = []
             for changes, then in pages:
                 for _ in changes:
                     outcome = next(outcomes)
                 if isinstance(outcome, Refused) and self._waits(changes):
                     self.stuck.append((changes, then))
+                elif _not_begun(outcome) and (not again or self._begins(changes)):
+                    early.append((changes, then))
                 elif then is not None:
                     then(outcome)
+            if early:
+                self._submit_later(early, again=True)
 
         self._submitted[id(pages)] = pages
         applying = self._store.apply([c for changes, _ in pages for c in changes])
@@ -91,15 +97,23 @@ class Recorder:
         jobs = {change.job_id for change in changes}
         return any(change.job_id in jobs for held, _ in self.stuck for change in held)
 
+    def _begins(self, changes: Sequence[Change]) -> bool:
+        """Whether the beginning of the same job is being written."""
+        jobs = {change.job_id for change in changes}
+        writing = (change for pages in self._submitted.values() for some, _ in pages for change in some)
+        return any(isinstance(change, Begun) and change.job_id in jobs for change in writing)
+
     def _put_off(self, pages: list[tuple[Sequence[Change], Then | None]], error: BaseException) -> None:
-        loop = asyncio.get_running_loop()
         if not isinstance(error, Unwritable):  # a fault of these pages: nobody else waits for them
-            self._submitted[id(pages)] = pages
-            loop.call_later(AGAIN, self._submit, pages)
+            self._submit_later(pages, again=False)
             return
         if not self.stuck:
-            loop.call_later(AGAIN, self._again)
+            asyncio.get_running_loop().call_later(AGAIN, self._again)
         self.stuck += pages
+
+    def _submit_later(self, pages: list[tuple[Sequence[Change], Then | None]], *, again: bool) -> None:
+        self._submitted[id(pages)] = pages
+        asyncio.get_running_loop().call_later(AGAIN, partial(self._submit, pages, again=again))
 
     def _again(self) -> None:
         pages, self.stuck = self.stuck, []
@@ -159,3 +173,14 @@ class Recorder:
                 len(given_up),
                 ", ".join(sorted(given_up)),
             )
+
+
+def _not_begun(outcome: Any) -> bool:
+    """Whether the job is still this attempt's, and only its beginning was not stored yet when this was refused.
+
+    That was held up and then submitted again, perhaps stored, before this refusal was received.
+    """
+    if not isinstance(outcome, WrongStatus):
+        return False
+    job, change = outcome.job, outcome.change
+    return job.held and (job.owner, job.fence) == (change.owner, change.fence)
