@@ -279,6 +279,21 @@ def spawns(ctx: Context, gather: bool, number: int = 1) -> int | None:
     return ctx.gather(part)[0] if gather else None
 
 
+@app.job(stall=0.5, retries=1, backoff=0.01)
+def stalls_in_steps(ctx: Context, size: int, fail: bool) -> int:
+    """Keeps large steps, may fail, and needs them again, without any other sign of life."""
+    count = sum(len(ctx.step(f"part {number}", part_of, number, size)) for number in range(3))
+    if fail and ctx.attempt == 1:
+        raise JobError("NOT_YET", "once more")
+    return count
+
+
+@app.job(stall=0.5)
+def stalls_in_spawn(ctx: Context) -> int:
+    ctx.spawn("child", number=1)
+    return ctx.step("one", int)
+
+
 @app.job()
 def sends_nothing(ctx: Context) -> None:
     """Does not wait for the child that it spawns, and whose file does not exist."""

@@ -6,15 +6,17 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bide.core.job import Rerun
+from bide.core.job import Change, Rerun, StepKept
 from bide.core.record import Job, Status
-from bide.server.engine import embedded, running
-from bide.server.store import Claim
+from bide.server.engine import embedded, recorder, reports, running
+from bide.server.store import Claim, NewJob, Unwritable
 from bide.server.worker import protocol as p
 from bide.testing.engine.house import House, result
 
@@ -114,6 +116,47 @@ async def test_no_progress_for_too_long_is_a_stall(house: House) -> None:
     job = await house.run("stalls")
     assert job.error is not None and job.error.code == "STALLED"
     assert result(await house.run("stalls", {"steady": 5})) == "went on"
+
+
+@pytest.mark.parametrize("which", ["keep", "recall", "spawn"])
+async def test_a_handler_that_waits_for_the_store_does_not_stall(
+    house: House, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    monkeypatch.setattr(recorder, "AGAIN", 0.05)
+    monkeypatch.setattr(reports, "AGAIN", 0.05)
+    apply, step, admit = house.store.apply, house.store.step, house.service.intake.admit
+    tried: list[float] = []
+
+    def away() -> None:
+        """For longer than the kind's `stall`."""
+        tried.append(time.monotonic())
+        if tried[-1] - tried[0] < 1.5:
+            raise Unwritable("the database is away")
+
+    async def apply_later(changes: Sequence[Change]) -> list[Any]:
+        if any(isinstance(change, StepKept) for change in changes):
+            away()
+        return await apply(changes)
+
+    async def step_later(job_id: str, name: str) -> bytes | None:
+        away()
+        return await step(job_id, name)
+
+    async def admit_later(message: p.Spawn, parent: Job) -> NewJob:
+        away()
+        return await admit(message, parent)
+
+    match which:
+        case "keep":
+            monkeypatch.setattr(house.store, "apply", apply_later)
+        case "recall":
+            monkeypatch.setattr(house.store, "step", step_later)
+        case "spawn":
+            monkeypatch.setattr(house.service.intake, "admit", admit_later)
+    inputs: dict[str, Any] = {} if which == "spawn" else {"size": 700_000, "fail": which == "recall"}
+    job = await house.run("stalls_in_spawn" if which == "spawn" else "stalls_in_steps", inputs)
+    assert job.status is Status.DONE and len(tried) > 3
+    assert job.attempt == (2 if which == "recall" else 1)
 
 
 async def test_cancelling_a_waiting_job(house: House) -> None:

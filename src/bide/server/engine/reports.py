@@ -139,8 +139,9 @@ class Reports:
         )
 
         def kept(outcome: Any) -> None:
-            running.child.send(p.Answer(message.number, isinstance(outcome, Job)))
+            running.answer(message.number, stored=isinstance(outcome, Job), now=self._now())
 
+        running.asked += 1
         self._recorder.write([*running.begin(), change], kept)
         # A child that is spawned later may be given one of these files, and a loss of the worker counts from this step.
         running.job = changes.advance(running.job, change, self._store.now())
@@ -148,6 +149,7 @@ class Reports:
     async def _recall(self, running: Running, message: p.Recall) -> None:
         """Sends a kept result to the handler that waits for it. Retries while the store is unavailable."""
         result: bytes | None = None
+        running.asked += 1
         try:
             result = await self._recalled(running, message)
         except Exception as error:
@@ -156,7 +158,7 @@ class Reports:
                 f"the result of step {message.step!r} could not be read: {type(error).__name__}: {error}"
             )
             running.stop("step", self._now(), Raised(code="STEP_UNREADABLE", message=text))
-        running.child.send(p.Answer(message.number, result is not None, result))
+        running.answer(message.number, result, stored=result is not None, now=self._now())
 
     async def _recalled(self, running: Running, message: p.Recall) -> bytes | None:
         while running.child.state != "gone":
@@ -193,6 +195,7 @@ class Reports:
                 self._fail(running, "SPAWN_FAILED", text, retryable=True)
             finally:
                 running.storing = False
+                running.sign = self._now()
                 self.take_waiting(running)
 
         self._recorder.carry_out(store())

@@ -33,6 +33,7 @@ class Running:
         self.log: list[dict[str, Any]] = []
         self.inbox: deque[Any] = deque()  # what came while an earlier message was being stored
         self.storing = False
+        self.asked = 0  # how many answers the handler waits for
         self.incomplete = False  # a child that it spawned could not be stored: it must not succeed
         self.stopping: str | None = None
         self.cause: Raised | None = None
@@ -78,9 +79,16 @@ class Running:
             return Raised(
                 code="TIMEOUT", message=f"the attempt took longer than {self.kind.timeout:g} s"
             )
-        if self.kind.stall is not None and now - self.sign > self.kind.stall:
+        waits = self.storing or self.asked > 0  # for the store: its outage is not the handler's
+        if self.kind.stall is not None and not waits and now - self.sign > self.kind.stall:
             return Raised(code="STALLED", message=f"no progress for {self.kind.stall:g} s")
         return None
+
+    def answer(self, number: int, result: bytes | None = None, *, stored: bool, now: float) -> None:
+        """Answers a request of the handler, which has its whole `stall` again from now on."""
+        self.asked -= 1
+        self.sign = now
+        self.child.send(p.Answer(number, stored, result))
 
     def stop(self, reason: str, now: float, cause: Raised | None = None) -> None:
         """Tells it to stop; a first reason stays, except that a job which is no longer ours has no outcome."""
