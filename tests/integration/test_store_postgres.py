@@ -462,13 +462,14 @@ async def test_another_timeline_is_another_log_even_if_it_is_longer(
     assert [process.resets for process in two] == [1, 1], "the same server again"
 
 
-async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
+def lose_answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Each call makes the connection break right after the next commit, before its answer."""
     commit = PostgresWork._commit
     lose = False
+
+    def next_one() -> None:
+        nonlocal lose
+        lose = True
 
     def unheard(self: PostgresWork, channel: str, origin: str) -> None:
         nonlocal lose
@@ -479,22 +480,75 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
             raise psycopg.OperationalError("the server closed the connection unexpectedly")
 
     monkeypatch.setattr(PostgresWork, "_commit", unheard)
-    lose = True
+    return next_one
+
+
+async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    lose_next = lose_answers(monkeypatch)
+    lose_next()
     job = await bench.put()
-    lose = True
+    lose_next()
     keyed = await bench.put(key="k")
     assert [e.job_id for e in await bench.store.events()] == [job.id, keyed.id]
-    lose = True
+    lose_next()
     claims = await bench.claim()
     assert ids(claims) == [job.id, keyed.id], "what nobody has heard of is given back, and claimed again"
     assert [c.job.fence for c in claims] == [2, 2]
     assert [c.job.losses for c in claims] == [0, 0]
     one: dict[str, Any] = {"job_id": job.id, "owner": "worker", "fence": 2, "name": "probe"}
-    lose = True
+    lose_next()
     await bench.store.apply([StepStarted(**one), StepKept(**one, result=msgspec.Raw(b"1"))])
     told = [e.job["step"]["status"] for e in await bench.store.events() if e.type == "step"]
     assert told == [Status.PROCESSING, Status.DONE], "once, although both were carried out again"
     await bench.succeed(claims[0].job)
+    await bench.store.close()
+
+
+async def test_after_a_commit_whose_answer_was_lost_polls_and_listeners_see_what_it_did(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    lose_next = lose_answers(monkeypatch)
+    job = await bench.run()
+    await until(lambda: bool(bench.store._memory.alive))
+    assert (await remembered(bench, job.id)).status is Status.PROCESSING
+    lose_next()
+    (answer,) = await bench.store.apply([Succeeded(job_id=job.id, owner=job.owner, fence=job.fence)])
+    assert isinstance(answer, Refused), "it was stored the first time"
+    await until(lambda: bench.resets == 1)
+    assert (await bench.get(job.id)).status is Status.DONE
+    await until(lambda: len(bench.heard) == 3)
+    assert bench.heard == await bench.store.events(), "each event once, in order"
+    await bench.store.close()
+
+
+async def test_a_cancel_whose_answer_was_lost_is_heard_where_the_job_runs(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    lose_next = lose_answers(monkeypatch)
+    job = await bench.run()
+    lose_next()
+    await bench.store.apply([CancelAsked(job_id=job.id)])
+    await until(lambda: any(e.job.get("cancelAsked") for e in bench.heard))
+    assert [e.id for e in bench.heard] == [e.id for e in await bench.store.events()]
+    await bench.store.close()
+
+
+async def test_a_connection_that_breaks_before_the_commit_leaves_no_doubt(url: str) -> None:
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    await bench.put()
+    await asyncio.to_thread(cut, url)
+    assert len(await bench.claim()) == 1
+    await asyncio.sleep(0)
+    assert bench.resets == 0
     await bench.store.close()
 
 

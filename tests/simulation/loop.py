@@ -59,6 +59,9 @@ class SimLoop(base_events.BaseEventLoop):
         task.add_done_callback(tasks.discard, context=contextvars.Context())
         return task
 
+    def _write_to_self(self) -> None:
+        """For `call_soon_threadsafe`: the loop never sleeps, so nothing has to wake it."""
+
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:

@@ -29,7 +29,7 @@ BY_CONTENT = "≡"  # begins the key of what is the same by its content; a calle
 STEPS_WITH_CLAIM = 1024 * 1024  # bytes
 Heard = Callable[[Sequence[Event]], None]
 Nudge = Callable[[str, str], None]  # there is work in this queue, of this kind
-Reset = Callable[[], None]  # the log has gone back: anything may have changed
+Reset = Callable[[], None]  # anything may have changed
 
 
 class Unwritable(SetupError):
@@ -360,7 +360,8 @@ class Store(Jobs, Housekeeping, Queues, Learned, Protocol):
 
         Where several processes write, those of others come when word of them arrives; whoever needs all of them in
         their one order reads `events`. `nudge` is told of new work that another process has stored. `reset` is called
-        when the store has lost events that were heard before, as after a failover to a standby that lagged behind.
+        when the store has lost events that were heard before, as after a failover to a standby that lagged behind, and
+        when the answer to a commit was lost: anything may have changed.
         """
         ...
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -105,12 +106,19 @@ class PostgresStore(PostgresUploads):
 
     async def open(self, heard: Heard, nudge: Nudge | None = None, reset: Reset | None = None) -> None:
         await asyncio.to_thread(prepare, self.server)
+        loop = asyncio.get_running_loop()
+        reset = reset or (lambda: None)
         follow = HeldFeed if self._held_only else Feed
         self._feed = follow(self.server, self._memory, self._clock, self._origin, heard, nudge, reset)
         try:
             await self._feed.open()
             session = await asyncio.to_thread(
-                PostgresSession, self.server, self._clock, self._memory, self._origin
+                PostgresSession,
+                self.server,
+                self._clock,
+                self._memory,
+                self._origin,
+                partial(loop.call_soon_threadsafe, reset),
             )
         except (psycopg.Error, TimeoutError) as error:
             reason = (explain(error) if isinstance(error, psycopg.Error) else None) or error

@@ -3,7 +3,8 @@
 1. A transaction that another process was faster than, or that met a deadlock, is tried again with what is true then.
 2. When the connection breaks, the same operations are carried out again on a new one. Whether the first time was
    committed is not known then: jobs that are there already are found, and claims that nobody has heard of are given back,
-   by the first transaction that succeeds, however long the database was away.
+   by the first transaction that succeeds, however long the database was away. It also returns the events of the lost
+   commit, and afterwards nothing that this process remembered is used.
 3. The server may still be at what the broken connection has sent: that one is ended before anything is carried out again,
    or it would commit behind our back.
 4. When there is no new connection at once, everything that waits is told so: nobody hangs on a database that is away.
@@ -14,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import psycopg
 
 from bide.core.clock import Clock
@@ -37,21 +39,38 @@ _END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE (pid, backe
 _MINE = (
     "SELECT id, owner, fence FROM jobs WHERE lease_until > 0 AND owner = ANY(%s) AND finished_at IS NULL"
 )
+_LAST = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
+_UNHEARD = (
+    "SELECT id, job_id, type, at, job, tenant FROM events WHERE id > %s AND origin = %s ORDER BY id"
+)
 
 
 class PostgresSession:
-    """`Session` on one connection."""
+    """`Session` on one connection. `reset` is called, in the writer's thread, after a commit whose answer was lost: anything
+    may have changed.
+    """
 
-    def __init__(self, server: Server, clock: Clock, memory: Memory, origin: str) -> None:
+    def __init__(
+        self,
+        server: Server,
+        clock: Clock,
+        memory: Memory,
+        origin: str,
+        reset: Callable[[], object] = lambda: None,
+    ) -> None:
         self._server = server
         self._clock = clock
         self._memory = memory
         self._origin = origin
+        self._reset = reset
         self._backend: tuple[Any, ...] | None = None  # who serves us there
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
+        connection = self._connect()
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = connection
         self._doubtful = (
             False  # whether a commit may have gone unheard; until the next one that is heard of
         )
+        row = connection.execute(_LAST).fetchone()
+        self._heard: int = row[0] if row else 0  # events of this process up to this number were heard
 
     def transact(self, operations: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
         broke = False
@@ -63,7 +82,7 @@ class PostgresSession:
             except psycopg.Error as error:
                 self._roll_back(connection)
                 if connection.closed:
-                    self._doubtful = True
+                    self._doubtful = self._doubtful or tx.commit_sent
                     if broke:  # twice in a row: it is not the network's mood
                         raise self._unwritable(error) from error
                     broke = True
@@ -87,13 +106,28 @@ class PostgresSession:
             (job_id for operation in operations for job_id in operation.jobs),
             (key for operation in operations for key in operation.keys),
         )
+        unheard: list[Event] = []
         if tx.doubtful:
+            unheard = self._unheard(tx)
             self._give_back(tx)
         results = [operation.run(tx) for operation in operations]
         tx.finish(self._server.channel, self._origin)
         self._doubtful = False
         tx.committed()
-        return results, tx.events
+        events = [*unheard, *tx.events] if unheard else tx.events
+        if events:
+            self._heard = events[-1].id
+        if tx.doubtful:
+            self._memory.forget_all()
+            self._reset()
+        return results, events
+
+    def _unheard(self, tx: PostgresWork) -> list[Event]:
+        """The events of a commit whose answer was lost. The feed skips them because this process wrote them."""
+        return [
+            Event(number, of, type_, at, msgspec.json.decode(job), tenant)
+            for number, of, type_, at, job, tenant in tx.execute(_UNHEARD, (self._heard, self._origin))
+        ]
 
     def _give_back(self, tx: PostgresWork) -> None:
         """What was claimed by a commit that was not heard of: nobody here runs it."""

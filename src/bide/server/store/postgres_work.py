@@ -52,7 +52,8 @@ class PostgresWork(Work):
 
     __slots__ = (
         *("_begun", "_connection", "_keys", "_known", "_locked", "_memory", "_moved"),
-        *("_others", "_removed", "_steps", "_used", "_writes", "doubtful", "pauses", "trusted"),
+        *("_others", "_removed", "_steps", "_used", "_writes", "commit_sent", "doubtful", "pauses"),
+        "trusted",
     )
 
     FEW: ClassVar[int] = 1 << 30
@@ -69,6 +70,7 @@ class PostgresWork(Work):
         self._memory = memory
         self._connection = connection
         self.doubtful = doubtful  # whether the same operations may have been committed before
+        self.commit_sent = False  # if the connection breaks from then on, it may be committed
         self._begun = False
         self._known: dict[str, Job | None] = {}  # as they were locked here
         self._locked: set[str] = set()  # of the trusted ones, those that were written since
@@ -369,6 +371,7 @@ class PostgresWork(Work):
             statements.append((LOCK_LOG, ()))
             statements.append((EVENTS, (origin, self._told(), channel, f"e {origin}")))
         statements.append(("COMMIT", ()))
+        self.commit_sent = True
         answers = self._together(statements)
         if self.events:
             for _ in statements[:-2]:
