@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,37 @@ async def test_counts_do_not_know_what_was_rolled_back(tmp_path: Path) -> None:
     (video,) = await store.queues()
     assert video.waiting == 1
     await store.close()
+
+
+# --- time
+
+
+async def test_after_a_start_with_a_clock_that_was_ahead_time_converges_over_restarts(
+    tmp_path: Path,
+) -> None:
+    right, numbers = ManualClock(), count(1)
+
+    async def run(clock: ManualClock, seconds: float) -> tuple[float, float]:
+        """One start of the service; the store's first and last time, each with an event."""
+        bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+        bench._numbers = numbers
+        await bench.store.open(hear_nothing)
+        first = bench.store.now()
+        await bench.put()
+        clock.advance(seconds)
+        await bench.put()
+        last = bench.store.now()
+        await bench.store.close()
+        return first, last
+
+    _, last = await run(ManualClock(right.now() + 3600), 0.0)
+    for _ in range(8):
+        first, after = await run(right, 600.0)
+        assert last <= first < after, "time never goes back, and never stands still"
+        last = after
+    assert last > right.now()
+    for _ in range(5):
+        first, after = await run(right, 600.0)
+        assert last <= first < after
+        last = after
+    assert last == right.now()

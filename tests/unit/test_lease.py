@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bide.core.clock import MOST_BEHIND
 from bide.core.lease import LOOKS, Lease, LeaseObserver
-from bide.server.store.postgres_feed import MOST_BEHIND, DatabaseClock
+from bide.server.store.postgres_feed import DatabaseClock
 from bide.testing import ManualClock
 
 LEASE = 30.0

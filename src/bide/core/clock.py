@@ -12,6 +12,9 @@ from typing import Protocol
 # Earlier than every moment of any clock: a monotonic one may be near zero, and below it where clocks are made to differ.
 # Finite, because JSON has no infinity.
 LONG_AGO = -1e18
+SLOW = 0.5  # the speed of a clock that is ahead of the time that it follows
+# A clock that is further behind the newest event than this is wrong, or was. Following the events would hide it.
+MOST_BEHIND = 86400.0
 
 
 class Clock(Protocol):
@@ -34,15 +37,31 @@ class SystemClock:
         return _elapsed() + self._offset
 
 
-class ShiftedClock:
-    """Another clock, so many seconds ahead."""
+class CatchUpClock:
+    """Follows a time that may be set back, and never goes back itself.
 
-    def __init__(self, clock: Clock, ahead: float) -> None:
+    It follows a step forward at once. While it is ahead of the time that it follows, it runs at half speed, until that time
+    has caught up.
+    """
+
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ahead = ahead
+        self._latest = 0.0
+        # How far the time that it follows is ahead of `clock`; when that was set, and what `now` was then at least.
+        self._state: tuple[float, float, float] | None = None
 
     def now(self) -> float:
-        return self._clock.now() + self._ahead
+        here = self._clock.now()
+        if self._state is None:
+            return here
+        ahead, since, floor = self._state
+        self._latest = max(self._latest, here + ahead, floor + (here - since) * SLOW)
+        return self._latest
+
+    def follow(self, ahead: float, floor: float) -> None:
+        """Follow a time that is `ahead` seconds ahead of the clock, and start no earlier than `floor`."""
+        here = self._clock.now()
+        self._state = (ahead, here, floor if self._state is None else max(floor, self.now()))
 
 
 _elapsed = (

@@ -23,7 +23,7 @@ from typing import Any, cast
 import msgspec
 import psycopg
 
-from bide.core.clock import Clock, SystemClock
+from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
 from bide.core.wire import Event
 from bide.server.store import Heard, Nudge, Reset
 from bide.server.store.postgres_memory import Memory
@@ -34,10 +34,6 @@ PING = 1.0
 ALIVE = 2.5
 AGAIN = 0.5
 PAGE = 1000
-SLOW = 0.5  # the pace of a clock that is ahead of the database's
-MOST_BEHIND = (
-    86400.0  # a database further behind its newest event than this has a wrong clock, or had one
-)
 _TIME = "SELECT extract(epoch FROM clock_timestamp())::float8, (SELECT at FROM events ORDER BY id DESC LIMIT 1)"
 _LAST = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
 _TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
@@ -47,27 +43,15 @@ _EVENTS = (
 )
 
 
-class DatabaseClock:
+class DatabaseClock(CatchUpClock):
     """The database's time, carried on by this machine's clock between two looks.
 
-    It follows a step forward at once. It never goes back: when the database's clock was set back, it goes on at half
-    speed until the database has caught up. So a job that is due in five seconds is due in ten, and not when the time
-    that was stamped on it has come again. It is never behind the newest event: all processes are ahead together.
+    When the database's clock was set back, a job that is due in five seconds is due in ten, and not when the time that was
+    stamped on it has come again. It is never behind the newest event: all processes are ahead together.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._latest = 0.0
-        # How far the database is ahead of this machine; when that was measured, and what `now` was then.
-        self._state: tuple[float, float, float] | None = None
-
-    def now(self) -> float:
-        here = self._clock.now()
-        if self._state is None:
-            return here
-        ahead, since, floor = self._state
-        self._latest = max(self._latest, here + ahead, floor + (here - since) * SLOW)
-        return self._latest
+        super().__init__(clock or SystemClock())
 
     def begin(self) -> float:
         """When the database is asked, for `measured`."""
@@ -75,11 +59,8 @@ class DatabaseClock:
 
     def measured(self, database: float, asked: float, newest: float | None = None) -> None:
         """It was `database` there, halfway between `asked` and now; the newest event is of `newest`."""
-        floor = 0.0 if self._state is None else self.now()
-        if newest is not None and newest - database <= MOST_BEHIND:
-            floor = max(floor, newest)
-        here = self._clock.now()
-        self._state = (database - (asked + here) / 2, here, floor)
+        floor = newest if newest is not None and newest - database <= MOST_BEHIND else 0.0
+        self.follow(database - (asked + self._clock.now()) / 2, floor)
 
 
 class Feed:

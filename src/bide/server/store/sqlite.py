@@ -4,7 +4,8 @@
 2. The service process alone opens the file; the data folder is locked to one service.
 3. A read is one indexed look-up on the loop: a thread hop would cost more than it. What was read is kept until it
    changes. Lists run in a thread; jobs of a queue are counted as they change, not when asked for.
-4. Its time never goes back, over restarts neither: it begins no earlier than the newest event.
+4. Its time never goes back, over restarts neither: it begins no earlier than the newest event. If the clock is behind
+   that, time passes at half speed until the clock has caught up.
 5. A renewal that could not be written counts all the same: a full disk takes no job from a child that works.
 6. Every lease is this process's own, or was voided when it started.
 """
@@ -24,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.clock import Clock, ShiftedClock, SystemClock
+from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
 from bide.core.job import Change, Refused, Spawned
 from bide.core.lease import Lease
 from bide.core.record import Job
@@ -52,9 +53,6 @@ from bide.server.store.writer import Writer
 
 T = TypeVar("T")
 log = logging.getLogger("bide.store")
-MOST_BEHIND = (
-    86400.0  # a clock that is further behind than this is wrong, and following the events would hide it
-)
 
 # The index on the status holds these; the second condition is there for the planner, which has to see that it does.
 _PARKED = (
@@ -88,7 +86,7 @@ class SqliteStore(SqliteUploads):
         self._writer = Writer(session, heard)
 
     def _carried_on(self) -> Clock:
-        """The clock, put forward when it is behind what is written: it was set back between two starts."""
+        """The clock; while it is behind what is written, because it was set back between two starts, a slower one."""
         newest = self._read("SELECT at FROM events ORDER BY id DESC LIMIT 1").fetchone()
         behind = newest[0] - self._wall.now() if newest is not None else 0.0
         if behind <= 0:
@@ -102,11 +100,14 @@ class SqliteStore(SqliteUploads):
             return self._wall
         if behind > 1:
             log.warning(
-                "the clock was set back: it is %.0f s behind the newest record. The service goes on from that "
-                "record's time; when the clock is wrong, set it right and start the service again",
+                "the clock was set back: it is %.0f s behind the newest record. The service continues from that "
+                "record's time at half speed until the clock has caught up. If the clock is wrong, set it right and "
+                "restart the service",
                 behind,
             )
-        return ShiftedClock(self._wall, behind)
+        clock = CatchUpClock(self._wall)
+        clock.follow(0.0, newest[0])
+        return clock
 
     async def close(self) -> None:
         await self._writer.close()
