@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import resource
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -155,7 +156,7 @@ class Upkeep:
             parts.append(self._resume_parked)
         if now >= self._next_sweep:
             self._next_sweep = now + self._config.sweep
-            parts.append(partial(self._sweep, now))
+            parts.append(partial(self._sweep, time.time()))  # files have the machine's time
         await _each(parts)
 
     async def _wake(self) -> None:

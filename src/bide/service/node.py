@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -230,7 +231,7 @@ class Node:
 
 
 async def sweep_work(store: SharedStore, work: Path, age: float) -> None:
-    jobs, renamed = await asyncio.to_thread(work_folders.old, work, store.now() - age)
+    jobs, renamed = await asyncio.to_thread(work_folders.old, work, time.time() - age)
     for folder in renamed:
         await asyncio.to_thread(work_folders.delete, folder)
     for job_id in jobs - await store.known(list(jobs)):

@@ -118,7 +118,9 @@ async def test_a_broker_that_is_away_keeps_no_job_out(
     await until(lambda: waiting(config) > 0)  # what there was to say is said
 
 
-async def test_a_worker_sweeps_its_own_folder(house: House, tmp_path: Path) -> None:
+async def test_a_worker_sweeps_its_own_folder(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = await house.submit("add", {"a": 1})
     orphan, young, work = "0" * 26, "1" * 26, tmp_path / "work"
     for name in (orphan, job_id, young, "stranger"):
@@ -131,6 +133,8 @@ async def test_a_worker_sweeps_its_own_folder(house: House, tmp_path: Path) -> N
     assert work_folders.rename(str(half)) is not None  # and then came a crash
     store = house.store
     assert isinstance(store, PostgresStore)
+    now = store.now
+    monkeypatch.setattr(store, "now", lambda: now() + 86400)  # as of a database whose clock is ahead
     await sweep_work(store, work, 3600.0)
     assert {path.name for path in work.iterdir()} == {job_id, young, "stranger"}
 

@@ -211,7 +211,7 @@ async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
     # As a crash leaves it: renamed and not removed, though its job exists.
     renamed = work_folders.rename(str(tmp_path / "data" / "work" / kept))
     assert renamed is not None and not (tmp_path / "data" / "work" / kept).exists()
-    now, data = house.store.now(), tmp_path / "data"
+    now, data = time.time(), tmp_path / "data"
     await house.service.upkeep._sweep(now)
     assert list((data / "work").iterdir()) == []
     assert (data / "blobs" / orphan / "file").read_text() == "x", "it is only in quarantine"
@@ -220,6 +220,18 @@ async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
     await house.service.upkeep._sweep(now + 8 * 86400)
     assert {path.name for path in (data / "blobs").iterdir()} == {kept, ".store", ".quarantine"}
     assert not list((data / "blobs" / ".quarantine").iterdir())
+
+
+async def test_a_store_whose_clock_is_ahead_sweeps_no_young_folder(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await opened(SMALL)
+    young = tmp_path / "data" / "work" / ("0" * 26)
+    young.mkdir(parents=True)
+    now = house.store.now
+    monkeypatch.setattr(house.store, "now", lambda: now() + 2 * 86400)
+    await house.service.upkeep.tidy()
+    assert young.exists()
 
 
 async def test_a_module_that_starts_a_service_on_import_does_not_run_away(

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -455,9 +456,23 @@ async def test_bytes_of_no_upload_are_swept(service: Service) -> None:
     (orphan / "content").write_bytes(b"x")
     for folder in (orphan, service.blobs.root / "uploads" / signed["uploadId"]):
         os.utime(folder, (0, 0))
-    await service.tending._sweep(service.store.now())
+    await service.tending._sweep(time.time())
     assert not orphan.exists()
     assert (await complete(service, signed["uploadId"])).status == 200
+
+
+async def test_a_store_whose_clock_is_ahead_sweeps_no_young_file(service: Service) -> None:
+    await service.tending.tick()
+    young = "0" * 26
+    service.staging.root.mkdir(parents=True, exist_ok=True)
+    service.staging.path(young).write_bytes(b"its record is not stored yet")
+    service.clock.set(max(service.clock.now(), time.time()) + 7200)
+    await service.tending.tick()
+    assert service.staging.path(young).exists()
+    os.utime(service.staging.path(young), (0, 0))
+    service.clock.advance(7200)
+    await service.tending.tick()
+    assert not service.staging.path(young).exists()
 
 
 async def test_an_input_that_is_over_is_told_to_the_handler(service: Service) -> None:

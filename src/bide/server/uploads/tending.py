@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 
 from bide.core.errors import BideError, Problem
 from bide.core.upload import Way, owner_of
@@ -37,7 +38,7 @@ class Tending:
         await self._complete(now)
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_EVERY
-            await self._sweep(now)
+            await self._sweep(time.time())  # files have the machine's time
         self._reception.room.known(await self._reception.store.upload_bytes())
 
     async def _expire(self) -> None:
