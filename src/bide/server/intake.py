@@ -203,8 +203,6 @@ class Intake:
             detail = "names and values cannot contain NUL"
             raise InvalidInput(f"labels: {detail}", errors=[{"pointer": "/labels", "detail": detail}])
         queue = _queue(submission, kind)
-        if queue != kind.queue and not promised:
-            await self._check_queue(queue)
         now = self._store.now()
         run_at, deadline = self._times(submission, now)
         job = Job(
@@ -224,18 +222,24 @@ class Intake:
             parent=parent.id if parent else None,
         )
         files = await self._files(kind, submission, parent, uploads or {})
-        if key is None and submission.dedupe is None:
-            return NewJob(job, bytes(submission.input), files)
-        if key is None:  # whatever else is asked for: the same files and input are the same work
-            same = Submission(submission.kind, submission.input)
-            fingerprint = _fingerprint(same, files)
-            key = f"{BY_CONTENT}{fingerprint.hex()}"
-        else:
+        fingerprint = b""
+        if key is not None:
             fingerprint = _fingerprint(submission, files)
-        return NewJob(job, bytes(submission.input), files, key, fingerprint)
+        elif submission.dedupe is not None:
+            # Whatever else is asked for: the same files and input are the same work.
+            fingerprint = _fingerprint(Submission(submission.kind, submission.input), files)
+            key = f"{BY_CONTENT}{fingerprint.hex()}"
+        new = NewJob(job, bytes(submission.input), files, key, fingerprint)
+        if queue != kind.queue and not promised:
+            await self._check_queue(new)
+        return new
 
-    async def _check_queue(self, queue: str) -> None:
+    async def _check_queue(self, new: NewJob) -> None:
+        """Raises if no worker serves its queue. A repeat is not checked: its job was accepted while a worker was there."""
+        queue = new.job.queue
         if self._knows is None or queue in served(self._registry) or await self._knows(queue):
+            return
+        if new.key is not None and await self._store.has_key(new.job.tenant, new.job.kind, new.key):
             return
         detail = (
             f"neither the app nor a living worker knows queue {queue!r}; name it in App(queues={{…}}), start a worker "

@@ -18,9 +18,10 @@ from bide.core.errors import InvalidInput
 from bide.core.record import Status
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.engine.broker import Broker, check, queue_of
-from bide.server.engine.celery import CeleryEngine
+from bide.server.engine.celery import LOOK_SOON, CeleryEngine
 from bide.server.engine.hints import FEWEST
 from bide.server.engine.roster import Enlisted, write
+from bide.server.store import Unwritable
 from bide.server.store.postgres import PostgresStore
 from bide.server.worker import work_folders
 from bide.service.node import sweep_work
@@ -160,6 +161,25 @@ async def test_queues_of_the_app_and_of_living_workers_are_accepted(house: House
         while not await house.service.engine.knows("gpu"):
             await asyncio.sleep(0.02)
     await house.submit("add", {"a": 1}, queue="gpu")
+
+
+async def test_while_the_roster_cannot_be_read_an_unknown_queue_is_not_refused_for_good(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue may well be served: 503, and the client sends it again."""
+
+    async def away(age: float) -> dict[str, str]:
+        raise Unwritable("the database does not answer")
+
+    monkeypatch.setattr(house.store, "roster", away)
+    await asyncio.sleep(LOOK_SOON * 1.5)
+    job = {"kind": "add", "input": {"a": 1}, "queue": "gpu"}
+    assert (await call(house.service.http, "POST", "/jobs", json=job)).status == 503
+    monkeypatch.undo()
+    async with asyncio.timeout(30):
+        while (reply := await call(house.service.http, "POST", "/jobs", json=job)).status == 503:
+            await asyncio.sleep(0.05)
+    assert reply.status == 422
 
 
 async def test_hints_that_are_lost_are_sent_again_and_a_worker_survives_its_broker(

@@ -237,6 +237,38 @@ async def test_a_queue_that_was_known_when_the_upload_began_is_accepted_at_its_e
     assert (job.json()["status"], job.json()["queue"]) == ("PENDING", "gpu")
 
 
+async def test_a_repeat_is_answered_after_the_last_worker_of_its_queue_has_left(
+    service: Service,
+) -> None:
+    """The client did not get the first answer. Its job was accepted, so the repeat must say so."""
+    key = {"idempotency-key": "k"}
+    job = {"kind": "echo", "queue": "gpu"}
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"kind": "thumbnail", "queue": "gpu"}\r\n'
+        b'--x\r\nContent-Disposition: form-data; name="video"; filename="a"\r\n\r\nbytes\r\n--x--\r\n'
+    )
+    multipart = {"content-type": "multipart/form-data; boundary=x", "content-length": str(len(form))}
+    wanted = {"name": "a", "size": 5, "kind": "thumbnail", "queue": "gpu", "idempotencyKey": "p"}
+
+    async def send() -> list[str]:
+        one = await service.call("POST", "/jobs", json=job, headers=key)
+        same = await service.call("POST", "/jobs", json={**job, "dedupe": "content"})
+        batch = await service.call("POST", "/jobs/batch", json={"jobs": [job, job]}, headers=key)
+        file = await service.call("POST", "/jobs", body=form, headers={**multipart, **key})
+        presigned = await service.call("POST", "/uploads/presign", json=wanted)
+        replies = [one.json(), same.json(), *batch.json()["jobs"], file.json(), presigned.json()["job"]]
+        return [reply["jobId"] for reply in replies]
+
+    service.engine.elsewhere = {"gpu"}
+    first = await send()
+    service.engine.elsewhere = set()
+    assert await send() == first
+    other = await service.call("POST", "/jobs", json={**job, "priority": 1}, headers=key)
+    assert other.json()["code"] == "idempotency-conflict"
+    new = await service.call("POST", "/jobs", json=job, headers={"idempotency-key": "new"})
+    assert (new.status, new.json()["errors"][0]["pointer"]) == (422, "/queue")
+
+
 async def test_a_setting_allows_queues_that_nobody_knows(tmp_path: Path) -> None:
     config = Config(data=tmp_path, engine=EngineConfig(allow_unknown_queues=True))
     async with Service(tmp_path, config=config).opened() as service:

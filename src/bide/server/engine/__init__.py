@@ -77,7 +77,7 @@ class Engine(Protocol):
         ...
 
     async def knows(self, queue: str) -> bool:
-        """The same, when it has to be right: a worker that has just started is known."""
+        """The same, when it has to be right: a worker that has just started is known. Unwritable if it cannot be read."""
         ...
 
     def warnings(self) -> list[ServiceWarning]:

@@ -117,7 +117,11 @@ class CeleryEngine:
             self._looked_at is None or time.monotonic() - self._looked_at > LOOK_SOON
         ):
             await self.look()
-        return self.serves(queue)
+        if self.serves(queue):
+            return True
+        if self._trouble is not None:
+            raise Unwritable(self._trouble)
+        return False
 
     def warnings(self) -> list[ServiceWarning]:
         found = []

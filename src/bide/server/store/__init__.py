@@ -198,6 +198,10 @@ class Jobs(Protocol):
 
     def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]: ...
 
+    async def has_key(self, tenant: str, kind: str, key: str) -> bool:
+        """Whether this idempotency key was used."""
+        ...
+
     def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
         """Each change on its own job, all in one transaction; a refused one changes nothing."""
         ...

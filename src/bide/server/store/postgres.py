@@ -212,6 +212,10 @@ class PostgresStore(PostgresUploads):
         ((store_id,),) = await self._reads.rows("SELECT id FROM store_id")
         return str(store_id)
 
+    async def has_key(self, tenant: str, kind: str, key: str) -> bool:
+        sql = "SELECT 1 FROM keys WHERE tenant = %s AND kind = %s AND key = %s"
+        return bool(await self._reads.rows(sql, (tenant, kind, key)))
+
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         known = self._recent.get if self._memory.alive and not self._held_only else _nothing
         if len(ids) == 1:

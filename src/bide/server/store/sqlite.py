@@ -226,6 +226,10 @@ class SqliteStore(SqliteUploads):
         store_id: str = self._read("SELECT id FROM store_id").fetchone()[0]
         return store_id
 
+    async def has_key(self, tenant: str, kind: str, key: str) -> bool:
+        sql = "SELECT 1 FROM keys WHERE tenant = ? AND kind = ? AND key = ?"
+        return self._read(sql, (tenant, kind, key)).fetchone() is not None
+
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         recent = self._recent
         return [recent.get(job_id) or self._get(job_id) for job_id in ids]

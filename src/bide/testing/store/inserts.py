@@ -116,6 +116,14 @@ class Inserts:
         assert isinstance(other, Inserted)
         assert other.created
 
+    async def test_a_key_is_known_once_it_was_used(self, bench: Bench) -> None:
+        store = bench.store
+        job = await bench.put(key="k")
+        assert await store.has_key(job.tenant, job.kind, "k")
+        assert not await store.has_key(job.tenant, job.kind, "other")
+        assert not await store.has_key("other", job.kind, "k")
+        assert not await store.has_key(job.tenant, "other", "k")
+
     async def test_a_key_survives_reopening(self, bench: Bench) -> None:
         first = await bench.put(key="k")
         await bench.reopen()
