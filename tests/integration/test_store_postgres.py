@@ -825,3 +825,19 @@ async def test_a_check_fails_on_a_database_that_is_read_only(url: str) -> None:
         await store.check_writable()
     finally:
         await store.close()
+
+
+async def test_a_check_fails_while_the_table_of_jobs_is_locked(url: str) -> None:
+    """CREATE INDEX locks it: renewals fail, and the check must not say that they could be written."""
+    store = PostgresStore(f"{url}&options=-c%20lock_timeout%3D300ms")
+    await store.open(lambda events: None)
+    try:
+        with Server(url).connect() as other:
+            other.execute("BEGIN")
+            other.execute("LOCK TABLE jobs IN SHARE MODE")
+            with pytest.raises(Unwritable):
+                await store.check_writable()
+            other.execute("ROLLBACK")
+        await store.check_writable()
+    finally:
+        await store.close()

@@ -73,6 +73,8 @@ def void(tx: PostgresWork, memory: Memory, owner: str | None) -> int:
 
 
 def check_writable(tx: PostgresWork) -> None:
+    """Fails when renewals fail, so a lock on the table of jobs counts: whoever cannot renew is not lost."""
+    tx.later("LOCK TABLE jobs IN ROW EXCLUSIVE MODE")  # as each write to it
     tx.later(
         "INSERT INTO write_check (id, at) VALUES (1, %s) ON CONFLICT (id) DO UPDATE SET at = excluded.at",
         tx.now,
