@@ -203,6 +203,20 @@ def test_whoever_starts_after_a_step_back_is_not_behind_the_others() -> None:
     assert clock.now() == pytest.approx(database.now(), abs=2.0)
 
 
+def test_an_answer_that_took_too_long_is_ignored() -> None:
+    """The machine slept in between: half of the round trip is hours, and no measure of the database's time."""
+    database = Database()
+    (clock,) = database.clocks
+    asked, answer = clock.begin(), database.now()
+    database.machine.advance(7200.0)
+    clock.measured(answer, asked)
+    assert clock.now() == database.now()
+    asked = clock.begin()
+    database.machine.advance(7200.0)
+    clock.measured(database.now(), asked)
+    assert clock.now() == database.now(), "not an hour ahead"
+
+
 def test_events_of_a_wrong_clock_long_ago_are_not_followed() -> None:
     database = Database()
     database.newest = database.now() + MOST_BEHIND + 1

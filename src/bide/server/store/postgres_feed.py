@@ -58,7 +58,11 @@ class DatabaseClock(CatchUpClock):
         return self._clock.now()
 
     def measured(self, database: float, asked: float, newest: float | None = None) -> None:
-        """It was `database` there, halfway between `asked` and now; the newest event is of `newest`."""
+        """It was `database` there, halfway between `asked` and now; the newest event is of `newest`. An answer that took
+        longer than ALIVE is ignored: the machine may have slept, and when the database looked at its clock is not known.
+        """
+        if self._clock.now() - asked > ALIVE:
+            return
         floor = newest if newest is not None and newest - database <= MOST_BEHIND else 0.0
         self.follow(database - (asked + self._clock.now()) / 2, floor)
 
