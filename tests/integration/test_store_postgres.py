@@ -19,14 +19,18 @@ import pytest
 import pytest_asyncio
 from bench.chaos.wire import Wire
 from bench.scale.postgres import Postgres
+from msgspec.structs import replace
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.job import CancelAsked, Failed, Refused, StepKept, StepStarted, Succeeded
-from bide.core.record import Job, Status
-from bide.core.wire import Event
+from bide.core.record import FileInfo, Job, Status
+from bide.core.upload import Upload, UploadStatus, Way, owner_of
+from bide.core.wire import Event, job_id
 from bide.server.store import (
     Filter,
+    Finished,
+    InputFile,
     Inserted,
     Missing,
     Store,
@@ -36,6 +40,7 @@ from bide.server.store import (
     postgres_feed,
     postgres_reads,
     postgres_server,
+    postgres_uploads,
 )
 from bide.server.store.migrations import scripts
 from bide.server.store.postgres import PostgresStore
@@ -340,6 +345,39 @@ async def test_two_that_purge_at_once_remove_each_job_once(two: tuple[Process, P
     removed = [job_id for some, _ in rounds for job_id in some]
     assert sorted(removed) == [job.id for job in jobs]
     assert await second.store.events() == []
+
+
+async def test_an_upload_does_not_expire_under_a_job_that_another_process_has_just_stored(
+    two: tuple[Process, Process], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    now = first.clock.now()
+    upload = Upload(
+        *(job_id(now, bytes(16)), Way.TUS, "a.mp4", now, now),
+        status=UploadStatus.DONE,
+        size=10,
+        received=10,
+        sha256="ab",
+        blob="b",
+        replica="here",
+        expires_at=now,
+    )
+    await first.store.finish(Finished((upload,)))
+    slow = postgres_uploads._LOCK_EXPIRED.replace("WHERE", "WHERE pg_sleep(1) IS NOT NULL AND", 1)
+    monkeypatch.setattr(postgres_uploads, "_LOCK_EXPIRED", slow)
+
+    def asleep() -> bool:
+        row = other.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchone()
+        return row is not None
+
+    with Server(url).connect() as other:
+        expiring = asyncio.ensure_future(first.store.expire_uploads())
+        await until(asleep)
+        file = InputFile(owner_of(upload.id), FileInfo("a.mp4", "video/mp4", 10, "ab", "b"))
+        await second.store.insert([replace(second.new(), files=(file,))])
+        assert asleep(), "the statement began before the job was stored"
+        assert await expiring == ([], False)
+    assert isinstance(await second.store.upload(upload.id), Upload)
 
 
 async def test_relatives_that_two_processes_change_at_once(two: tuple[Process, Process]) -> None:

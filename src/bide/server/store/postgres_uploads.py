@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from bide.core.upload import Upload
@@ -20,12 +21,25 @@ from bide.server.store import (
 from bide.server.store.postgres_reads import NUL, Reads
 from bide.server.store.postgres_work import PostgresWork
 
-_EXPIRED = (
-    f"SELECT {upload_rows.READ} FROM uploads WHERE expires_at <= %s AND NOT EXISTS "
-    "(SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
-    "AND (%s::float8 IS NULL OR j.finished_at IS NULL OR j.finished_at > %s)) ORDER BY id LIMIT %s "
+_UNUSED = (
+    "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
+    "AND (%s::float8 IS NULL OR j.finished_at IS NULL OR j.finished_at > %s))"
+)
+_LOCK_EXPIRED = (
+    f"SELECT id FROM uploads WHERE expires_at <= %s AND {_UNUSED} ORDER BY id LIMIT %s "
     "FOR NO KEY UPDATE SKIP LOCKED"
 )
+_EXPIRED = f"SELECT {upload_rows.READ} FROM uploads WHERE id = ANY(%s) AND {_UNUSED} ORDER BY id"
+
+
+def _expired(
+    tx: PostgresWork, now: float, ended: float | None, again: float | None, limit: int
+) -> Sequence[tuple[Any, ...]]:
+    """Locks them and checks again that no job uses them. Another process may have stored such a job after the first
+    statement began and before the lock; from the lock on none can.
+    """
+    locked = [upload_id for (upload_id,) in tx.execute(_LOCK_EXPIRED, (now, ended, again, limit))]
+    return tx.execute(_EXPIRED, (locked, ended, again)).fetchall() if locked else []
 
 
 class PostgresUploads:
@@ -53,9 +67,7 @@ class PostgresUploads:
         self, limit: int = 500, inputs: float | None = None
     ) -> Awaitable[tuple[list[Upload], bool]]:
         def operation(tx: PostgresWork) -> tuple[list[Upload], bool]:
-            return upload_transactions.expire(
-                tx, lambda *values: tx.execute(_EXPIRED, values), limit, inputs
-            )
+            return upload_transactions.expire(tx, partial(_expired, tx), limit, inputs)
 
         return self._write(operation)
 
