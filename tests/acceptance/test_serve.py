@@ -186,7 +186,7 @@ def test_doctor_names_a_queue_that_nobody_serves(folder: Path) -> None:
         service.ask("POST", "/jobs", {"kind": "quick", "queue": "nobody"})
         assert service.ask("GET", "/readyz")["status"] == "ready"
         done = bide(folder, "doctor", "--url", service.url)
-        assert done.returncode == 1 and "no worker serves queue nobody" in done.stdout
+        assert done.returncode == 1 and "No worker serves queue nobody" in done.stdout
         assert "unserved" in _metrics(service, 'queue="nobody"')
     finally:
         service.stop()

@@ -202,7 +202,10 @@ class Upkeep:
         while after is not None:
             resumed, after = await self._store.resume_parked(after)
             for job_id in resumed:
-                log.warning("job %s waited for children that cannot end any more: it runs again", job_id)
+                log.warning(
+                    "Job %s waits for child jobs that do not exist or have ended. The service restarts it.",
+                    job_id,
+                )
 
     async def _losses(self, jobs: Sequence[Job]) -> list[Change]:
         """What becomes of these jobs, whose workers are lost. Their last progress counts, so it is read first."""

@@ -251,7 +251,7 @@ async def test_kinds_that_no_worker_knows_are_named_and_not_hinted_at(
     await house.store.enlist("old", write(Enlisted("old", ("default",), ("add",), 1)))
     await engine.look()
     assert engine.serves("default")
-    assert "no worker knows kind child" in " ".join(warning.detail for warning in engine.warnings())
+    assert "No worker knows kind child" in " ".join(warning.detail for warning in engine.warnings())
     await house.submit("runs_once", {"log": "/dev/null"})
     await until(lambda: engine._hints.sent == 1)  # which it finds nothing by
     queue_of("default")(Broker(str(config.engine.broker)).connect(engine._hints._app)).purge()

@@ -135,8 +135,14 @@ async def test_what_keeps_jobs_from_being_run_is_a_warning(service: Service) -> 
     assert (reply.status, reply.json()["status"]) == (200, "ready")
     # `slow` has neither kinds nor jobs: nothing is wrong with it.
     assert reply.json()["warnings"] == [
-        {"code": "queue-unserved", "detail": "no worker serves queue forgotten; 1 wait"},
-        {"code": "queue-unserved", "detail": "no worker serves queue video"},
+        {
+            "code": "queue-unserved",
+            "detail": "No worker serves queue forgotten. 1 job is waiting. Start a worker for this queue.",
+        },
+        {
+            "code": "queue-unserved",
+            "detail": "No worker serves queue video. Start a worker for this queue.",
+        },
         {"code": "children-failing", "detail": "handler children cannot start: ImportError"},
     ]
     metrics = await _metrics(service)

@@ -187,7 +187,7 @@ async def test_an_accepted_upload_finishes_beside_others(service: Service) -> No
         assert reply.status == 204, reply.body
     assert (await service.reception.store.upload_bytes()) == UploadBytes(800 * KIB, 0)
     full = await service.call("POST", "/uploads", body=b"x")
-    assert full.status == 507 and "upload_quota" in full.json()["detail"]
+    assert full.status == 507 and "upload quota is full" in full.json()["detail"]
 
 
 async def test_more_was_accepted_than_fits(service: Service) -> None:

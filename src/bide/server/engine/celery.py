@@ -134,7 +134,7 @@ class CeleryEngine:
             return [*found, ServiceWarning("no-workers", none)]
         known = {kind for worker in self._roster for kind in worker.kinds}
         for kind in sorted(self._registry.kinds.keys() - known):
-            detail = f"no worker knows kind {kind}: restart them with the app as it is now"
+            detail = f"No worker knows kind {kind}. Restart the workers with the current app."
             found.append(ServiceWarning("kind-unserved", detail))
         for worker in self._roster:
             for trouble in worker.troubles:

@@ -53,7 +53,11 @@ def check_origin(request: Request, trusted: Collection[str]) -> None:
     elsewhere = request.header(b"sec-fetch-site") in ("cross-site", "same-site")
     if origin is None:
         if elsewhere:
-            raise CrossSite("a page of another origin may not change anything here")
+            method = request.scope.get("method", "WebSocket")
+            raise CrossSite(
+                "The browser reports a cross-site request without an Origin header. Only pages of this service may "
+                f"send {method} requests; allow other origins with --origin."
+            )
     elif (elsewhere or not is_same_host(origin, request.header(b"host"))) and not (
         allowed_origin(request) is not None
         or ((page := split_origin(origin)) is not None and page[1] in trusted)

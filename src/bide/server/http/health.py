@@ -46,7 +46,7 @@ class Health:
                 "getHealth",
                 "Whether the service lives",
                 "health",
-                replies=(Reply(200, "It does.", Alive),),
+                replies=(Reply(200, "The service is alive.", Alive),),
                 example="$BASE/healthz",
             ),
             Operation(
@@ -58,7 +58,7 @@ class Health:
                 "health",
                 description="503 while the service stops or cannot write to its store. `warnings` has what keeps jobs "
                 f"from being run:\n{codes}",
-                replies=(Reply(200, "It does.", Readiness),),
+                replies=(Reply(200, "The service accepts jobs and answers requests.", Readiness),),
                 problems=(Unavailable,),
                 example="$BASE/readyz",
             ),
@@ -100,7 +100,8 @@ def warnings(parts: Parts, queues: list[Queue]) -> list[ServiceWarning]:
     found = []
     for queue in queues:
         if not queue.served and (queue.kinds or queue.backlog):
-            waiting = f"; {queue.backlog} wait" if queue.backlog else ""
-            detail = f"no worker serves queue {queue.name}{waiting}"
+            jobs = "1 job is" if queue.backlog == 1 else f"{queue.backlog} jobs are"
+            waiting = f" {jobs} waiting." if queue.backlog else ""
+            detail = f"No worker serves queue {queue.name}.{waiting} Start a worker for this queue."
             found.append(ServiceWarning("queue-unserved", detail))
     return found + parts.engine.warnings()

@@ -78,7 +78,8 @@ class Hosts:
             raise MalformedRequest("the Host header is missing")
         elif host is None:
             raise MalformedRequest(
-                "the Host header is not one host: send exactly one, as in Host: 127.0.0.1"
+                f"The Host header {text[:200]!r} is invalid or repeated. Send one host, for example "
+                "`Host: 127.0.0.1`."
             )
         else:
             raise UntrustedHost(

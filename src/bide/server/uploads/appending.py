@@ -125,7 +125,7 @@ class Appending:
             if checksum is not None and checksum[0].hexdigest() != checksum[1]:
                 await surely(self._forget(upload, before))
                 raise ChecksumMismatch(
-                    f"the bytes have {checksum[0].hexdigest()}, and not {checksum[1]}"
+                    f"Checksum mismatch: expected {checksum[1]}, got {checksum[0].hexdigest()}."
                 )
             self._staging.keep_digest(upload.id, digest)
             upload = await self._noted(upload, sink.durable)

@@ -58,8 +58,8 @@ class Room:
         room = free if reserved else max(free - self._reserved, (free - firm) // 2)
         if size > room:
             raise StorageFull(
-                f"{size} bytes do not fit: all uploads together may take {quota} (upload_quota), take "
-                f"{quota - free}, and have declared {self._reserved} more. Remove uploads, or raise the quota"
+                f"The upload quota is full: {size} bytes requested, {quota - free} of {quota} used, "
+                f"{self._reserved} reserved. Delete uploads or raise --upload-quota."
             )
         return room
 
