@@ -735,6 +735,24 @@ async def test_a_process_that_stops_within_a_transaction_does_not_hold_up_the_ot
     await bench.store.close()
 
 
+async def test_a_lease_is_not_lost_while_one_of_its_jobs_is_locked(url: str) -> None:
+    """As by a long UPDATE of an operator: the worker renews all of its jobs together, and cannot."""
+    bench = Process(url, ManualClock(), count(1))
+    await bench.open()
+    jobs = [await bench.put() for _ in range(2)]
+    assert len(await bench.claim()) == 2
+    leases = await bench.store.leases()
+    assert len(leases) == 1
+    with Server(url).connect() as other:
+        other.execute("BEGIN")
+        other.execute("UPDATE jobs SET priority = priority WHERE id = %s", (jobs[0].id,))
+        assert (await bench.store.overdue(leases)).leases == ()
+        other.execute("ROLLBACK")
+    found = (await bench.store.overdue(leases)).leases
+    assert {job.id for job in found} == {job.id for job in jobs}
+    await bench.store.close()
+
+
 async def test_a_caller_that_has_left_harms_nobody(url: str) -> None:
     bench = Process(url, ManualClock(), count(1))
     await bench.open()

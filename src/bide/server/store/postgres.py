@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -69,6 +70,10 @@ _VOIDED = (
 _LOST = (
     f"SELECT {COLUMNS} FROM jobs WHERE lease_until = ANY(%s) AND owner = ANY(%s) AND finished_at IS NULL LIMIT %s "
     "FOR NO KEY UPDATE SKIP LOCKED"
+)
+_SIZES = (
+    "SELECT owner, lease_until, count(*) FROM jobs WHERE lease_until = ANY(%s) AND owner = ANY(%s) "
+    "AND finished_at IS NULL GROUP BY owner, lease_until"
 )
 # Each count reads a partial index, so finished jobs cost nothing.
 _COUNTS = (
@@ -274,6 +279,11 @@ class PostgresStore(PostgresUploads):
             ended = {(lease.owner, lease.until) for lease in lost}
             untils, owners = [until for _, until in ended], [owner for owner, _ in ended]
             rows = await self._reads.rows(_LOST, (untils, owners, limit))
+            if len(rows) < limit:
+                # A worker renews all its jobs together, and cannot while one of them is locked: then none is lost.
+                free = Counter((job.owner, job.lease_until) for job in map(job_of, rows))
+                sizes = await self._reads.rows(_SIZES, (untils, owners))
+                ended -= {(owner, until) for owner, until, size in sizes if size > free[owner, until]}
             found += [job for job in map(job_of, rows) if (job.owner, job.lease_until) in ended]
         deadlines = await self._reads.rows(
             f"SELECT {COLUMNS} FROM jobs WHERE deadline <= %s AND finished_at IS NULL LIMIT %s",
