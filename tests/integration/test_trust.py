@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -16,8 +17,10 @@ from click.testing import CliRunner, Result
 
 from bide.cli import root
 from bide.client.api import AsyncClient
+from bide.client.ledger import Entry
+from bide.client.ledger.sqlite import SqliteLedger
 from tests.integration.third_party import ThirdParty
-from tests.unit.fake_service import says
+from tests.unit.fake_service import problem, says
 
 SECRET = "the-cloud-password"
 DESCRIPTION = """name = "mine"
@@ -241,6 +244,72 @@ def test_a_pipeline_is_confirmed_too(api: str, words: str, server: ThirdParty) -
     Path("bide.toml").write_text("[sync]\ntrust = true\n")
     result = bide("sync", "p.toml")
     assert result.exit_code == 2 and "a settings file cannot set `trust`" in result.stderr
+
+
+@pytest.mark.parametrize("by", ["file", "variable"])
+def test_an_address_in_the_settings_is_not_one_that_the_user_typed(
+    by: str, server: ThirdParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KNOWHERE_API_KEY", SECRET)
+    Path("p.toml").write_text(PIPELINE.format(api='name = "knowhere"'))
+    if by == "file":
+        Path("bide.toml").write_text(f'[sync]\nurl = "{server.url}"\n')
+    else:
+        monkeypatch.setenv("BIDE_SYNC_URL", server.url)
+    result = bide("sync", "p.toml")
+    assert result.exit_code == 2
+    host = server.url.removeprefix("http://")
+    assert f"the environment variable KNOWHERE_API_KEY to {host}" in said(result)
+    assert server.asked == []
+    server.rest = problem(403, "forbidden")
+    assert bide("sync", "p.toml", "--url", server.url).exit_code == 1
+    assert server.asked != []
+
+
+# --- ledgers
+
+
+def ledger_of(api: str, url: str, path: str = "l") -> None:
+    async def write() -> None:
+        ledger = SqliteLedger(Path(path))
+        await ledger.open()
+        await ledger.add([Entry(api=api, base=url, job_id="1")])
+        await ledger.close()
+
+    asyncio.run(write())
+
+
+@pytest.mark.parametrize("more", [(), ("--api", "sync.so"), ("--key", SECRET)])
+def test_an_address_of_a_ledger_is_confirmed(
+    more: tuple[str, ...], server: ThirdParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNC_API_KEY", SECRET)
+    server.rest = says({"id": "1", "status": "COMPLETED", "outputUrl": None})
+    ledger_of("sync.so", server.url)
+    result = bide("wait", "--ledger", "l", *more)
+    assert result.exit_code == 2, result.output
+    host = server.url.removeprefix("http://")
+    secret = "the key that you gave" if "--key" in more else "the environment variable SYNC_API_KEY"
+    assert "The ledger has jobs of sync.so at an address" in said(result)
+    assert f"It sends {secret} to {host}." in said(result)
+    assert server.asked == []
+    assert bide("wait", "--ledger", "l", "--trust", *more).exit_code == 0
+    assert server.header("x-api-key")[0] == SECRET
+
+
+def test_a_given_key_does_not_go_to_a_service_that_only_a_ledger_names(server: ThirdParty) -> None:
+    ledger_of("bide", server.url)
+    result = bide("wait", "--ledger", "l", "--key", SECRET)
+    assert result.exit_code == 2 and "the key that you gave" in said(result)
+    assert server.asked == []
+
+
+def test_a_ledger_cannot_name_a_description_file(server: ThirdParty) -> None:
+    write(server, "hook = 'os:getcwd'")
+    ledger_of("./mine.toml", server.url)
+    result = bide("wait", "--ledger", "l", "--trust")
+    assert result.exit_code == 1 and "name its file with --api" in said(result)
+    assert server.asked == []
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 2)])

@@ -16,12 +16,13 @@ import click
 
 from bide.cli.settings import Connection
 from bide.cli.targets import split_url
-from bide.cli.trust import confirm
+from bide.cli.trust import confirm, remember
 from bide.client.api import AsyncClient
-from bide.client.apis import Api, load
+from bide.client.apis import Api, load, names, text_of
 from bide.client.apis.demands import Asked as Described
-from bide.client.apis.demands import demands
+from bide.client.apis.demands import demands, demands_at
 from bide.client.apis.form import Description
+from bide.client.apis.loading import form_of
 from bide.client.handle import JobHandle
 from bide.client.ledger import Entry, Key, bare
 from bide.client.options import ClientOptions
@@ -53,9 +54,10 @@ class Asked:
     def own(self) -> bool:
         return self.api is None or self.api == OWN
 
-    def described(self, url: str | None = None) -> Api:
-        """The API of --api, at --url where that was given."""
+    def described(self, base: str | None = None) -> Api:
+        """The API of --api, at --url where that was given, or at the address of a ledger."""
         assert self.api is not None
+        url = base
         if url is None and self.connection.url_by_flag:
             url = self.connection.url
 
@@ -63,11 +65,27 @@ class Asked:
             if folder is not None:
                 asked = Described(text, file, folder, url, self.connection.key_by_flag)
                 confirm(demands(form, asked), self.trust)
+            elif base is not None:
+                self.confirm_base(form, base, self.connection.key_by_flag)
 
         try:
             return load(self.api, url, approve)
         except SetupError as error:
             raise self.refused(error) from None
+
+    def confirm_base(self, form: Description, base: str, key: bool) -> None:
+        """An address of a ledger gets a secret only if the description or the user names it too."""
+        named = [form.url, self.connection.url if self.connection.url_by_flag else None]
+        if base.rstrip("/") not in [bare(url).rstrip("/") for url in named if url is not None]:
+            confirm(demands_at(form, base, key), self.trust)
+
+    def remember_base(self, form: Description, base: str) -> None:
+        """The user named this address: a later command may take it from the ledger."""
+        if self.options.get("ledger") is None or base == form.url:
+            return
+        remember(demands_at(form, base, True))
+        if not self.connection.key_by_flag:
+            remember(demands_at(form, base, False))
 
     def client(self) -> AsyncClient:
         """For a command that speaks to one alone."""
@@ -110,15 +128,22 @@ class Clients:
         self.all: dict[Place, AsyncClient] = {}
         self._services: dict[str, Place] = {}  # by the address that was given
         self._elsewhere: dict[str, Api] = {}
+        self._remembered: set[Place] = set()
 
     async def job(self, text: str) -> tuple[Key, JobHandle]:
         """From an id or a URL that a person gave."""
         if self._api is None:
             given = self._asked.connection.url
+            typed = "://" in text or self._asked.connection.url_by_flag
             address, text = split_url(text) if "://" in text else (given, text)
             place = await self._own(address)
         else:
-            place = await self._third(self._near(self._api, text))
+            near = self._near(self._api, text)
+            typed = near.folder is None
+            place = await self._third(near)
+        if typed and place[1] and place not in self._remembered:
+            self._remembered.add(place)
+            self._asked.remember_base(_shipped_form(place[0]), place[1])
         try:
             handle = self.all[place].job(text)
         except SetupError as error:  # that is no job of this API
@@ -152,11 +177,17 @@ class Clients:
         alone = len(missing) == 1 and not self.all
         for name, base in missing:
             if name == OWN:
+                if self._asked.connection.key_by_flag:
+                    self._asked.confirm_base(_shipped_form(OWN), base, True)
                 await self._own(base)
             elif self._api is not None:
                 await self._third(self._asked.described(base or None))
             else:
-                await self._third(_shipped(name, base), meant=alone)
+                form = _shipped_form(name)
+                given = alone and self._asked.connection.key_by_flag
+                if base:
+                    self._asked.confirm_base(form, base, given)
+                await self._third(load(name, base or None), meant=alone)
 
     async def _own(self, address: str) -> Place:
         if address not in self._services:
@@ -185,10 +216,10 @@ class Clients:
         return place
 
 
-def _shipped(name: str, base: str) -> Api:
-    try:
-        return load(name, base or None)
-    except SetupError:
+def _shipped_form(name: str) -> Description:
+    """By name only: a ledger must not be able to name a file."""
+    if name not in names():
         raise SetupError(
             f"the ledger has jobs of {name}, and no such API comes with bide: name its file with --api"
-        ) from None
+        )
+    return form_of(text_of(name), f"{name}.toml")

@@ -12,6 +12,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
+from click.core import ParameterSource
 
 from bide.cli import FAILED
 from bide.cli.clients import budget_option
@@ -21,7 +22,7 @@ from bide.cli.trust import confirm, trust_option
 from bide.cli.wait import Trouble
 from bide.client.apis.demands import Demands
 from bide.client.pipeline.cron import Cron, read_cron
-from bide.client.pipeline.loading import Approve, Plan, load_plan
+from bide.client.pipeline.loading import Plan, load_plan
 from bide.client.pipeline.run import Start, Sync
 from bide.client.pipeline.schedule import Schedule
 from bide.client.pipeline.state import State
@@ -67,7 +68,9 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option("--check", is_flag=True, help="Only read the pipeline, and say what it would export.")
 @trust_option
 @json_option
+@click.pass_context
 def sync(
+    ctx: click.Context,
     pipeline: Path,
     state: Path | None,
     url: str | None,
@@ -106,7 +109,16 @@ def sync(
         if not check or found.code:
             confirm(found, trust)
 
-    plan = _plan(pipeline, url, approve)
+    # An address in ./bide.toml is not one that the user typed.
+    typed = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
+
+    def load() -> Plan:
+        return load_plan(pipeline, url, approve, typed)
+
+    try:
+        plan = load()
+    except SetupError as error:
+        raise click.UsageError(str(error)) from None
     if check:
         _show(plan, as_json)
         return
@@ -119,7 +131,7 @@ def sync(
                 good = asyncio.run(_once(plan, opened, start, as_json, budget))
             else:
                 by = Schedule(cron, zone, opened, time.time)
-                keeping = _keep(by, lambda: load_plan(pipeline, url, approve), start, as_json, budget)
+                keeping = _keep(by, load, start, as_json, budget)
                 good = asyncio.run(keeping)
     except KeyboardInterrupt:
         click.echo("bide: run it again to go on where it was", err=True)
@@ -127,13 +139,6 @@ def sync(
     finally:
         log.removeHandler(trouble)
     raise click.exceptions.Exit(0 if good else FAILED)
-
-
-def _plan(path: Path, url: str | None, approve: Approve) -> Plan:
-    try:
-        return load_plan(path, url, approve)
-    except SetupError as error:
-        raise click.UsageError(str(error)) from None
 
 
 async def _once(

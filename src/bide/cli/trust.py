@@ -43,15 +43,16 @@ def confirm(found: Demands, trusted: bool) -> None:
         return
     path = _path()
     known = _known(path)
-    if all([found.digest, host] in known for host in found.hosts):
+    if _all_known(found, known):
         return
     if not trusted:
         if not _terminal():
             raise click.UsageError(
-                f"{_told(found)} Read the file, then run this once in a terminal and confirm it, or add --trust."
+                f"{_told(found)} {'Check the address' if found.reason else 'Read the file'}, then run this once in a terminal and confirm it, or add --trust."
             )
         click.echo(_told(found), err=True)
-        if not click.confirm("Use this description?", err=True):
+        question = "Use this address?" if found.reason else "Use this description?"
+        if not click.confirm(question, err=True):
             raise click.UsageError(f"{found.file} was not confirmed; nothing was sent")
     try:
         _remember(path, [*known, *([found.digest, host] for host in found.hosts)])
@@ -59,8 +60,21 @@ def confirm(found: Demands, trusted: bool) -> None:
         click.echo(f"bide: the confirmation is not stored in {path}: {error.strerror}", err=True)
 
 
+def remember(found: Demands) -> None:
+    """Stores what the user said on the command line, so that a later command does not ask."""
+    path = _path()
+    known = _known(path)
+    if found and not _all_known(found, known):
+        with suppress(OSError):
+            _remember(path, [*known, *([found.digest, host] for host in found.hosts)])
+
+
+def _all_known(found: Demands, known: list[Any]) -> bool:
+    return all([found.digest, host] in known for host in found.hosts)
+
+
 def _told(found: Demands) -> str:
-    said = [f"{found.file} does not come with bide."]
+    said = [found.reason or f"{found.file} does not come with bide."]
     if found.secrets:
         said.append(f"It sends {_list(found.secrets)} to {_list(found.hosts)}.")
     if found.code:

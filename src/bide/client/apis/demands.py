@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ import msgspec
 from bide.client.apis.form import Description, Secret
 
 ANYWHERE = "the address that you give"
+GIVEN_KEY = "the key that you gave"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Demands:
     secrets: tuple[str, ...]  # what it reads, in words
     code: tuple[str, ...]  # what it runs, in words
     hosts: tuple[str, ...]  # where the secrets go
+    reason: str = ""  # why the user is asked, if not because of the file
 
     def __bool__(self) -> bool:
         return bool(self.secrets or self.code)
@@ -67,6 +69,16 @@ def demands(form: Description, asked: Asked, more: tuple[Secret, ...] = ()) -> D
         tuple(dict.fromkeys(code)),
         tuple(dict.fromkeys([*hosts, *auth.hosts])),
     )
+
+
+def demands_at(form: Description, base: str, key: bool) -> Demands:
+    """What a description that comes with bide sends to an address of a ledger. `key`: a key was given."""
+    name = f"{form.name} of the ledger"  # not the text: another version of bide has another one
+    found = demands(form, Asked(name, name, Path(), base, key))
+    secrets = (GIVEN_KEY,) if key else found.secrets
+    reason = f"The ledger has jobs of {form.name} at an address that neither you nor its description names."
+    digest = hashlib.sha256(msgspec.json.encode([name, secrets])).hexdigest()
+    return replace(found, digest=digest, secrets=secrets, reason=reason)
 
 
 def _read(place: Secret, folder: Path) -> list[str]:

@@ -86,27 +86,38 @@ class Plan:
         return found
 
 
-def load_plan(path: Path, url: str | None = None, approve: Approve | None = None) -> Plan:
+def load_plan(
+    path: Path, url: str | None = None, approve: Approve | None = None, url_typed: bool = True
+) -> Plan:
     """At another address than the pipeline's, where one is given. SetupError says what is wrong, and where.
 
     `approve` is called before a secret that these files name is used, or code of theirs is run, and may raise.
+    `url_typed` is False if `url` comes from a settings file or the environment, which the user may not have read.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SetupError(f"{path} cannot be read: {reason}") from None
-    return read_plan(text, path, url, approve)
+    return read_plan(text, path, url, approve, url_typed)
 
 
-def read_plan(text: str, path: Path, url: str | None = None, approve: Approve | None = None) -> Plan:
+def read_plan(
+    text: str,
+    path: Path,
+    url: str | None = None,
+    approve: Approve | None = None,
+    url_typed: bool = True,
+) -> Plan:
     with located(text, str(path), "the pipeline") as tables:
         table = msgspec.convert(tables, PipelineTable)
         if not table.exports:
             raise Misplaced(("exports",), "there is nothing to export: add a table [[exports]]")
         path = path.absolute()
         with within("api"):
-            checked = None if approve is None else _approval(table.api, text, path, url, approve)
+            checked = None
+            if approve is not None:
+                checked = _approval(table.api, text, path, (url, url_typed), approve)
             api = _api(table.api, path.parent, url, checked)
         datasets = []
         for index, export in enumerate(table.exports):
@@ -117,16 +128,24 @@ def read_plan(text: str, path: Path, url: str | None = None, approve: Approve | 
 
 
 def _approval(
-    table: ApiTable, text: str, path: Path, url: str | None, approve: Approve
+    table: ApiTable, text: str, path: Path, given: tuple[str | None, bool], approve: Approve
 ) -> ApproveDescription:
-    """A pipeline may name a secret of its own, and an address for that of a description that comes with bide."""
+    """A pipeline may name a secret of its own, and an address for that of a description that comes with bide.
+
+    `given` is the address from outside the pipeline, and whether the user typed it.
+    """
+    url, typed = given
+    unread = url is not None and not typed
 
     def check(form: Description, described: str, file: str, folder: Path | None) -> None:
         own = () if table.key is None else (table.key,)
-        if folder is None and not own and (url is not None or table.url is None):
+        elsewhere = unread or (url is None and table.url is not None)
+        if folder is None and not own and not elsewhere:
             return
         whole = f"{text}\n{described}"
         names = str(path) if folder is None else f"{path} with {file}"
+        if unread:
+            names += " and the url of the settings"
         asked = Asked(whole, names, folder or path.parent, url or table.url)
         approve(demands(form, asked, own))
 
