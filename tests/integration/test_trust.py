@@ -246,6 +246,19 @@ def test_a_pipeline_is_confirmed_too(api: str, words: str, server: ThirdParty) -
     assert result.exit_code == 2 and "a settings file cannot set `trust`" in result.stderr
 
 
+def test_the_file_that_is_shown_is_the_one_that_is_read(server: ThirdParty, tmp_path: Path) -> None:
+    """The pipeline's key file is relative to the pipeline, also if the description is in another folder."""
+    Path("apis").mkdir()
+    write(server, path="apis/mine.toml")
+    Path("apis/key").write_text("harmless")
+    Path("real").write_text(SECRET)
+    Path("key").symlink_to("real")
+    Path("p.toml").write_text(PIPELINE.format(api='file = "apis/mine.toml"\nkey.file = "key"'))
+    result = bide("sync", "p.toml")
+    assert result.exit_code == 2
+    assert f"It sends the file {tmp_path.resolve()}/real to" in said(result)
+
+
 @pytest.mark.parametrize("by", ["file", "variable"])
 def test_an_address_in_the_settings_is_not_one_that_the_user_typed(
     by: str, server: ThirdParty, monkeypatch: pytest.MonkeyPatch

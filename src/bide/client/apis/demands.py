@@ -4,6 +4,7 @@ and the code that it runs."""
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from bide.client.apis.form import Description, Secret
 
 ANYWHERE = "the address that you give"
 GIVEN_KEY = "the key that you gave"
+Placed = tuple[Secret, Path]  # a secret, and the folder that its file is relative to
 
 
 @dataclass(frozen=True)
@@ -41,20 +43,18 @@ class Asked:
     key: bool = False
 
 
-def demands(form: Description, asked: Asked, more: tuple[Secret, ...] = ()) -> Demands:
+def demands(form: Description, asked: Asked, more: tuple[Placed, ...] = ()) -> Demands:
     """`more` are secrets that something else than the description names, a pipeline for instance."""
     auth = form.auth
-    places = [auth.user, auth.client_id, auth.refresh_token, *more]
+    places = [auth.user, auth.client_id, auth.refresh_token]
     if auth.kind == "none":
-        places = [*more]
+        places = []
     elif not asked.key and not more:
         places = [auth.secret, *places]
-    secrets = [
-        word for place in places if isinstance(place, Secret) for word in _read(place, asked.folder)
-    ]
-    code = [
-        f"the command `{shlex.join(p.command)}`" for p in places if isinstance(p, Secret) and p.command
-    ]
+    placed = [(place, asked.folder) for place in places if isinstance(place, Secret)]
+    placed += more
+    secrets = [word for place, folder in placed for word in _read(place, folder)]
+    code = [f"the command `{shlex.join(place.command)}`" for place, _ in placed if place.command]
     if form.hook is not None:
         code.append(f"the Python code {form.hook}")
     goals = [asked.url or form.url, auth.token_url if auth.kind == "oauth2" else None]
@@ -82,11 +82,11 @@ def demands_at(form: Description, base: str, key: bool) -> Demands:
 
 
 def _read(place: Secret, folder: Path) -> list[str]:
-    """In words; a file with its whole path, for the same description may be in another folder."""
+    """In words; a file with its real path, because `folder` and the links in it decide which file is read."""
     names = [place.env] if isinstance(place.env, str) else place.env
     found = [f"the environment variable {name}" for name in names]
     if place.file is not None:
-        found.append(f"the file {(folder / Path(place.file).expanduser()).absolute()}")
+        found.append(f"the file {os.path.realpath(folder / Path(place.file).expanduser())}")
     if place.command:
         found.append(f"the output of the command `{shlex.join(place.command)}`")
     return found

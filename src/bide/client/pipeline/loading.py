@@ -138,7 +138,7 @@ def _approval(
     unread = url is not None and not typed
 
     def check(form: Description, described: str, file: str, folder: Path | None) -> None:
-        own = () if table.key is None else (table.key,)
+        own = () if table.key is None else ((table.key, path.parent),)
         elsewhere = unread or (url is None and table.url is not None)
         if folder is None and not own and not elsewhere:
             return
