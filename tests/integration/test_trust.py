@@ -17,8 +17,10 @@ from click.testing import CliRunner, Result
 
 from bide.cli import root
 from bide.client.api import AsyncClient
+from bide.client.apis.demands import Demands
 from bide.client.ledger import Entry
 from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.pipeline.loading import load_plan
 from tests.integration.third_party import ThirdParty
 from tests.unit.fake_service import problem, says
 
@@ -257,6 +259,50 @@ def test_the_file_that_is_shown_is_the_one_that_is_read(server: ThirdParty, tmp_
     result = bide("sync", "p.toml")
     assert result.exit_code == 2
     assert f"It sends the file {tmp_path.resolve()}/real to" in said(result)
+
+
+@pytest.mark.parametrize("file", ["../secrets", "/SECRETS", "link"])
+def test_a_file_outside_the_folder_of_the_pipeline_is_not_sent_unconfirmed(
+    file: str, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets").write_text("a line\n")
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p/link").symlink_to(tmp_path / "secrets")
+    file = file.replace("/SECRETS", f"{tmp_path}/secrets")
+    text = PIPELINE.format(api='name = "knowhere"')
+    each = f'kind = "k"\neach = {{ line = "@{file}" }}\ninput = {{ a = "{{line}}" }}'
+    (tmp_path / "p/p.toml").write_text(text.replace('kind = "k"', each))
+    result = bide("sync", "p/p.toml")
+    assert result.exit_code == 2
+    words = f"It sends the lines of {(tmp_path / 'secrets').resolve()} to api.knowhereto.ai."
+    assert words in said(result)
+    assert bide("sync", "p/p.toml", "--check").exit_code == 0
+
+
+def test_a_file_outside_the_folder_of_the_pipeline_is_not_written_unconfirmed(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    text = PIPELINE.format(api='name = "knowhere"')
+    (tmp_path / "p/p.toml").write_text(text.replace("out.jsonl", "../.bashrc.jsonl"))
+    result = bide("sync", "p/p.toml")
+    assert result.exit_code == 2
+    assert f"It writes {tmp_path.resolve()}/.bashrc.jsonl." in said(result)
+
+
+def test_the_command_of_a_key_for_hashes_is_confirmed() -> None:
+    text = PIPELINE.format(api='name = "knowhere"')
+    secret = '[exports.schema.secret]\ncommand = ["cat", "x"]\n[[exports.schema.columns]]'
+    Path("p.toml").write_text(text.replace("[[exports.schema.columns]]", secret))
+    result = bide("sync", "p.toml")
+    assert result.exit_code == 2 and "It runs the command `cat x`." in said(result)
+
+
+def test_files_in_the_folder_of_the_pipeline_ask_nothing(tmp_path: Path, server: ThirdParty) -> None:
+    Path("lines").write_text("a line\n")
+    text = PIPELINE.format(api='name = "knowhere"')
+    Path("p.toml").write_text(text.replace('kind = "k"', 'kind = "k"\neach = { line = "@lines" }'))
+    found: list[Demands] = []
+    load_plan(Path("p.toml"), None, found.append)
+    assert found == []
 
 
 @pytest.mark.parametrize("by", ["file", "variable"])

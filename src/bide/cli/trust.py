@@ -1,4 +1,5 @@
-"""Asks before a description that does not come with bide reads a secret, sends it somewhere, or runs code.
+"""Asks before a description that does not come with bide reads a secret, sends it somewhere, or runs code, and before
+a pipeline reads or writes files outside its folder.
 
 1. What was confirmed is remembered for one content of the file and one host, in `bide/trusted.json` in the user's
    configuration folder. Anything else is asked about again.
@@ -79,6 +80,8 @@ def _told(found: Demands) -> str:
         said.append(f"It sends {_list(found.secrets)} to {_list(found.hosts)}.")
     if found.code:
         said.append(f"It runs {_list(found.code)}.")
+    if found.outputs:
+        said.append(f"It writes {_list(found.outputs)}.")
     # What the file says is shown on a terminal: nothing in it may move the cursor.
     return "".join(c if c.isprintable() else "?" for c in " ".join(said))
 

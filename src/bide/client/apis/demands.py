@@ -26,10 +26,11 @@ class Demands:
     secrets: tuple[str, ...]  # what it reads, in words
     code: tuple[str, ...]  # what it runs, in words
     hosts: tuple[str, ...]  # where the secrets go
+    outputs: tuple[str, ...] = ()  # files outside its folder that it writes
     reason: str = ""  # why the user is asked, if not because of the file
 
     def __bool__(self) -> bool:
-        return bool(self.secrets or self.code)
+        return bool(self.secrets or self.code or self.outputs)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,7 @@ def read_plan(
         with within("api"):
             checked = None
             if approve is not None:
-                checked = _approval(table.api, text, path, (url, url_typed), approve)
+                checked = _approval(table, text, path, (url, url_typed), approve)
             api = _api(table.api, path.parent, url, checked)
         datasets = []
         for index, export in enumerate(table.exports):
@@ -128,28 +130,63 @@ def read_plan(
 
 
 def _approval(
-    table: ApiTable, text: str, path: Path, given: tuple[str | None, bool], approve: Approve
+    pipeline: PipelineTable, text: str, path: Path, given: tuple[str | None, bool], approve: Approve
 ) -> ApproveDescription:
     """A pipeline may name a secret of its own, and an address for that of a description that comes with bide.
 
     `given` is the address from outside the pipeline, and whether the user typed it.
     """
-    url, typed = given
+    table, (url, typed) = pipeline.api, given
     unread = url is not None and not typed
 
     def check(form: Description, described: str, file: str, folder: Path | None) -> None:
         own = () if table.key is None else ((table.key, path.parent),)
         elsewhere = unread or (url is None and table.url is not None)
-        if folder is None and not own and not elsewhere:
+        sent, outputs, code = _beyond(pipeline, path.parent)
+        quiet = not (own or sent or outputs or code)
+        if folder is None and not elsewhere and quiet:
             return
         whole = f"{text}\n{described}"
         names = str(path) if folder is None else f"{path} with {file}"
         if unread:
             names += " and the url of the settings"
         asked = Asked(whole, names, folder or path.parent, url or table.url)
-        approve(demands(form, asked, own))
+        found = demands(form, asked, own)
+        if folder is None and not elsewhere and not own:  # the secrets go where the shipped description says
+            found = replace(found, secrets=(), code=())
+        digest = hashlib.sha256(msgspec.json.encode([found.digest, sent, outputs, code])).hexdigest()
+        approve(
+            replace(
+                found,
+                digest=digest,
+                secrets=(*found.secrets, *sent),
+                code=(*found.code, *code),
+                outputs=outputs,
+            )
+        )
 
     return check
+
+
+def _beyond(table: PipelineTable, folder: Path) -> tuple[tuple[str, ...], ...]:
+    """In words: files outside the folder that are sent, files outside it that are written, and code that is run."""
+    sent, outputs, code = [], [], []
+    for export in table.exports:
+        files = [told[1:] for told in export.each.values() if isinstance(told, str) and told[:1] == "@"]
+        sent += [f"the lines of {place}" for place in _outside(folder, files)]
+        outputs += _outside(folder, [export.output.path])
+        secret = export.schema.get("secret")
+        command = secret.get("command") if isinstance(secret, dict) else None
+        if isinstance(command, list):
+            code.append(f"the command `{shlex.join(str(word) for word in command)}`")
+    return tuple(tuple(dict.fromkeys(words)) for words in (sent, outputs, code))
+
+
+def _outside(folder: Path, files: list[str]) -> list[str]:
+    """The real paths of those that are not in the folder. A link in the folder may lead out of it."""
+    top = os.path.realpath(folder)
+    places = [os.path.realpath(folder / file) for file in files]
+    return [place for place in places if os.path.commonpath([top, place]) != top]
 
 
 def _api(
