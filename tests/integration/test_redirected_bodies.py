@@ -9,11 +9,12 @@ import pytest
 from aiohttp import web
 
 from bide.client.api import AsyncClient
-from bide.core.errors import ServiceError
+from bide.core.errors import ServiceError, UploadFailed
 from tests.integration.third_party import KEY, ThirdParty, sync_so
 from tests.unit.fake_service import FakeService, Reply, job, says
 
 STATUSES = pytest.mark.parametrize("status", [307, 308])
+ALL = pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 GENERATION = {"id": "gen-1", "status": "PENDING"}
 
 
@@ -43,7 +44,7 @@ def redirects(status: int, url: str) -> Reply:
     return reply
 
 
-@STATUSES
+@ALL
 async def test_a_submission_to_a_service_is_not_sent_to_another_origin(
     status: int, service: FakeService, other: ThirdParty, tmp_path: Path
 ) -> None:
@@ -58,7 +59,7 @@ async def test_a_submission_to_a_service_is_not_sent_to_another_origin(
     assert other.asked == []
 
 
-@STATUSES
+@ALL
 async def test_a_cancel_is_not_sent_to_another_origin(
     status: int, service: FakeService, other: ThirdParty
 ) -> None:
@@ -120,6 +121,47 @@ async def test_hosts_that_the_description_names_get_the_body_and_the_key(
         assert (await client.submit("", {"a": 1})).id == "gen-1"
     assert await _json(other.asked[0]) == {"a": 1}
     assert other.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+async def test_a_submission_to_another_api_is_not_turned_into_a_get(
+    status: int, vendor: ThirdParty, other: ThirdParty
+) -> None:
+    vendor.on("POST", "/v2/generate", redirects(status, f"{other.url}/v2/generate"))
+    async with sync_so(vendor) as client:
+        with pytest.raises(ServiceError, match=str(status)):
+            await client.submit("", {"a": 1})
+    assert other.asked == []
+
+
+@ALL
+async def test_a_poll_that_is_a_post_is_not_led_to_another_origin(
+    status: int, vendor: ThirdParty, other: ThirdParty, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'name = "mine"\nauth.kind = "bearer"\n[ask]\nmethod = "POST"\npath = "/t"\nbody = {id = "{id}"}\n'
+        '[read]\nstatus = "status"\ndone = ["PENDING"]\n'
+    )
+    vendor.on("POST", "/t", redirects(status, f"{other.url}/t"))
+    async with AsyncClient(vendor.url, KEY, api=str(tmp_path / "mine.toml")) as client:
+        with pytest.raises(ServiceError, match="no POST to another origin"):
+            await client.job("1").result(timeout=5)
+    assert other.asked == []
+
+
+async def test_an_upload_is_not_sent_to_a_location_at_another_origin(
+    service: FakeService, other: ThirdParty, tmp_path: Path
+) -> None:
+    async def begun(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=201, headers={"Location": f"{other.url}/files/1"})
+
+    service.on("POST", "/files", begun)
+    file = tmp_path / "film.mp4"
+    file.write_bytes(bytes(20_000_000))
+    async with AsyncClient(service.url, KEY) as client:
+        with pytest.raises(UploadFailed, match=f"at {other.url}, and the client sends no file"):
+            await client.submit("add", {}, file=file, progress=False)
+    assert service.asked != [] and other.asked == []
 
 
 async def test_redirects_in_a_circle_end(vendor: ThirdParty) -> None:

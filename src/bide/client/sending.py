@@ -163,10 +163,14 @@ class Sender:
         raise BadPoll(310, CIRCLE, final=True)
 
     def _led(self, call: Call, answer: Answer) -> Call | None:
-        """Where a redirect leads."""
+        """Where a redirect leads; BadPoll when a request that is no GET is led to another origin."""
         if not 301 <= answer.status <= 308 or answer.status == 304 or self.api.reads(answer.status):
             return None
-        return self.api.followed(call, header(answer.headers, "Location"))
+        following = self.api.followed(call, header(answer.headers, "Location"))
+        if following is not None and call.method not in ("GET", "HEAD") and not following.authorized:
+            refused = redirected_elsewhere(answer.status, call.method, following.url)
+            raise BadPoll(answer.status, str(refused.problem["detail"]), final=True)
+        return following
 
     def _repeated(self, call: Call, answer: Answer) -> Call | None:
         """The same request where a redirect leads; ServiceError when that is another origin."""

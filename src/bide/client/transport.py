@@ -202,6 +202,10 @@ class Transport:
             return found.removeprefix(self._address)
         return found
 
+    def same_origin(self, url: str) -> bool:
+        """Whether this is a path of the service, or an address with its scheme, host and port."""
+        return url.startswith("/") or origin(url) == origin(self._address)
+
     async def exchange(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", only: str = ""
     ) -> Answer:
@@ -335,13 +339,13 @@ class Transport:
                     location = response.headers.get("Location")
                     if not own:
                         raise Redirected(location)
-                    if response.status <= 303 and method != "GET":
+                    url, params = self._led(response, location), ()
+                    if method not in ("GET", "HEAD") and not self.same_origin(url):
+                        raise redirected_elsewhere(response.status, method, url)
+                    if response.status <= 303 and method != "HEAD":
                         method, body = "GET", None
                         sent.pop("Content-Length", None)
-                    url, params = self._led(response, location), ()
-                    if method not in ("GET", "HEAD") and origin(url) != origin(self._address):
-                        raise redirected_elsewhere(response.status, method, url)
-                    if origin(url) != origin(self._address):  # nothing of ours is meant for them
+                    if not self.same_origin(url):  # nothing of ours is meant for them
                         sent = {name: sent[name] for name in sent if name not in self._proof}
             raise ServiceError(
                 310, {"code": "redirect-loop", "title": "The service redirects in a circle"}

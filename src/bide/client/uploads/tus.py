@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 
+from bide.client.addresses import without_credentials
 from bide.client.transport import Answer, Transport, unreadable
 from bide.client.uploads.patience import Patience
 from bide.client.uploads.source import BLOCK, Source
@@ -74,6 +75,8 @@ class Resumable:
 
     async def send(self, url: str | None = None) -> tuple[str, str | None]:
         """From where the upload at `url` is, or from the beginning: its address, and that of its job if it makes one."""
+        if url is not None and not self._transport.same_origin(url):
+            url = None  # an earlier version stored it
         while True:
             try:
                 if url is None:
@@ -104,9 +107,19 @@ class Resumable:
         answer = await self._ask("POST", "/files", headers)
         url = self._transport.path_of(answer.headers.get("Location"), answer.url)
         if url is None:
-            raise unreadable(answer.status, "an upload was begun, and not said where", answer.url)
+            raise unreadable(answer.status, "The response has no usable Location header.", answer.url)
+        self._check_origin(url)
         await self._begun(url)
         return url, 0, self._job(answer)
+
+    def _check_origin(self, url: str) -> None:
+        """The bytes of a file go only to the service that the user named."""
+        if not self._transport.same_origin(url):
+            goal = without_credentials("/".join(url.split("/", 3)[:3]))
+            raise UploadFailed(
+                f"The service places the upload of {self._source.name} at {goal}, and the client sends no file to another "
+                "origin. If that is the right address, use it as --url."
+            )
 
     async def _fill(self, url: str, offset: int) -> str | None:
         """The rest of it; the address of the job that it makes."""
