@@ -184,10 +184,30 @@ def test_a_description_without_secrets_asks_nothing(server: ThirdParty, settings
     assert not settings.exists()
 
 
-def test_a_key_that_is_given_asks_nothing(server: ThirdParty) -> None:
+@pytest.mark.parametrize("auth", [FROM_ENV, "", FROM_ENV + '\nhosts = ["*.evil.example"]'])
+@pytest.mark.parametrize("command", [COMMANDS[0], COMMANDS[1], COMMANDS[3]], ids=lambda command: command[0])
+def test_a_given_key_is_confirmed_for_the_host_of_the_description(
+    command: tuple[str, ...], auth: str, server: ThirdParty
+) -> None:
+    host = write(server, auth)
+    Path("key").write_text(SECRET)
+    result = bide(*command, "--key-file", "key")
+    assert result.exit_code == 2
+    assert f"It sends the key that you gave to {host}" in said(result)
+    assert server.asked == []
+    assert bide(*command, "--key-file", "key", "--trust").exit_code == 0
+    assert server.header("Authorization")[0] == f"Bearer {SECRET}"
+    assert bide(*command, "--key", SECRET).exit_code == 0
+
+
+def test_a_key_and_an_address_that_are_given_ask_nothing(server: ThirdParty) -> None:
     write(server)
-    assert bide("wait", "1", "--api", "mine.toml", "--key", "given").exit_code == 0
+    given = ("--key", "given", "--url", server.url)
+    assert bide("wait", "1", "--api", "mine.toml", *given).exit_code == 0
     assert server.header("Authorization") == ["Bearer given"]
+    write(server, FROM_ENV + '\nhosts = ["*.evil.example"]')
+    result = bide("wait", "1", "--api", "mine.toml", *given)
+    assert result.exit_code == 2 and "*.evil.example" in said(result)
 
 
 def test_a_check_of_the_file_alone_asks_nothing(server: ThirdParty) -> None:
@@ -360,6 +380,18 @@ def test_a_given_key_does_not_go_to_a_service_that_only_a_ledger_names(server: T
     ledger_of("bide", server.url)
     result = bide("wait", "--ledger", "l", "--key", SECRET)
     assert result.exit_code == 2 and "the key that you gave" in said(result)
+    assert server.asked == []
+
+
+def test_a_given_key_is_confirmed_for_the_address_of_a_ledger(server: ThirdParty) -> None:
+    write(server)
+    ledger_of("mine", server.url)
+    text = Path("mine.toml").read_text()
+    Path("mine.toml").write_text(text.replace(f'url = "{server.url}"\n', ""))
+    result = bide("wait", "--ledger", "l", "--api", "mine.toml", "--key", SECRET)
+    assert result.exit_code == 2
+    host = server.url.removeprefix("http://")
+    assert f"It sends the key that you gave to {host}." in said(result)
     assert server.asked == []
 
 

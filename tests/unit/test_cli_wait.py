@@ -98,7 +98,7 @@ def test_a_description_of_ones_own_does_as_well(shop: Shop, tmp_path: Path) -> N
         '[ask]\npath = "/v2/generate/{id}"\n'
         '[read]\nstatus = "status"\nlive = ["PROCESSING"]\ndone = ["COMPLETED"]\nfailed = ["FAILED"]\n'
     )
-    result = bide("job-0", "--api", "shop.toml", "--key", KEY, "--ledger", "l", "--json")
+    result = bide("job-0", "--api", "shop.toml", "--key", KEY, "--ledger", "l", "--json", "--trust")
     assert (result.exit_code, lines(result)["job-0"]["api"]) == (0, "shop")
     bide("job-1", "--api", "shop.toml", "--key", "wrong", "--ledger", "l")
     result = bide("--ledger", "l")

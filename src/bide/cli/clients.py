@@ -63,7 +63,8 @@ class Asked:
 
         def approve(form: Description, text: str, file: str, folder: Path | None) -> None:
             if folder is not None:
-                asked = Described(text, file, folder, url, self.connection.key_by_flag)
+                key = self.connection.key_by_flag
+                asked = Described(text, file, folder, url, key, typed=base is None)
                 confirm(demands(form, asked), self.trust)
             elif base is not None:
                 self.confirm_base(form, base, self.connection.key_by_flag)

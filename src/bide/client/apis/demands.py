@@ -35,13 +35,18 @@ class Demands:
 
 @dataclass(frozen=True)
 class Asked:
-    """One file, and what is known beside it. `key`: a key was given, so the description's own secret is not read."""
+    """One file, and what is known beside it. `url`: the user gave this address.
+
+    `key`: the user gave a key, so the description's own secret is not read. The key is confirmed like a secret unless it
+    goes only to `url`.
+    """
 
     text: str
     file: str
     folder: Path
     url: str | None = None
     key: bool = False
+    typed: bool = True  # False: `url` comes from a ledger
 
 
 def demands(form: Description, asked: Asked, more: tuple[Placed, ...] = ()) -> Demands:
@@ -55,6 +60,9 @@ def demands(form: Description, asked: Asked, more: tuple[Placed, ...] = ()) -> D
     placed = [(place, asked.folder) for place in places if isinstance(place, Secret)]
     placed += more
     secrets = [word for place, folder in placed for word in _read(place, folder)]
+    given = asked.typed and (asked.url is not None or form.url is None)
+    if asked.key and not (given and not auth.hosts and auth.kind != "oauth2"):
+        secrets.insert(0, GIVEN_KEY)
     code = [f"the command `{shlex.join(place.command)}`" for place, _ in placed if place.command]
     if form.hook is not None:
         code.append(f"the Python code {form.hook}")
@@ -76,7 +84,7 @@ def demands_at(form: Description, base: str, key: bool) -> Demands:
     """What a description that comes with bide sends to an address of a ledger. `key`: a key was given."""
     name = f"{form.name} of the ledger"  # not the text: another version of bide has another one
     found = demands(form, Asked(name, name, Path(), base, key))
-    secrets = (GIVEN_KEY,) if key else found.secrets
+    secrets = tuple(dict.fromkeys([GIVEN_KEY, *found.secrets])) if key else found.secrets
     reason = f"The ledger has jobs of {form.name} at an address that neither you nor its description names."
     digest = hashlib.sha256(msgspec.json.encode([name, secrets])).hexdigest()
     return replace(found, digest=digest, secrets=secrets, reason=reason)
