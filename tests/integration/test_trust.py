@@ -178,6 +178,33 @@ def test_a_hook_is_not_loaded_before_it_is_confirmed(
     assert Path("loaded").exists()
 
 
+@pytest.mark.parametrize("kind", ["hook", "package", "command", "script"])
+def test_changed_code_is_asked_about_again(
+    kind: str, server: ThirdParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = "class Hook:\n    def __init__(self, form): pass\n"
+    script = Path("token.sh")
+    script.write_text(f"#!/bin/sh\necho {SECRET}\n")
+    script.chmod(0o755)
+    auth, code = {
+        "hook": ('hook = "changing_hook:Hook"', Path("changing_hook.py")),
+        "package": ('hook = "changing.hook:Hook"', Path("changing/__init__.py")),
+        "command": (BEARER + 'secret.command = ["./token.sh"]', script),
+        "script": (BEARER + 'secret.command = ["sh", "-e", "token.sh"]', script),
+    }[kind]
+    Path("changing").mkdir()
+    Path("changing/__init__.py").write_text("")
+    for file in ("changing_hook.py", "changing/hook.py"):
+        Path(file).write_text(hook)
+    monkeypatch.syspath_prepend(".")
+    write(server, auth)
+    assert bide("status", "1", "--api", "mine.toml", "--trust").exit_code == 0
+    assert bide("status", "1", "--api", "mine.toml").exit_code == 0
+    with code.open("a") as file:
+        file.write("# changed\n")
+    assert bide("status", "1", "--api", "mine.toml").exit_code == 2
+
+
 def test_a_description_without_secrets_asks_nothing(server: ThirdParty, settings: Path) -> None:
     write(server, "")
     assert bide("wait", "1", "--api", "mine.toml").exit_code == 0

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bide.client.apis.code_files import code_digests
 from bide.client.apis.form import Description, Secret
 
 ANYWHERE = "the address that you give"
@@ -22,7 +23,7 @@ Placed = tuple[Secret, Path]  # a secret, and the folder that its file is relati
 @dataclass(frozen=True)
 class Demands:
     file: str
-    digest: str  # of the file and of what it demands: another text is another description
+    digest: str  # of the file, of what it demands and of the code that it runs: after a change it is asked about again
     secrets: tuple[str, ...]  # what it reads, in words
     code: tuple[str, ...]  # what it runs, in words
     hosts: tuple[str, ...]  # where the secrets go
@@ -70,7 +71,9 @@ def demands(form: Description, asked: Asked, more: tuple[Placed, ...] = ()) -> D
     hosts = [urlsplit(url).netloc.rpartition("@")[2] for url in goals if url is not None]
     if goals[0] is None:
         hosts.append(ANYWHERE)
-    digest = hashlib.sha256(msgspec.json.encode([asked.text, secrets, code])).hexdigest()
+    commands = [place.command for place, _ in placed if place.command]
+    sources = code_digests(commands, form.hook)
+    digest = hashlib.sha256(msgspec.json.encode([asked.text, secrets, code, *sources])).hexdigest()
     return Demands(
         asked.file,
         digest,
