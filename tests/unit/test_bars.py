@@ -115,6 +115,26 @@ async def test_a_wait_moves_the_bar_that_it_is_given(service: FakeService) -> No
     assert (many.total, many.n) == (3, 3)
 
 
+async def test_jobs_of_two_services_with_the_same_id_are_counted_apart(service: FakeService) -> None:
+    service.script(1, says(job(1, result=1)))
+    both = their_bar()
+    with FakeService() as other:
+        other.script(1, says(job(1, result=2)))
+        async with AsyncClient(service.url) as one, AsyncClient(other.url) as two:
+            jobs = [one.job(job_id(1)), two.job(job_id(1))]
+            await one.wait_all(jobs, timeout=10, progress=both)
+    assert (both.total, both.n) == (2, 2)
+
+
+def test_bars_of_the_same_id_under_two_keys_are_two() -> None:
+    console, screen = terminal()
+    with bars([("a", "1"), ("b", "1")], console) as show:
+        assert show is not None
+        show(seen(job(1, result=1)), ("a", "1"))
+        show(seen(job(1, result=2)), ("b", "1"))
+    assert "2 of 2 ended" in screen.getvalue()
+
+
 def test_an_upload_shows_its_bytes() -> None:
     console, screen = terminal()
     with upload_bar("film [1].mp4", 3_000_000, console=console) as show:

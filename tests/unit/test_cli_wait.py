@@ -114,6 +114,16 @@ def test_a_result_at_an_address_is_saved_beside_its_json(shop: Shop, tmp_path: P
     assert json.loads((tmp_path / "films/job-0.json").read_text()).endswith("/job-0.mp4")
 
 
+def test_results_of_the_same_id_at_two_services_are_two_files(shop: Shop, tmp_path: Path) -> None:
+    with Shop() as other:
+        urls = [f"{one.url}/v2/generate/job-0" for one in (shop, other)]
+        result = bide(*urls, "--api", "sync.so", "--key", KEY, "--out", "films")
+        assert result.exit_code == 0, result.stderr
+        found = {json.loads(file.read_text()) for file in (tmp_path / "films").glob("job-0-*.json")}
+        assert found == {f"{one.url}/v2/files/job-0.mp4" for one in (shop, other)}
+    assert len(list((tmp_path / "films").glob("job-0-*/result.mp4"))) == 2
+
+
 def test_files_that_a_description_names_are_saved_too(shop: Shop, tmp_path: Path) -> None:
     text = EXAMPLE.read_text() + '\n[[files]]\nname = "{body.id}.srt"\nurl = "outputUrl"\n'
     (tmp_path / "own.toml").write_text(text)

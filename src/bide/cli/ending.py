@@ -45,12 +45,15 @@ class Ending:
         self._out = out
         self._command = command
 
-    async def tell(self, handle: JobHandle, api: str) -> bool:
-        """Whether all of it was done, so that it need not be told again."""
+    async def tell(self, handle: JobHandle, api: str, place: str = "") -> bool:
+        """Whether all of it was done, so that it need not be told again.
+
+        `place` is the address of the API if jobs of several are waited for: two of them may have the same id.
+        """
         line, done = await _line(handle, api)
         good = done and line.status in SUCCESSFUL
         if self._out is not None and good:
-            done = good = await _save(handle, line, self._out)
+            done = good = await _save(handle, line, self._out, place)
         if self._as_json:
             print_json(line)
         else:
@@ -90,10 +93,10 @@ def _text(line: Line) -> str:
     return " ".join(filter(None, (line.job_id, line.status or "UNKNOWN", said)))
 
 
-async def _save(handle: JobHandle, line: Line, out: Path) -> bool:
+async def _save(handle: JobHandle, line: Line, out: Path, place: str) -> bool:
     """A result that cannot be kept counts as a failure, and keeps no other back."""
     try:
-        name = local_name(_file_stem(handle))
+        name = local_name(_file_stem(handle, f"{line.api} {place}" if place else ""))
         await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
         result = msgspec.json.encode(line.result) + b"\n"
         await asyncio.to_thread((out / f"{name}.json").write_bytes, result)
@@ -110,11 +113,12 @@ async def _save(handle: JobHandle, line: Line, out: Path) -> bool:
     return True
 
 
-def _file_stem(handle: JobHandle) -> str:
+def _file_stem(handle: JobHandle, place: str) -> str:
     """Different for different jobs. A URL would be too long for the name of a file."""
     if not handle.id.startswith(("http://", "https://")):
-        return quote(handle.id, safe=" ()+,:;=@~")
-    digest = hashlib.sha256(handle.id.encode()).hexdigest()[:12]
+        stem = quote(handle.id, safe=" ()+,:;=@~")
+        return f"{stem}-{hashlib.sha256(place.encode()).hexdigest()[:12]}" if place else stem
+    digest = hashlib.sha256(f"{handle.id} {place}".strip().encode()).hexdigest()[:12]
     return f"{quote(handle.ref.id, safe=' ()+,:;=@~')[:100]}-{digest}"
 
 

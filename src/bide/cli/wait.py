@@ -206,12 +206,15 @@ class Jobs:
         clients = {handle: self._clients.all[key[:2]] for key, handle in self._handles.items()}
         if not clients:
             return
+        several = len({key[:2] for key in self._handles}) > 1
+        places = {handle: key[1] or key[0] for key, handle in self._handles.items()} if several else {}
         gc.freeze()  # a hundred thousand jobs stay as they are: looking through them again and again is a tenth of the time
         advising = asyncio.create_task(_advise(set(clients.values())))
         first = next(iter(clients.values()))
         try:
             async for handle in first.as_completed(clients, timeout=timeout, progress=True):
-                if await end.tell(handle, clients[handle].api) and self._kept:
+                told = await end.tell(handle, clients[handle].api, places.get(handle, ""))
+                if told and self._kept:
                     self._tell(clients[handle], handle)
         finally:
             advising.cancel()

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
@@ -60,6 +60,9 @@ from bide.core.errors import ServiceError, SetupError, WaitTimeout
 from bide.core.pacing import PRICE
 from bide.core.record import FAILED, Status
 from bide.core.wire import WireJob, encode, quote, read_job
+
+if TYPE_CHECKING:
+    from bide.client.bars import Show
 
 PAGE = 100
 NO_LIMIT = Limit(math.inf)
@@ -342,7 +345,7 @@ class AsyncClient:
             timeout = self._account.timeout
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         with _bars(handles, progress) as show:
-            gathering = Gathering(_both(show, on_change))
+            gathering = Gathering(on_change, show)
             self._gatherings.add(gathering)
             try:
                 await self._gather(gathering, handles, timeout)
@@ -433,7 +436,7 @@ class AsyncClient:
 list_of = list  # AsyncClient.list hides the builtin inside its class
 
 
-def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[OnChange | None]:
+def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[Show | None]:
     if wanted is None or wanted is False:
         return nullcontext()
     if hasattr(wanted, "update"):
@@ -442,7 +445,7 @@ def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[O
         return nullcontext(TheirBar(wanted, len(handles)).show)
     from bide.client.bars import bars
 
-    return bars([handle.id for handle in handles])
+    return bars([handle._place for handle in handles])
 
 
 def _upload_bar(asked: Asked, wanted: Any) -> AbstractContextManager[Callable[[int], object]]:
@@ -456,17 +459,6 @@ def _upload_bar(asked: Asked, wanted: Any) -> AbstractContextManager[Callable[[i
 def _some(ids: Sequence[str], most: int = 5) -> str:
     more = f" and {len(ids) - most} more" if len(ids) > most else ""
     return ", ".join(ids[:most]) + more
-
-
-def _both(first: OnChange | None, second: OnChange | None) -> OnChange | None:
-    if first is None or second is None:
-        return first or second
-
-    def tell(job: WireJob) -> None:
-        first(job)
-        second(job)
-
-    return tell
 
 
 def _records(answer: Answer, name: str) -> Records:

@@ -7,9 +7,9 @@ bar that counts; of the single ones only those that run are shown, and no more t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -24,7 +24,6 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from bide.client.waiting import OnChange
 from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob
 
@@ -37,9 +36,18 @@ COLOURS = {
 }
 
 
+class Show(Protocol):
+    def __call__(self, job: WireJob, key: Hashable = None) -> object:
+        """`key` identifies the job; without one its id does."""
+        ...
+
+
 @contextmanager
-def bars(job_ids: Sequence[str], console: Console | None = None) -> Iterator[OnChange | None]:
-    """What to tell of each change; None where nobody would see it."""
+def bars(job_ids: Sequence[Hashable], console: Console | None = None) -> Iterator[Show | None]:
+    """What to tell of each change; None where nobody would see it.
+
+    `job_ids` are the keys that `Show` is called with: jobs of two services may have the same id.
+    """
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -89,38 +97,39 @@ def upload_bar(
 class Board:
     """The rows: one for all jobs when there are several, and one for each that is worth a look."""
 
-    def __init__(self, progress: Progress, job_ids: Sequence[str]) -> None:
+    def __init__(self, progress: Progress, job_ids: Sequence[Hashable]) -> None:
         self._progress = progress
-        self._rows: dict[str, TaskID] = {}
-        self._ended: set[str] = set()
+        self._rows: dict[Hashable, TaskID] = {}
+        self._ended: set[Hashable] = set()
         self._jobs = len(set(job_ids))
         self._all: TaskID | None = None
         if self._jobs > 1:
             self._all = progress.add_task("all jobs", total=self._jobs, percent="", note=self._count())
 
-    def show(self, job: WireJob) -> None:
+    def show(self, job: WireJob, key: Hashable = None) -> None:
+        key = job.job_id if key is None else key
         if job.status.terminal:
-            self._ended.add(job.job_id)
+            self._ended.add(key)
         if self._all is not None:
             self._progress.update(self._all, completed=len(self._ended), note=self._count())
-        row = self._row(job)
+        row = self._row(job, key)
         if row is None:
             return
         if job.status.terminal and self._jobs > SHOWN:
             self._progress.remove_task(row)
-            del self._rows[job.job_id]
+            del self._rows[key]
         else:
             self._update(row, job)
 
-    def _row(self, job: WireJob) -> TaskID | None:
-        row = self._rows.get(job.job_id)
+    def _row(self, job: WireJob, key: Hashable) -> TaskID | None:
+        row = self._rows.get(key)
         if (
             row is None
             and len(self._rows) < SHOWN
             and (self._jobs <= SHOWN or job.status is Status.PROCESSING)
         ):
             name = f"{job.kind} {job.job_id[-6:]}".strip()  # not every API has kinds
-            row = self._rows[job.job_id] = self._progress.add_task(name, total=None, percent="", note="")
+            row = self._rows[key] = self._progress.add_task(name, total=None, percent="", note="")
         return row
 
     def _update(self, row: TaskID, job: WireJob) -> None:
@@ -160,15 +169,15 @@ class TheirBar:
     def __init__(self, bar: Any, jobs: int) -> None:
         self._bar = bar
         self._single = jobs == 1
-        self._ended: set[str] = set()
+        self._ended: set[Hashable] = set()
         self._shown = 0.0
         bar.total = 100 if self._single else jobs
         if hasattr(bar, "refresh"):
             bar.refresh()
 
-    def show(self, job: WireJob) -> None:
+    def show(self, job: WireJob, key: Hashable = None) -> None:
         if job.status.terminal:
-            self._ended.add(job.job_id)
+            self._ended.add(job.job_id if key is None else key)
         goal = float(len(self._ended))
         if self._single:
             percent = job.progress.percent if job.progress is not None else None

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bide.client.account import Account
 from bide.client.tracked import Tracked
 from bide.client.waiting import OnChange
 from bide.core.errors import ServiceError
+from bide.core.wire import WireJob
 
 if TYPE_CHECKING:
+    from bide.client.bars import Show
     from bide.client.handle import JobHandle
 
 
 class Gathering:
-    def __init__(self, on_change: OnChange | None) -> None:
+    def __init__(self, on_change: OnChange | None, show: Show | None = None) -> None:
         self._on_change = on_change
+        self._show = show
         self._ended: deque[JobHandle] = deque()
         self._news = asyncio.Event()
         self._followed: dict[Tracked, tuple[Account, JobHandle]] = {}
@@ -34,7 +38,9 @@ class Gathering:
     def hold(self, handles: Sequence[JobHandle]) -> None:
         """By one long poll each: for few."""
         for handle in handles:
-            task = asyncio.create_task(_end(handle, self._on_change))
+            watched = self._show is not None or self._on_change is not None
+            tell = partial(self._tell, handle) if watched else None
+            task = asyncio.create_task(_end(handle, tell))
             self._tasks[task] = handle
             task.add_done_callback(self._held)
 
@@ -76,11 +82,17 @@ class Gathering:
         record = job.record()
         if record is not None:
             handle._hear(record, job)
-            if self._on_change is not None and self._fault is None:
+            if self._fault is None:
                 try:
-                    self._on_change(record)
+                    self._tell(handle, record)
                 except Exception as error:
                     self._fail(error)
+
+    def _tell(self, handle: JobHandle, record: WireJob) -> None:
+        if self._show is not None:
+            self._show(record, handle._place)
+        if self._on_change is not None:
+            self._on_change(record)
 
     def ended(self, job: Tracked) -> None:
         """Listener: it is over."""

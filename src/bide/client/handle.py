@@ -55,6 +55,11 @@ class JobHandle:
         return self._watch.requests
 
     @property
+    def _place(self) -> tuple[int, str]:
+        """Different for jobs of two clients, which may have the same id."""
+        return id(self._client), self.id
+
+    @property
     def files(self) -> tuple[str, ...]:
         """What `download` can fetch: its files, and `result` where another API has that at an address."""
         return self._watch.files
