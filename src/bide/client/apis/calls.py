@@ -18,12 +18,13 @@ import msgspec
 from bide.client.apis.answers import Call, Ref, Seen
 from bide.client.apis.form import Ask, Batch, Description, Request
 from bide.client.apis.lines import within
+from bide.client.apis.links import next_link
 from bide.client.apis.next_page import NextCheck
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.requests import Prepared
 from bide.client.apis.signs import document
 from bide.client.apis.templates import Missing
-from bide.client.apis.values import absolute, header, origin, word
+from bide.client.apis.values import absolute, origin, word
 from bide.core.errors import SetupError
 
 ACCEPT = "application/json"
@@ -32,7 +33,6 @@ LONGEST_MESSAGE = (
 )
 _OF_JOB = frozenset(("id", "null", "ref"))
 _PART = re.compile(r"\{\+?ref\.([a-z_]+)")
-_LINK = re.compile(r'<([^<>]+)>\s*;[^,]*?\brel\s*=\s*"?next"?', re.IGNORECASE)
 
 
 def ref_parts(request: Request | None) -> tuple[str, ...]:
@@ -200,8 +200,7 @@ class Calls:
         if rule is None:
             return None
         if rule.link:
-            match = _LINK.search(header(headers, "Link") or "")
-            url = absolute(call.url, match[1]) if match else None
+            url = next_link(call.url, headers)
         else:
             get = self._next_value
             found = get(document(body), headers, None) if get is not None else None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from bide.client.apis.links import next_link
 from bide.client.apis.next_page import NextCheck
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.signs import document
-from bide.client.apis.values import absolute, count, header, word
+from bide.client.apis.values import absolute, count, word
 from bide.client.pipeline.form import Pages
 
 MOST_PAGES = 100_000
-_LINK = re.compile(r'<([^<>]+)>\s*;[^,]*?\brel\s*=\s*"?next"?', re.IGNORECASE)
 
 
 class Pager:
@@ -52,8 +51,7 @@ class Pager:
     def _following(self, url: str, number: int, headers: Headers, body: bytes) -> str | None:
         pages = self._pages
         if pages.link:
-            match = _LINK.search(header(headers, "Link") or "")
-            return absolute(url, match[1]) if match else None
+            return next_link(url, headers)
         found = document(body)
         self._check.page(found, headers)
         if self._next is not None:
