@@ -182,6 +182,16 @@ def test_without_a_job_it_is_asked_about_one_that_there_is_not(server: Replay) -
     assert fits is None and "a job that there is not is said to be PENDING" in detail
 
 
+def test_no_cancel_is_sent_to_a_job_whose_status_cannot_be_read(server: Replay) -> None:
+    play(server, FAL, said(FAL.live), (200, b"nonsense", {}))
+    server.tell(FAL.cancel or ("", ""), FAL.cancel_answer)
+    found = against(server, FAL, "--id", server.url + FAL.ask[1], "--cancel")
+    fits, detail = found["cancel"]
+    assert fits is None
+    assert detail.startswith("The job's status cannot be read, so no cancel was sent: ")
+    assert {what for what, _, _ in server.sent} == {"GET"}
+
+
 def test_nothing_is_submitted_or_cancelled_unless_told_to(server: Replay) -> None:
     play(server, FAL, said(FAL.live))
     server.tell(FAL.cancel or ("", ""), FAL.cancel_answer)

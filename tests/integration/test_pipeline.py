@@ -508,6 +508,8 @@ async def test_the_job_of_another_export_is_not_taken(folder: Folder, exporter: 
     exporter._submit = same  # type: ignore[method-assign]
     outcome = await folder.sync()
     assert [e.error.code for e in outcome.failed if e.error] == ["DUPLICATE_JOB"] * 2
+    words = " returned job job0, which already belongs to export gradebook "
+    assert all(e.error and words in e.error.message for e in outcome.failed)
     assert outcome.outputs[0].stage == "refused"
 
 

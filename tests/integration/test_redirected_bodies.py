@@ -11,7 +11,7 @@ from aiohttp import web
 from bide.client.api import AsyncClient
 from bide.core.errors import ServiceError, UploadFailed
 from tests.integration.third_party import KEY, ThirdParty, sync_so
-from tests.unit.fake_service import FakeService, Reply, job, says
+from tests.unit.fake_service import FakeService, Reply, job, problem, says
 
 STATUSES = pytest.mark.parametrize("status", [307, 308])
 ALL = pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -162,6 +162,21 @@ async def test_an_upload_is_not_sent_to_a_location_at_another_origin(
         with pytest.raises(UploadFailed, match=f"at {other.url}, and the client sends no file"):
             await client.submit("add", {}, file=file, progress=False)
     assert service.asked != [] and other.asked == []
+
+
+async def test_an_upload_without_a_location_is_refused(
+    service: FakeService, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def begun(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=201)
+
+    service.on("POST", "/files", begun, problem(403, "forbidden"))
+    file = tmp_path / "film.mp4"
+    file.write_bytes(bytes(20_000_000))
+    async with AsyncClient(service.url, KEY) as client:
+        with pytest.raises(ServiceError, match="403"):
+            await client.submit("add", {}, file=file, progress=False)
+    assert "The response has no usable Location header." in caplog.text
 
 
 async def test_redirects_in_a_circle_end(vendor: ThirdParty) -> None:

@@ -102,7 +102,7 @@ def test_values_from_a_file(tmp_path: Path) -> None:
             "columns = {",
             "result = { pages = { link = true, may_be_absent = true } }\ncolumns = {",
             10,
-            "link",
+            "`link` cannot be combined with `next`, `query`, `total` or `may_be_absent`. Remove them.",
         ),
         ('type = "float"', 'type = "number"', 14, "column 'grade'"),
         ("[[exports]]", "[[exports]", 5, "line 5"),

@@ -180,7 +180,7 @@ class Trial:
             seen = self._api.read(ref, asked.status, asked.headers, asked.body)
         except BadPoll as error:
             return Finding(
-                "cancel", None, f"how the job stands cannot be read, so it is left alone: {error}"
+                "cancel", None, f"The job's status cannot be read, so no cancel was sent: {error}"
             )
         if seen.terminal:
             return Finding("cancel", None, f"the job has ended as {seen.state}, so it is left alone")

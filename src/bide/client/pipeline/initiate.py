@@ -58,7 +58,8 @@ async def _initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
     owner = desk.owner(job.ref, export.name)
     if owner != export.name:
         message = (
-            f"{api.name} gave job {job.job_id} for it, which is that of {owner}: one of the two is wrong"
+            f"{api.name} returned job {job.job_id}, which already belongs to export {owner}. Check the idempotency key and "
+            "the input of both exports."
         )
         raise Refused(ErrorInfo("DUPLICATE_JOB", message, retryable=True))
     desk.jobs[export.key] = job

@@ -152,7 +152,9 @@ def _approval(
             names += " and the url of the settings"
         asked = Asked(whole, names, folder or path.parent, url or table.url)
         found = demands(form, asked, own)
-        if folder is None and not elsewhere and not own:  # the secrets go where the shipped description says
+        if (
+            folder is None and not elsewhere and not own
+        ):  # the secrets go where the shipped description says
             found = replace(found, secrets=(), code=())
         digest = hashlib.sha256(msgspec.json.encode([found.digest, sent, outputs, code])).hexdigest()
         approve(
@@ -290,7 +292,9 @@ def check_pages(pages: Pages | None) -> None:
     for one in sources:
         source(one)
     if pages.link and (sources or pages.query or pages.may_be_absent):
-        raise ValueError("`link` says it all: leave `next`, `query`, `total` and `may_be_absent` out")
+        raise ValueError(
+            "`link` cannot be combined with `next`, `query`, `total` or `may_be_absent`. Remove them."
+        )
     if not (pages.link or pages.next or pages.query):
         raise ValueError("`pages` needs `link`, `next` or `query`")
     if pages.total is not None and (pages.next is not None or pages.query is None):
