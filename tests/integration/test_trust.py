@@ -194,8 +194,8 @@ def test_changed_code_is_asked_about_again(
     }[kind]
     Path("changing").mkdir()
     Path("changing/__init__.py").write_text("")
-    for file in ("changing_hook.py", "changing/hook.py"):
-        Path(file).write_text(hook)
+    for name in ("changing_hook.py", "changing/hook.py"):
+        Path(name).write_text(hook)
     monkeypatch.syspath_prepend(".")
     write(server, auth)
     assert bide("status", "1", "--api", "mine.toml", "--trust").exit_code == 0
@@ -212,7 +212,9 @@ def test_a_description_without_secrets_asks_nothing(server: ThirdParty, settings
 
 
 @pytest.mark.parametrize("auth", [FROM_ENV, "", FROM_ENV + '\nhosts = ["*.evil.example"]'])
-@pytest.mark.parametrize("command", [COMMANDS[0], COMMANDS[1], COMMANDS[3]], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "command", [COMMANDS[0], COMMANDS[1], COMMANDS[3]], ids=lambda command: command[0]
+)
 def test_a_given_key_is_confirmed_for_the_host_of_the_description(
     command: tuple[str, ...], auth: str, server: ThirdParty
 ) -> None:

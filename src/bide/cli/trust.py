@@ -48,8 +48,9 @@ def confirm(found: Demands, trusted: bool) -> None:
         return
     if not trusted:
         if not _terminal():
+            first = "Check the address" if found.reason else "Read the file"
             raise click.UsageError(
-                f"{_told(found)} {'Check the address' if found.reason else 'Read the file'}, then run this once in a terminal and confirm it, or add --trust."
+                f"{_told(found)} {first}, then run this once in a terminal and confirm it, or add --trust."
             )
         click.echo(_told(found), err=True)
         question = "Use this address?" if found.reason else "Use this description?"

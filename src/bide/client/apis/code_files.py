@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ def _command_files(command: Sequence[str]) -> Iterator[Path]:
     """The program, if it is a path, and the script, if the program is an interpreter."""
     if "/" in command[0]:
         yield Path(command[0])
-    if os.path.basename(command[0]) in INTERPRETERS:
+    if Path(command[0]).name in INTERPRETERS:
         script = next((word for word in command[1:] if not word.startswith("-")), None)
         if script is not None:
             yield Path(script)

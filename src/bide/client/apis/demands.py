@@ -88,7 +88,9 @@ def demands_at(form: Description, base: str, key: bool) -> Demands:
     name = f"{form.name} of the ledger"  # not the text: another version of bide has another one
     found = demands(form, Asked(name, name, Path(), base, key))
     secrets = tuple(dict.fromkeys([GIVEN_KEY, *found.secrets])) if key else found.secrets
-    reason = f"The ledger has jobs of {form.name} at an address that neither you nor its description names."
+    reason = (
+        f"The ledger has jobs of {form.name} at an address that neither you nor its description names."
+    )
     digest = hashlib.sha256(msgspec.json.encode([name, secrets])).hexdigest()
     return replace(found, digest=digest, secrets=secrets, reason=reason)
 
