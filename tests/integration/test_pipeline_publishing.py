@@ -89,8 +89,8 @@ def grown(path: Path, size: int) -> bool:
     [
         ("parquet", False, ".out.parquet.partial"),
         ("parquet", True, ".out.parquet.spill/rows"),
-        ("parquet", True, ".out.parquet.partial"),
-        ("jsonl", False, ".out.jsonl.partial"),
+        pytest.param("parquet", True, ".out.parquet.partial", marks=pytest.mark.soak),
+        pytest.param("jsonl", False, ".out.jsonl.partial", marks=pytest.mark.soak),
         ("sqlite", False, "out.sqlite-journal"),
     ],
 )
