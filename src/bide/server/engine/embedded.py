@@ -34,7 +34,7 @@ from bide.server.engine.recorder import Recorder
 from bide.server.engine.reports import Admit, Reports
 from bide.server.engine.running import CANCEL, SHUTDOWN, TAKEN, Running, run_message
 from bide.server.engine.slots import Slots
-from bide.server.progress import Attempt, Publisher, attempt_of
+from bide.server.progress import Attempt, Publisher
 from bide.server.registry import Registry
 from bide.server.store import Claim, Jobs, Store, Unwritable, Want
 from bide.server.worker import protocol as p
@@ -253,7 +253,7 @@ class EmbeddedEngine:
             return
         running = Running(job, self._registry.kinds[job.kind], child)
         self._running[job.id] = running
-        self._progress.publish(attempt_of(job), running.live)
+        self._progress.publish(running.attempt, running.live)
         waits = not is_async and self._lines.busy(child)
         if not is_async:
             self._lines.append(running)
@@ -349,9 +349,9 @@ class EmbeddedEngine:
             # While there is work in its line, its child does not wait for us: more can go into one commit.
             patient = not child.is_async and self._lines.plenty(running)
             write = self._recorder.write_soon if patient else self._recorder.write
-            write([*begun, change], partial(self._settled, attempt_of(running.job)))
+            write([*begun, change], partial(self._settled, running.attempt))
         else:
-            self._progress.ended(attempt_of(running.job))
+            self._progress.ended(running.attempt)
         del self._running[job_id]
         if not self._running:
             self._all_ended.set()

@@ -24,7 +24,7 @@ from bide.core.record import Job
 from bide.core.retry import Outcome, Raised, Returned
 from bide.server.engine.recorder import AGAIN, Recorder
 from bide.server.engine.running import TAKEN, Running
-from bide.server.progress import Attempt, Live, attempt_of
+from bide.server.progress import Attempt, Live
 from bide.server.store import Jobs, Missing, NewJob, Unwritable
 from bide.server.worker import protocol as p
 
@@ -76,7 +76,7 @@ class Reports:
             case p.Moved():
                 running.moved(message.progress, self._store.now())
                 if message.progress is not None:
-                    self._publish(attempt_of(running.job), running.live)
+                    self._publish(running.attempt, running.live)
             case p.Said():
                 running.log.append(message.line)
             case p.Began():

@@ -10,7 +10,7 @@ import msgspec
 from bide.core.job import Begun, Change, advance
 from bide.core.record import Job, Progress, Status
 from bide.core.retry import Outcome, Raised, Stopped, Vanished
-from bide.server.progress import Live
+from bide.server.progress import Live, attempt_of
 from bide.server.registry import Kind
 from bide.server.store import Claim
 from bide.server.worker import protocol as p
@@ -29,6 +29,7 @@ class Running:
         self.started: float | None = None  # None: it stands in its child's line
         self.took: float | None = None  # as its child has measured it
         self.sign = 0.0  # the last sign of life
+        self.attempt = attempt_of(job)
         self.live = Live(0, job.progress or Progress())
         self.log: list[dict[str, Any]] = []
         self.inbox: deque[Any] = deque()  # what came while an earlier message was being stored
