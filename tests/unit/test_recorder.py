@@ -39,13 +39,13 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "AGAIN", 0.01)
 
 
-async def told(paper: Paper, *names: str) -> list[str]:
+async def told(paper: Paper, *names: str, pause: float = 0.002) -> list[str]:
     """Who was told of a write, in order. Each is handed in before the one before it is stored."""
     pen = Recorder(cast(Store, paper))
     heard: list[str] = []
     for name in names:
         pen.write([Change(job_id=name)], heard.append)
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(pause)
     async with asyncio.timeout(5):
         while len(heard) < len(names):
             await asyncio.sleep(0.005)
@@ -61,7 +61,7 @@ async def test_what_a_full_disk_holds_up_is_written_in_its_order() -> None:
 
 async def test_a_fault_of_one_holds_up_nobody_else() -> None:
     paper = Paper(AssertionError("a bug"), failures=1)
-    assert await told(paper, "a", "b", "c") == ["b", "c", "a"]
+    assert await told(paper, "a", "b", "c", pause=0) == ["b", "c", "a"]
 
 
 class Ledger:
