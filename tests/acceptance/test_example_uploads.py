@@ -99,6 +99,7 @@ def test_a_film_is_uploaded_and_transcoded(serve: Serve, place: Place, film: Pat
     shown: list[Any] = []
     with Client(service.url) as client:
         job = client.submit("video", {"height": 180}, file=film)
+        assert len(originals(service)) == 1
         about = job.result(timeout=PATIENCE, on_change=shown.append)
         record = job.status()
         assert [step.name for step in record.steps] == ["probe", "transcode", "thumbnail", "metadata"]
@@ -113,7 +114,6 @@ def test_a_film_is_uploaded_and_transcoded(serve: Serve, place: Place, film: Pat
         assert get(service, about["links"]["thumbnail"]).startswith(b"\xff\xd8\xff")
         assert json.loads(get(service, f"/jobs/{job.id}/files/metadata.json")) == about
 
-        assert len(originals(service)) == 1
         if place.store is None:  # the upkeep looks every few seconds; once is enough
             until(lambda: not originals(service))  # the original goes when nobody needs it any more
             assert len(get(service, about["links"]["video"])) == made.stat().st_size
