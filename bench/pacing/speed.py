@@ -8,7 +8,7 @@ import time
 import tracemalloc
 
 from bench.service.table import Line
-from bide.client.schedule import Schedule
+from bide.client.polling.schedule import Schedule
 from bide.core.budget import Budget, Limit
 
 JOBS = 100_000

@@ -18,13 +18,13 @@ from pathlib import Path
 from aiohttp import web
 
 from bench.service.table import Line
-from bide.client.pipeline.loading import load_plan
-from bide.client.pipeline.run import Sync
-from bide.client.pipeline.state import State
 from bide.client.timing import Timing
 from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
 from bide.lab.world import Task
+from bide.pipeline.loading import load_plan
+from bide.pipeline.run import Sync
+from bide.pipeline.state import State
 
 EXPORTS = 200
 WINDOW = (15.0, 60.0)  # seconds that a job takes

@@ -14,9 +14,9 @@ from dataclasses import replace
 from bench.service.table import Line
 from bide.client.account import Account, Terms
 from bide.client.apis import load
+from bide.client.http.transport import Transport
 from bide.client.timing import Timing
 from bide.client.tracked import Tracked
-from bide.client.transport import Transport
 from bide.lab.run import simulate
 from bide.lab.scenario import Scenario, read_scenario
 from bide.lab.vendor import Vendor

@@ -19,9 +19,9 @@ import aiohttp
 from bench.service.table import Line
 from bide.client.account import Account, Terms
 from bide.client.apis import load
-from bide.client.crew import CONNECTIONS
+from bide.client.http.transport import Transport
+from bide.client.polling.workers import CONNECTIONS
 from bide.client.tracked import Tracked
-from bide.client.transport import Transport
 from bide.core.budget import Limit
 
 SECONDS = 3.0

@@ -22,9 +22,9 @@ from bench.poller.speed import CHEAP, Crowd
 from bench.service.table import Line
 from bide.client.account import Account, Terms
 from bide.client.apis import load
-from bide.client.spread import messages as m
-from bide.client.spread.poller import Spread
-from bide.client.transport import Transport
+from bide.client.http.transport import Transport
+from bide.client.polling.processes import messages as m
+from bide.client.polling.processes.poller import Spread
 from bide.core.budget import Limit
 
 JOBS = 1000  # in each process

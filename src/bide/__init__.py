@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bide.client.api import AsyncClient
-    from bide.client.handle import JobHandle
-    from bide.client.sync import Client
+    from bide.client.blocking import Client
+    from bide.client.client import AsyncClient
+    from bide.client.job import JobHandle
     from bide.core.errors import BideError, JobError, JobFailed, WaitTimeout
     from bide.server.registry import Accepts, File
     from bide.server.worker.context import Context, Partial
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "Accepts": "bide.server.registry",
     "App": "bide.service.app",
-    "AsyncClient": "bide.client.api",
+    "AsyncClient": "bide.client.client",
     "BideError": "bide.core.errors",
-    "Client": "bide.client.sync",
+    "Client": "bide.client.blocking",
     "Context": "bide.server.worker.context",
     "File": "bide.server.registry",
     "JobError": "bide.core.errors",
     "JobFailed": "bide.core.errors",
-    "JobHandle": "bide.client.handle",
+    "JobHandle": "bide.client.job",
     "Partial": "bide.server.worker.context",
     "WaitTimeout": "bide.core.errors",
 }

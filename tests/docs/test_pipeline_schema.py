@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from bide.client.pipeline.normalize import Bad, Report
-from bide.client.pipeline.schema import TABLES
-from bide.client.pipeline.target import FORMATS
+from bide.pipeline.normalize import Bad, Report
+from bide.pipeline.schema import TABLES
+from bide.pipeline.target import FORMATS
 from tests.docs.test_reference import codes, page, section
 
 HEADINGS = {

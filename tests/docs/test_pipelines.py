@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from bide.client.pipeline.form import TABLES
-from bide.client.pipeline.phase import Phase
+from bide.pipeline.form import TABLES
+from bide.pipeline.phase import Phase
 from tests.docs.pages import ROOT
 from tests.docs.test_reference import codes, page, section
 

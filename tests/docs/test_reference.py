@@ -13,11 +13,11 @@ import pytest
 
 import bide
 from bide.cli import COMMANDS, root
-from bide.client.api import AsyncClient
-from bide.client.handle import JobHandle
+from bide.client.blocking import Client
+from bide.client.client import AsyncClient
+from bide.client.job import JobHandle
 from bide.client.options import ClientOptions, WaitOptions
 from bide.client.submission import SubmitOptions
-from bide.client.sync import Client
 from bide.core.errors import problems
 from bide.core.wire import Event, WireJob
 from bide.server import config

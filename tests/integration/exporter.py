@@ -15,12 +15,12 @@ from typing import Any
 
 from aiohttp import web
 
-from bide.client.pipeline.desk import News
-from bide.client.pipeline.loading import load_plan
-from bide.client.pipeline.publish import OutputNews
-from bide.client.pipeline.run import Outcome, Start, Sync
-from bide.client.pipeline.state import State
 from bide.client.timing import Timing
+from bide.pipeline.desk import News
+from bide.pipeline.loading import load_plan
+from bide.pipeline.publish import OutputNews
+from bide.pipeline.run import Outcome, Start, Sync
+from bide.pipeline.state import State
 from tests.unit.fake_service import FakeService
 
 KEY = "lms-0123456789-not-to-be-seen"

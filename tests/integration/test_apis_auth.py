@@ -15,9 +15,9 @@ from aiohttp import web
 from click.testing import CliRunner
 
 from bide.cli import root
-from bide.client.api import AsyncClient
 from bide.client.apis.answers import Call
 from bide.client.apis.form import Description
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import BideError, ServiceError, SetupError
 from tests.integration.third_party import ThirdParty, tells

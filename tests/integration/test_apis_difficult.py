@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bide.client.api import AsyncClient
 from bide.client.apis import load, names
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import BideError, JobFailed, ServiceError
 from bide.core.record import Status

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import WaitTimeout
 from tests.integration.api_vendors import KNOWHERE, REPLICATE

@@ -12,7 +12,7 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from bide.cli import root
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.record import Status
 from tests.integration.api_vendors import AIRFLOW, VENDORS, Vendor, changed, told

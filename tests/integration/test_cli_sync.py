@@ -20,9 +20,9 @@ from rich.console import Console
 
 from bide.cli import root, syncing
 from bide.client.apis.answers import Ref
-from bide.client.pipeline.desk import News
-from bide.client.pipeline.phase import Event, Export, advance
 from bide.core.errors import ErrorInfo
+from bide.pipeline.desk import News
+from bide.pipeline.phase import Event, Export, advance
 from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
 
 

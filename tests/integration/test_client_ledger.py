@@ -13,12 +13,12 @@ from aiohttp import web
 from bide import AsyncClient, Client, WaitTimeout
 from bide.client.account import Account, Terms
 from bide.client.apis import Ref, Seen, load
-from bide.client.keeper import Keeper
+from bide.client.blocking import Job
+from bide.client.http.transport import Transport
+from bide.client.ledger.session import Keeper
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.sync import Job
 from bide.client.timing import Timing
 from bide.client.tracked import Tracked
-from bide.client.transport import Transport
 from bide.core.budget import Limit
 from bide.core.errors import BideError, SetupError
 from bide.core.wire import WireJob

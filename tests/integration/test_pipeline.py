@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bide.client.pipeline.desk import Halt, News
-from bide.client.pipeline.run import Start
-from bide.client.pipeline.state import State
 from bide.core.errors import SetupError
+from bide.pipeline.desk import Halt, News
+from bide.pipeline.run import Start
+from bide.pipeline.state import State
 from tests.integration.exporter import KEY, Exporter, Folder, Storage, rows
 
 ALL = {("ada1", "1"), ("bob1", "1"), ("ada2", "2"), ("bob2", "2"), ("ada3", "3"), ("bob3", "3")}
@@ -567,7 +567,7 @@ async def test_a_full_disk_halts_the_run_and_the_next_goes_on(
 ) -> None:
     import errno
 
-    from bide.client.pipeline import download
+    from bide.pipeline import download
 
     def full(self: object, chunk: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -587,7 +587,7 @@ async def test_a_disk_that_is_full_while_publishing_leaves_the_old_file(
 ) -> None:
     import errno
 
-    from bide.client.pipeline import publish
+    from bide.pipeline import publish
 
     await folder.sync()
     before = (folder.path / "out" / "gradebook.jsonl").read_bytes()
@@ -609,7 +609,7 @@ async def test_a_checkpoint_that_cannot_be_written_halts_the_run(
 ) -> None:
     import sqlite3
 
-    from bide.client.pipeline import state
+    from bide.pipeline import state
 
     def full(*args: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")

@@ -11,10 +11,10 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.client.pipeline.form import Pages
-from bide.client.pipeline.pages import Pager
-from bide.client.pipeline.run import Start
 from bide.core.errors import SetupError
+from bide.pipeline.form import Pages
+from bide.pipeline.pages import Pager
+from bide.pipeline.run import Start
 from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
 
 STUDENTS = [{"student": f"s{number}", "grade": number} for number in range(5)]

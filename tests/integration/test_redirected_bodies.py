@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.core.errors import ServiceError, UploadFailed
 from tests.integration.third_party import KEY, ThirdParty, sync_so
 from tests.unit.fake_service import FakeService, Reply, job, problem, says

@@ -12,8 +12,8 @@ import redis
 from bench.scale.brokers import RedisServer
 from bench.scale.postgres import Postgres
 
-from bide.client.api import AsyncClient
 from bide.client.budgets.shared import SharedPurse
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.budget import Limit
 from bide.core.errors import SetupError

@@ -23,17 +23,17 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.client.api import AsyncClient
 from bide.client.apis import Api, load
 from bide.client.apis.form import Secret
-from bide.client.handle import JobHandle
-from bide.client.kinds import Kind
+from bide.client.blocking import Client
+from bide.client.client import AsyncClient
+from bide.client.job import JobHandle
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.spread import messages
-from bide.client.spread import poller as parent
-from bide.client.spread.learning import Notebook
-from bide.client.spread.poller import Spread
-from bide.client.sync import Client
+from bide.client.polling.kinds import Kind
+from bide.client.polling.processes import messages
+from bide.client.polling.processes import poller as parent
+from bide.client.polling.processes.learning import Notebook
+from bide.client.polling.processes.poller import Spread
 from bide.client.waiting import AT_ONCE
 from bide.core.errors import JobFailed, ServiceError
 from bide.core.hazard import Sketch
@@ -343,7 +343,7 @@ async def test_a_key_that_is_refused_ends_the_wait_for_all(short: Any) -> None:
 
 ORPHANS = """
 import asyncio, sys
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 async def main():
     async with AsyncClient(sys.argv[1], "k", api="sync.so", processes=2) as client:
         job = await client.submit("film", {"model": "lipsync-2", "input": []})

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bide.cli import root
-from bide.client.api import AsyncClient
 from bide.client.apis.demands import Demands
+from bide.client.client import AsyncClient
 from bide.client.ledger import Entry
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.pipeline.loading import load_plan
+from bide.pipeline.loading import load_plan
 from tests.integration.third_party import ThirdParty
 from tests.unit.fake_service import problem, says
 

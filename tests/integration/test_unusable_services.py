@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bide.cli import root
-from bide.client.api import AsyncClient
-from bide.client.pipeline.desk import Halt, explained
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import UnusableService
+from bide.pipeline.desk import Halt, explained
 from tests.integration.third_party import KEY, ThirdParty
 
 BANNER = b"SSH-2.0-OpenSSH_9.6\r\n"

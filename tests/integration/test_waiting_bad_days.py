@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bide.client import crew, sending
+from bide.client.http import sender
+from bide.client.polling import workers
 from bide.core.errors import JobFailed, ServiceError, ServiceUnreachable, WaitTimeout
 from tests.integration import third_party as their
 from tests.integration.third_party import (
@@ -41,8 +42,8 @@ def server(caplog: pytest.LogCaptureFixture) -> Iterator[ThirdParty]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What hangs is given up after a moment instead of half a minute."""
-    monkeypatch.setattr(sending, "ANSWER_TIMEOUT", 0.15)
-    monkeypatch.setattr(crew, "SWEEP", 0.05)
+    monkeypatch.setattr(sender, "ANSWER_TIMEOUT", 0.15)
+    monkeypatch.setattr(workers, "SWEEP", 0.05)
 
 
 BAD_DAYS: dict[str, Reply] = {
@@ -111,7 +112,7 @@ async def test_a_hanging_server_takes_no_more_than_a_few_connections(
         handles = [client.job(f"gen-{number}") for number in range(300)]
         with pytest.raises(WaitTimeout):
             await client.wait_all(handles, timeout=0.5)
-    assert len(server.asked) <= 2 * crew.CONNECTIONS
+    assert len(server.asked) <= 2 * workers.CONNECTIONS
 
 
 async def test_a_redirect_loop_ends_with_a_precise_error(server: ThirdParty) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bide.client import crew, sending
+from bide.client.http import sender
+from bide.client.polling import workers
 from bide.core.clock import render_instant
 from bide.core.errors import JobFailed, ServiceError, WaitTimeout
 from tests.integration import third_party as their
@@ -84,8 +85,8 @@ async def test_an_unknown_status_word_among_many_does_not_end_their_wait(server:
 async def test_a_list_that_hangs_is_given_up_and_asked_for_again(
     bad: fake.Reply, server: ThirdParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "ANSWER_TIMEOUT", 0.15)
-    monkeypatch.setattr(crew, "SWEEP", 0.05)
+    monkeypatch.setattr(sender, "ANSWER_TIMEOUT", 0.15)
+    monkeypatch.setattr(workers, "SWEEP", 0.05)
     server.on("GET", "/jobs", bad, page())
     async with own(server) as client:
         await client.wait_all([client.job(id) for id in ids(MANY)], timeout=20)

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.client.waiting import Pace
 from bide.core.errors import ServiceUnreachable, UnusableService, WaitTimeout
@@ -170,7 +170,7 @@ def bomb(coding: str) -> fake.Reply:
 
 MEASURED = """
 import asyncio, resource, sys
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.client.waiting import Pace
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bide.client import signer
-from bide.client.api import AsyncClient
-from bide.client.handle import JobHandle
+from bide.client.client import AsyncClient
+from bide.client.http import signer
+from bide.client.job import JobHandle
 from bide.core.errors import BideError, JobFailed, ServiceError
 from tests.integration import third_party as their
 from tests.integration.third_party import (

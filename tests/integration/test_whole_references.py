@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bide.cli import root
-from bide.client.api import AsyncClient
 from bide.client.apis import Ref, load, names
-from bide.client.keeper import Keeper
+from bide.client.client import AsyncClient
+from bide.client.ledger.session import Keeper
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.timing import Timing
 from bide.core.record import Status

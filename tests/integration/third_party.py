@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from tests.unit.fake_service import FakeService, Reply, job_id, problem
 from tests.unit.fake_service import job as own_job

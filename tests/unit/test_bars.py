@@ -9,8 +9,8 @@ import msgspec
 import tqdm
 from rich.console import Console
 
-from bide.client.api import AsyncClient
-from bide.client.bars import SHOWN, TheirBar, bars, upload_bar
+from bide.client.client import AsyncClient
+from bide.client.progress import SHOWN, TheirBar, bars, upload_bar
 from bide.core.wire import WireJob
 from tests.unit.fake_service import FakeService, failed, job, job_id, says
 

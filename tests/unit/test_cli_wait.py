@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from bide.cli import root
 from bide.cli import wait as command
-from bide.client.kinds import TIMEOUTS
 from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.polling.kinds import TIMEOUTS
 from bide.lab.scenario import parse_scenario
 from bide.lab.vendor import Vendor
 from bide.lab.world import World

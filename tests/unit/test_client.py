@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bide.client.addresses import proxy_for, without_credentials
-from bide.client.api import AsyncClient
+from bide.client.blocking import Client, Loop
+from bide.client.client import AsyncClient
+from bide.client.http.addresses import proxy_for, without_credentials
+from bide.client.http.transport import read_retry_after
 from bide.client.options import ClientOptions
 from bide.client.submission import BATCH, Submission, batches, render_submission
-from bide.client.sync import Client, Loop
-from bide.client.transport import read_retry_after
 from bide.client.waiting import Pace
 from bide.core.errors import (
     BideError,

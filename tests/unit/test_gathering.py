@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bide.client import handle
-from bide.client.api import AsyncClient
-from bide.client.handle import JobHandle
-from bide.client.kinds import TIMEOUTS
+import bide.client.job
+from bide.client.client import AsyncClient
+from bide.client.job import JobHandle
+from bide.client.polling.kinds import TIMEOUTS
 from bide.client.timing import Timing
 from bide.core.errors import WaitTimeout
 from bide.core.wire import WireJob
@@ -186,7 +186,7 @@ async def test_what_is_left_when_time_runs_out_is_cancelled_when_that_is_wanted(
 async def test_a_dead_service_does_not_hold_up_who_wants_to_cancel(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handle, "CANCEL_WITHIN", 0.2)
+    monkeypatch.setattr(bide.client.job, "CANCEL_WITHIN", 0.2)
     never = threading.Event()
     for number in range(20):
         service.script(number, fake.held(job(number), never))

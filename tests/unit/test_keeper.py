@@ -11,12 +11,12 @@ import pytest_asyncio
 
 from bide.client.account import Account
 from bide.client.apis import Ref, Seen, load
-from bide.client.keeper import Keeper
-from bide.client.kinds import Kind
+from bide.client.http.transport import Transport
+from bide.client.ledger.session import Keeper
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.schedule import Schedule
+from bide.client.polling.kinds import Kind
+from bide.client.polling.schedule import Schedule
 from bide.client.tracked import Tracked
-from bide.client.transport import Transport
 from bide.core.budget import Budget, Limit
 from bide.core.errors import ErrorInfo
 from bide.core.record import Status

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bide.client.pipeline.form import Since
-from bide.client.pipeline.loading import load_plan, read_plan
-from bide.client.pipeline.wanted import Published, Run, since_of, wanted
 from bide.core.errors import SetupError
+from bide.pipeline.form import Since
+from bide.pipeline.loading import load_plan, read_plan
+from bide.pipeline.wanted import Published, Run, since_of, wanted
 
 PIPELINE = """\
 [api]

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.client.pipeline import dedupe
-from bide.client.pipeline.normalize import BadRows, BadSource
-from bide.client.pipeline.target import Target
 from bide.core.errors import SetupError
+from bide.pipeline import dedupe
+from bide.pipeline.normalize import BadRows, BadSource
+from bide.pipeline.target import Target
 from tests.unit.pipeline_files import Bench, Row, as_csv, as_json, as_jsonl, schema, zipped
 
 

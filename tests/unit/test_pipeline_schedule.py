@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bide.client.pipeline.cron import read_cron
-from bide.client.pipeline.run import Start
-from bide.client.pipeline.schedule import Schedule
-from bide.client.pipeline.state import State
-from bide.client.pipeline.wanted import Run
 from bide.core.errors import BideError
+from bide.pipeline.cron import read_cron
+from bide.pipeline.run import Start
+from bide.pipeline.schedule import Schedule
+from bide.pipeline.state import State
+from bide.pipeline.wanted import Run
 
 MIDNIGHT = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
 HOUR, DAY = 3600.0, 86400.0

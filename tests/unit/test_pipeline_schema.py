@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bide.client.apis.lines import Misplaced, line_of
-from bide.client.pipeline.schema import Schema, hash_key, read_schema
-from bide.client.pipeline.target import Target
 from bide.core.errors import SetupError
+from bide.pipeline.schema import Schema, hash_key, read_schema
+from bide.pipeline.target import Target
 
 TEXT = """\
 [schema]

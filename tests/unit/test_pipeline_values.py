@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.client.pipeline.columns import Conversion
-from bide.client.pipeline.schema import Column, Schema
-from bide.client.pipeline.values import Misfit, converter
+from bide.pipeline.columns import Conversion
+from bide.pipeline.schema import Column, Schema
+from bide.pipeline.values import Misfit, converter
 
 BERLIN = "Europe/Berlin"
 

@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from bide.client.api import AsyncClient
 from bide.client.apis import load
-from bide.client.poller import Poller
-from bide.client.signer import Signer
+from bide.client.client import AsyncClient
+from bide.client.http.signer import Signer
+from bide.client.http.transport import Transport
+from bide.client.polling.poller import Poller
 from bide.client.timing import Timing
 from bide.client.tracked import Tracked
-from bide.client.transport import Transport
 from bide.core.budget import Budget, Limit
 from bide.core.errors import WaitTimeout
 from tests.unit.fake_service import FakeService, problem, says

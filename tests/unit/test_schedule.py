@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.client.calendar import Calendar
-from bide.client.kinds import SIZES, Kind, Report, Size, by_position, by_progress
-from bide.client.schedule import Schedule
-from bide.client.waited import FOREVER, Waited
+from bide.client.polling.kinds import SIZES, Kind, Report, Size, by_position, by_progress
+from bide.client.polling.planned_job import FOREVER, Waited
+from bide.client.polling.schedule import Schedule
+from bide.client.polling.time_queue import Calendar
 from bide.core.budget import Budget, Limit
 from bide.core.hazard import Sketch
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from bide.client.apis import Api, Call, Denied
 from bide.client.apis.form import Ask, Auth, Description, Read, Secret
-from bide.client.signer import Signer
-from bide.client.transport import Answer, Transport
+from bide.client.http.signer import Signer
+from bide.client.http.transport import Answer, Transport
 from bide.core.errors import ServiceUnreachable
 from tests.unit.fake_service import FakeService, Reply, problem
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bide.client.apis import NOT_FOUND, Found, Ref, Seen, State
-from bide.client.own import seen_of
+from bide.client.apis.bide import seen_of
 from bide.client.tracked import Tracked
 from bide.core.errors import ErrorInfo, ServiceError
 from bide.core.record import Status

@@ -10,7 +10,7 @@ import threading
 import pytest
 from aiohttp import web
 
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.client.waiting import AT_ONCE, Pace
 from bide.core.errors import (
     JobFailed,

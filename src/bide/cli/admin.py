@@ -297,7 +297,7 @@ def _app(target: str) -> str:
 def _service(url: str) -> Iterator[Finding]:
     import asyncio
 
-    from bide.client.transport import Transport
+    from bide.client.http.transport import Transport
 
     found: list[dict[str, str]] = []
 

@@ -17,13 +17,13 @@ from bide.cli.output import json_option, print_json, print_table
 from bide.cli.submit import read_input
 from bide.cli.targets import read_headers
 from bide.cli.trust import confirm, trust_option
-from bide.client.api import AsyncClient
 from bide.client.apis import Api, BadDescription, load, names, text_of
 from bide.client.apis.demands import Asked, demands
 from bide.client.apis.form import Description
 from bide.client.apis.loading import form_of, source_of
+from bide.client.check import Order, Trial
+from bide.client.client import AsyncClient
 from bide.client.inspection import Finding
-from bide.client.trial import Order, Trial
 from bide.core.errors import SetupError
 
 FITS = {True: "yes", False: "NO", None: "-"}

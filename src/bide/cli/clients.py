@@ -17,13 +17,13 @@ import click
 from bide.cli.settings import Connection
 from bide.cli.targets import split_url
 from bide.cli.trust import confirm, remember
-from bide.client.api import AsyncClient
 from bide.client.apis import Api, load, names, text_of
 from bide.client.apis.demands import Asked as Described
 from bide.client.apis.demands import demands, demands_at
 from bide.client.apis.form import Description
 from bide.client.apis.loading import form_of
-from bide.client.handle import JobHandle
+from bide.client.client import AsyncClient
+from bide.client.job import JobHandle
 from bide.client.ledger import Entry, Key, bare
 from bide.client.options import ClientOptions
 from bide.core.errors import SetupError

@@ -23,7 +23,7 @@ import click
 
 from bide.cli import FAILED
 from bide.cli.output import json_option, print_json, print_table
-from bide.client.sync import Client, Job
+from bide.client.blocking import Client, Job
 from bide.core.clock import read_instant
 from bide.core.errors import ServiceError, SetupError
 from bide.core.record import Status

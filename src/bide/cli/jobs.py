@@ -13,9 +13,9 @@ from bide.cli.output import json_option, print_details, print_jobs, print_json
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
 from bide.cli.trust import trust_option
-from bide.client.api import AsyncClient
 from bide.client.apis import GONE, NOT_FOUND
-from bide.client.handle import JobHandle
+from bide.client.client import AsyncClient
+from bide.client.job import JobHandle
 from bide.client.options import ClientOptions
 from bide.core.errors import ServiceError
 from bide.core.record import LIVE, SUCCESSFUL, TERMINAL, Status

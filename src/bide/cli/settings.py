@@ -20,7 +20,7 @@ from bide.cli import COMMANDS
 from bide.client import DEFAULT_URL
 
 if TYPE_CHECKING:
-    from bide.client.api import AsyncClient
+    from bide.client.client import AsyncClient
 
 CLIENT_SETTINGS = {"url", "key_file"}
 CLIENT_COMMANDS = {"cancel", "list", "retry", "status", "submit", "wait"}
@@ -73,7 +73,7 @@ class Connection:
     set_aside: tuple[str, ...] = ()  # settings that are about a bide service, and only about that
 
     def client(self) -> AsyncClient:
-        from bide.client.api import AsyncClient
+        from bide.client.client import AsyncClient
 
         return AsyncClient(self.url, self.key)
 

@@ -15,7 +15,7 @@ from bide.cli.output import json_option, print_json
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.trust import trust_option
 from bide.client.account import Account
-from bide.client.handle import JobHandle
+from bide.client.job import JobHandle
 from bide.client.options import ClientOptions
 from bide.client.submission import SubmitOptions, read_time
 from bide.client.uploads.asked import ONLY

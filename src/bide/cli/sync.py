@@ -21,13 +21,13 @@ from bide.cli.syncing import View, view_for
 from bide.cli.trust import confirm, trust_option
 from bide.cli.wait import Trouble
 from bide.client.apis.demands import Demands
-from bide.client.pipeline.cron import Cron, read_cron
-from bide.client.pipeline.loading import Plan, load_plan
-from bide.client.pipeline.run import Start, Sync
-from bide.client.pipeline.schedule import Schedule
-from bide.client.pipeline.state import State
-from bide.client.pipeline.wanted import combinations
 from bide.core.errors import SetupError
+from bide.pipeline.cron import Cron, read_cron
+from bide.pipeline.loading import Plan, load_plan
+from bide.pipeline.run import Start, Sync
+from bide.pipeline.schedule import Schedule
+from bide.pipeline.state import State
+from bide.pipeline.wanted import combinations
 
 
 def _cron(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Cron | None:

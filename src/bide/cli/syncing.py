@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bide.cli.output import print_json
-from bide.client.bars import SHOWN
-from bide.client.pipeline.desk import News
-from bide.client.pipeline.phase import Export, Phase
-from bide.client.pipeline.publish import OutputNews
-from bide.client.pipeline.run import Outcome
+from bide.client.progress import SHOWN
+from bide.pipeline.desk import News
+from bide.pipeline.phase import Export, Phase
+from bide.pipeline.publish import OutputNews
+from bide.pipeline.run import Outcome
 
 PHASES = {
     Phase.NEW: 0,

@@ -24,8 +24,8 @@ from bide.cli.output import json_option
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.targets import read_headers, read_rate, read_targets
 from bide.cli.trust import trust_option
-from bide.client.api import AsyncClient
-from bide.client.handle import JobHandle
+from bide.client.client import AsyncClient
+from bide.client.job import JobHandle
 from bide.client.ledger import Key, Ledger
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.options import ClientOptions

@@ -30,19 +30,11 @@ from bide.client.apis import (
 )
 from bide.client.apis.api import ALWAYS
 from bide.client.apis.values import header
-from bide.client.keeper import Keeper
-from bide.client.kinds import TIMEOUTS, Kind, Size
-from bide.client.ledger import Ledger
-from bide.client.opening import Opener
-from bide.client.pages import Pages, joined
-from bide.client.poller import BASE, CAP, Poller
-from bide.client.results import save
-from bide.client.sending import refusal
-from bide.client.sharing import Sharing, share
-from bide.client.signer import Signer
-from bide.client.timing import Timing
-from bide.client.tracked import Listener, Tracked
-from bide.client.transport import (
+from bide.client.budgets.sharing import Sharing, share
+from bide.client.http.download import Opener
+from bide.client.http.sender import refusal
+from bide.client.http.signer import Signer
+from bide.client.http.transport import (
     LARGEST,
     REDIRECTS,
     Answer,
@@ -51,7 +43,15 @@ from bide.client.transport import (
     problem,
     transient,
 )
-from bide.client.waited import FOREVER
+from bide.client.ledger import Ledger
+from bide.client.ledger.session import Keeper
+from bide.client.pages import Pages, joined
+from bide.client.polling.kinds import TIMEOUTS, Kind, Size
+from bide.client.polling.planned_job import FOREVER
+from bide.client.polling.poller import BASE, CAP, Poller
+from bide.client.results import save
+from bide.client.timing import Timing
+from bide.client.tracked import Listener, Tracked
 from bide.core.advice import Advice
 from bide.core.budget import Budget, Limit
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable
@@ -143,7 +143,7 @@ class Account:
         if self.terms.processes == 1:
             self._poller = Poller(*who, budget if sharing is None else sharing.purse, **options)
         else:
-            from bide.client.spread.poller import spread
+            from bide.client.polling.processes.poller import spread
 
             options["sharing"] = sharing
             self._poller = spread(self.terms.processes, *who, budget, self.limit, **options)

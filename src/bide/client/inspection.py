@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from bide.client.addresses import without_credentials
 from bide.client.apis import Ref, Seen
 from bide.client.apis.form import Description, Sources
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.values import absolute, count, instant, number, pause, seconds, text, word
+from bide.client.http.addresses import without_credentials
 from bide.core.clock import render_instant
 
 LONGEST = 60  # characters of a value that is shown

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from bide.client.kinds import Size
 from bide.client.ledger import Ledger
+from bide.client.polling.kinds import Size
 from bide.client.waiting import OnChange
 from bide.core.budget import Limit
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bide.client.apis import Api, Call
 from bide.client.apis.signs import document
-from bide.client.transport import Answer
+from bide.client.http.transport import Answer
 from bide.core.errors import BideError
 
 MOST = 100_000  # pages of one result: an API that leads in a circle is not followed for ever

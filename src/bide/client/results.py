@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from bide.client.transport import Transport
+from bide.client.http.transport import Transport
 from bide.client.waiting import Watch
 from bide.core.errors import BideError
 from bide.core.wire import quote

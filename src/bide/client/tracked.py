@@ -10,7 +10,7 @@ from bide.core.record import Progress, Status
 from bide.core.wire import WireFile, WireJob
 
 if TYPE_CHECKING:
-    from bide.client.waited import Waited
+    from bide.client.polling.planned_job import Waited
 
 ENDINGS: dict[str, State] = {
     Status.DONE: "done",

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bide.client.transport import Answer, Transport, read_retry_after, transient
+from bide.client.http.transport import Answer, Transport, read_retry_after, transient
 from bide.core.errors import ServiceError, ServiceUnreachable
 from bide.core.retry import backoff
 from bide.core.wire import WireJob, quote

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 
-from bide.client.sync import Client
+from bide.client.blocking import Client
 from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob
 

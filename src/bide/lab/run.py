@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bide.client.schedule import Schedule
+from bide.client.polling.schedule import Schedule
 from bide.core.budget import Budget
 from bide.core.hazard import Sketch
 from bide.core.pacing import PRICE

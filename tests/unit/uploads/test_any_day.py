@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.core.errors import BideError
 from tests.unit.fake_service import job_id, problem, reset
 from tests.unit.uploads.fake import FakeUploads, Slept, digest

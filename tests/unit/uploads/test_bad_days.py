@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bide.client import content
-from bide.client.api import AsyncClient
-from bide.client.transport import Transport
+from bide.client.client import AsyncClient
+from bide.client.http import content
+from bide.client.http.transport import Transport
 from bide.client.uploads import patience
 from bide.client.uploads.source import Source
 from bide.core.errors import ServiceError, ServiceUnreachable, UploadFailed

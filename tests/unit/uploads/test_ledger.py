@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bide.cli import root
-from bide.client.api import AsyncClient
+from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.client.uploads import submitting
 from bide.core.errors import ServiceError

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bide.client.api import AsyncClient
-from bide.client.sync import Client
+from bide.client.blocking import Client
+from bide.client.client import AsyncClient
 from bide.core.errors import ServiceError, SetupError
 from bide.core.wire import read_idempotency_key
 from tests.unit.fake_service import job, job_id, problem

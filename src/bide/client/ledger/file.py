@@ -6,10 +6,10 @@ import os
 import sqlite3
 from pathlib import Path
 
-from bide.client import kept
+from bide.client.ledger import sqlite_file
 from bide.core.errors import SetupError
 
-FORM = kept.Form(
+FORM = sqlite_file.Form(
     mark=0x62696465,  # "bide"
     instead="another file for the ledger",
     steps=(
@@ -53,7 +53,9 @@ class Lock:
 
     def acquire(self) -> None:
         try:
-            self._fd = kept.lock(self._path, f"waits with the ledger {self._ledger}", "another file")
+            self._fd = sqlite_file.lock(
+                self._path, f"waits with the ledger {self._ledger}", "another file"
+            )
         except OSError as error:
             raise unusable(self._ledger, error.strerror or str(error)) from error
 
@@ -66,7 +68,7 @@ class Lock:
 def connect(path: Path) -> sqlite3.Connection:
     """The ledger at `path`, made when there is none; SetupError when it cannot be used."""
     try:
-        return kept.connect(path, FORM)
+        return sqlite_file.connect(path, FORM)
     except (OSError, sqlite3.Error) as error:
         raise unusable(path, str(error)) from error
 

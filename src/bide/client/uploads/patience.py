@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from bide.client.transport import transient
+from bide.client.http.transport import transient
 from bide.client.waiting import Pace
 from bide.core.errors import ServiceError, ServiceUnreachable, UploadFailed
 

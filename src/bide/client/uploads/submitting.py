@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from bide.client.http.transport import Answer, Transport
 from bide.client.ledger.outbox import Item, Outbox, Parcel
-from bide.client.transport import Answer, Transport
 from bide.client.uploads.asked import ONLY, Asked, about, parameter_of
 from bide.client.uploads.form import Form
 from bide.client.uploads.patience import Patience

@@ -13,8 +13,8 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from bide.client.addresses import without_credentials
-from bide.client.transport import Answer, Transport, unreadable
+from bide.client.http.addresses import without_credentials
+from bide.client.http.transport import Answer, Transport, unreadable
 from bide.client.uploads.patience import Patience
 from bide.client.uploads.source import BLOCK, Source
 from bide.core.digest import read_digest

@@ -1,0 +1,265 @@
+"""Tries a description on a live API and says, field by field, what fits.
+
+1. Nothing is submitted and nothing is cancelled unless the caller says so; else only what a wait would ask is asked.
+2. What the answers do not tell is neither good nor bad: `fits` is None then.
+3. No credential is in what it says, and of an address only what precedes the query: what follows may be a signature.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+
+from bide.client.account import Account
+from bide.client.apis import NOT_FOUND, Api, BadPoll, Call, Crowded, Denied, Ref, Seen, Throttled
+from bide.client.apis.signs import document
+from bide.client.http.addresses import without_credentials
+from bide.client.http.transport import Answer
+from bide.client.inspection import Finding, fields, outputs, shown, taken
+from bide.core.errors import ServiceError, SetupError
+from bide.core.limits import read_limits, read_pause, telling
+
+STRANGER = "no-such-job-0"  # a job that there is not
+HOLD = 1.0  # seconds of a long poll that is tried
+
+
+class Order(msgspec.Struct, frozen=True):
+    """A job to be submitted for the trial."""
+
+    kind: str = ""
+    input: Any = None
+
+
+class Trial:
+    """One account's look at its API. Each method gives findings, in the order of the tables."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._api: Api = account.api
+        self.ref: Ref | None = None  # the job that is asked about
+
+    async def run(self, job: str | None, order: Order | None, cancel: bool) -> AsyncIterator[Finding]:
+        """`job` is an id or a URL of one that is there. With `order` one is submitted, with `cancel` it is cancelled."""
+        if order is not None:
+            async for finding in self._submit(order):
+                yield finding
+        elif job is not None:
+            self.ref = self._api.ref(job)
+        if self.ref is not None:
+            async for finding in self._known(self.ref):
+                yield finding
+        if self.ref is not None and cancel:
+            yield await self._cancel(self.ref)
+        async for finding in self._unknown():
+            yield finding
+
+    async def _send(self, call: Call) -> Answer:
+        poller = await self._account.open()
+        return await poller.send(call)
+
+    # --- submit
+
+    async def _submit(self, order: Order) -> AsyncIterator[Finding]:
+        call = self._api.submit(order.kind, order.input)
+        answer = await self._send(call)
+        try:
+            ref = self._api.accepted(call, answer.status, answer.headers, answer.body)
+        except (Throttled, Crowded) as error:
+            yield Finding("submit", None, f"refused for now, {error}")
+            return
+        except (ServiceError, BadPoll) as error:
+            yield Finding("submit", False, f"{_where(call)}: {error}; the answer has {_keys(answer)}")
+            return
+        self.ref = ref
+        yield Finding("submit", True, f"{_where(call)} answers {answer.status}; the job is {ref.id}")
+        for finding in taken(self._api.form, answer.headers, document(answer.body), ref):
+            yield finding
+        for number, following in enumerate(self._api.then(ref, order.kind, order.input), 1):
+            after = await self._send(following)
+            good = after.status < 400
+            yield Finding(f"submit.then {number}", good, f"{_where(following)} answers {after.status}")
+
+    # --- a job that is there
+
+    async def _known(self, ref: Ref) -> AsyncIterator[Finding]:
+        call = self._api.ask(ref)
+        answer = await self._send(call)
+        found = list(self._answered(call, answer))
+        for finding in found:
+            yield finding
+        if any(finding.fits is not True for finding in found):
+            return
+        for finding in self._read(ref, answer):
+            yield finding
+        yield _limits(answer)
+        if self._api.form.ask.etag:
+            yield await self._unchanged(ref, answer)
+        if self._api.form.ask.longpoll is not None:
+            yield await self._held(ref)
+        if self._api.form.batch is not None:
+            yield await self._batch(ref)
+
+    def _answered(self, call: Call, answer: Answer) -> Iterator[Finding]:
+        """Whether there is anything to read."""
+        auth, where = self._api.form.auth.kind, _where(call)
+        status, headers, body = answer.status, answer.headers, answer.body
+        try:
+            if not self._api.reads(status):
+                self._api.refuse(status, headers, body)
+        except Throttled as error:
+            yield Finding("throttled", None, f"{where}: {error}; ask again later")
+            return
+        except Denied as error:
+            yield Finding("auth", False, f"{where}: {error}")
+            return
+        except BadPoll as error:
+            trouble = status >= 500
+            yield Finding("ask", None if trouble else False, f"{where}: {error}")
+            return
+        yield Finding("ask", True, f"{where} answers {status}")
+        if auth != "none" or self._api.signs:
+            yield Finding("auth", True, "the credential was taken")
+
+    def _read(self, ref: Ref, answer: Answer) -> Iterator[Finding]:
+        body = document(answer.body)
+        try:
+            seen = self._api.read(ref, answer.status, answer.headers, answer.body)
+        except BadPoll as error:
+            field = "read.id" if "another job" in error.detail else "read.status"
+            yield Finding(field, False, f"{error.detail}; the answer has {_keys(answer)}")
+            return
+        yield _status(seen, answer.status)
+        yield from fields(self._api.form, seen, answer.headers, body, ref)
+        yield from outputs(self._api.form, seen)
+
+    async def _unchanged(self, ref: Ref, answer: Answer) -> Finding:
+        etag = answer.headers.get("ETag")
+        if etag is None:
+            return Finding("ask.etag", False, "the answer has no ETag")
+        again = await self._send(self._api.ask(ref, etag))
+        if again.status == 304:
+            return Finding("ask.etag", True, "the same question again is answered by 304")
+        moved = again.headers.get("ETag") != etag
+        return Finding("ask.etag", None if moved else False, f"asked again, it answers {again.status}")
+
+    async def _held(self, ref: Ref) -> Finding:
+        began = time.monotonic()
+        answer = await self._send(self._api.ask(ref, hold=HOLD))
+        took = time.monotonic() - began
+        try:
+            self._api.read(ref, answer.status, answer.headers, answer.body)
+        except BadPoll as error:
+            return Finding("ask.longpoll", False, str(error))
+        return Finding("ask.longpoll", True, f"answered {answer.status} after {took:.1f} s of {HOLD:g}")
+
+    async def _batch(self, ref: Ref) -> Finding:
+        call = self._api.ask_many([ref])
+        if call is None:
+            return Finding("batch", None, "this job cannot be asked about among others")
+        answer = await self._send(call)
+        try:
+            found = self._api.read_many([ref], answer.status, answer.headers, answer.body)
+        except BadPoll as error:
+            return Finding(
+                "batch", None if isinstance(error, Throttled) else False, f"{_where(call)}: {error}"
+            )
+        if ref.id in found:
+            return Finding("batch", True, f"{_where(call)} tells of the job: {found[ref.id].word}")
+        whole = self._api.form.batch is not None and self._api.form.batch.ids == "none"
+        return Finding("batch", None if whole else False, f"{_where(call)} does not tell of the job")
+
+    async def _cancel(self, ref: Ref) -> Finding:
+        call = self._api.cancel(ref)
+        if call is None:
+            return Finding("cancel", None, "the description has no way to cancel this job")
+        asked = await self._send(self._api.ask(ref))
+        try:
+            seen = self._api.read(ref, asked.status, asked.headers, asked.body)
+        except BadPoll as error:
+            return Finding(
+                "cancel", None, f"The job's status cannot be read, so no cancel was sent: {error}"
+            )
+        if seen.terminal:
+            return Finding("cancel", None, f"the job has ended as {seen.state}, so it is left alone")
+        call = self._api.cancel(ref, seen.message) or call
+        answer = await self._send(call)
+        try:
+            outcome = self._api.cancelled(answer.status, answer.headers, answer.body)
+        except BadPoll as error:
+            return Finding("cancel", False, f"{_where(call)}: {error}")
+        said = "taken" if outcome == "asked" else "too late"
+        return Finding("cancel", True, f"{_where(call)} answers {answer.status}: {said}")
+
+    # --- a job that is not
+
+    async def _unknown(self) -> AsyncIterator[Finding]:
+        """Without a job this is all that can be tried: does it answer, is the credential taken, is a wrong id told."""
+        try:
+            ref = self._stranger()
+            call = self._api.ask(ref)
+        except SetupError:
+            return
+        answer = await self._send(call)
+        where = _where(call)
+        try:
+            seen = self._api.read(ref, answer.status, answer.headers, answer.body)
+        except Denied as error:
+            yield Finding("auth", False, f"{where}: {error}")
+        except Throttled as error:
+            yield Finding("throttled", None, f"{where}: {error}; ask again later")
+        except BadPoll as error:
+            detail = f"{where}: {error}; [[missing]] can say that this means no such job"
+            yield Finding("missing", None, detail)
+        else:
+            unknown = seen.error is not None and seen.error.code == NOT_FOUND
+            said = "told as unknown" if unknown else f"said to be {seen.word or seen.state}"
+            yield Finding("missing", unknown or None, f"{where}: a job that there is not is {said}")
+        if self.ref is None:
+            yield _limits(answer)
+
+    def _stranger(self) -> Ref:
+        if self.ref is not None:
+            if self.ref.url is not None:
+                raise SetupError("its address is told, not made")
+            return Ref(STRANGER, None, self.ref.more)
+        written = self._api.form.written
+        return self._api.ref(written.replace("{", "").replace("}", "") if written else STRANGER)
+
+
+def _status(seen: Seen, status: int) -> Finding:
+    if seen.state == "unknown":
+        return Finding(
+            "read.status", False, f"{seen.word!r} is in none of the lists: live, done, failed, …"
+        )
+    said = f"{seen.word!r}" if seen.word else f"HTTP {status} without a word"
+    return Finding("read.status", True, f"{said} is {seen.state}")
+
+
+def _limits(answer: Answer) -> Finding:
+    told = telling(answer.headers) or {}
+    now = time.time()
+    found = [
+        f"{shown(one.remaining)} left" + (f" of {shown(one.quota)}" if one.quota is not None else "")
+        for one in read_limits(told, now)
+    ]
+    pause = read_pause(told, now)
+    if pause is not None:
+        found.append(f"ask again in {pause:g} s")
+    if "x-request-cost" in told:
+        found.append(f"a request costs {told['x-request-cost']}")
+    return Finding("limits", True if found else None, "; ".join(found) or "the headers tell of no limit")
+
+
+def _where(call: Call) -> str:
+    return f"{call.method} {without_credentials(call.url)}"
+
+
+def _keys(answer: Answer) -> str:
+    """What there is instead of what was looked for."""
+    found = document(answer.body)
+    if isinstance(found, dict):
+        return ", ".join(str(key) for key in list(found)[:20]) or "no fields"
+    return "no JSON" if found is None else "no fields"

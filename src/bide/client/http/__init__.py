@@ -1,0 +1,1 @@
+"""HTTP for the client: connections, credentials, redirects and downloads."""

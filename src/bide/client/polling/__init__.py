@@ -1,0 +1,1 @@
+"""Polling: which job to ask about next, the request, and what its answer changes."""

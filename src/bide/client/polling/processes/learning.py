@@ -1,0 +1,71 @@
+"""What one process has learned of a kind, told to the others so that all of them know it.
+
+A sketch is a sum over observations that fade as newer ones come. So what came since the last time is a difference, and
+others add it to theirs: after a while all know what one process would have learned alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bide.client.polling.kinds import Kind
+from bide.core.hazard import MEMORY, Sketch
+
+SLIGHT = 1e-9
+
+
+class Notebook:
+    """Of one kind: remembers what is common knowledge."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self._common = Kind.load(kind.dump())
+
+    def news(self) -> dict[str, Any] | None:
+        """What this process has learned since the last time."""
+        now = self.kind.dump()
+        durations = _since(self._common.plans.sketch, now["durations"])
+        reports = {}
+        for source, dump in now["reports"].items():
+            found = _since(self._common.report(source).sketch, dump)
+            if found is not None:
+                reports[source] = found
+        self._common = Kind.load(now)
+        if durations is None and not reports:
+            return None
+        return {"durations": durations, "reports": reports}
+
+    def hear(self, news: dict[str, Any]) -> None:
+        """What another has learned."""
+        if news["durations"] is not None:
+            _absorb(self.kind.plans.sketch, self._common.plans.sketch, news["durations"])
+        for source, found in news["reports"].items():
+            _absorb(self.kind.report(source).sketch, self._common.report(source).sketch, found)
+
+
+def _absorb(own: Sketch, common: Sketch, found: dict[str, Any]) -> None:
+    # What this process has learned and not yet told makes `common` fade before the next difference is taken. `found` is
+    # not older than that: it must not fade with it, or a part of it would be told to the others as news of this process.
+    untold = own.count - common.count
+    own.absorb(found)
+    common.absorb(found, (1.0 + 1.0 / MEMORY) ** untold)
+
+
+def _since(before: Sketch, now: dict[str, Any]) -> dict[str, Any] | None:
+    was = before.dump()
+    more = now["count"] - was["count"]
+    faded = (1.0 + 1.0 / MEMORY) ** -more
+    bins: dict[str, list[float]] = {}
+    for key in now["bins"].keys() | was["bins"].keys():
+        new, old = now["bins"].get(key, _NONE), was["bins"].get(key, _NONE)
+        change = [a - b * faded for a, b in zip(new, old, strict=True)]
+        if any(abs(x) > SLIGHT for x in change):
+            bins[key] = change
+    ends = {(i, j): weight for i, j, weight in now["cells"]}
+    for i, j, weight in was["cells"]:
+        ends[i, j] = ends.get((i, j), 0.0) - weight * faded
+    cells = [[i, j, weight] for (i, j), weight in ends.items() if abs(weight) > SLIGHT]
+    return {**now, "count": more, "bins": bins, "cells": cells} if bins or cells or more else None
+
+
+_NONE = (0.0, 0.0, 0.0)

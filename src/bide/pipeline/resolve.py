@@ -1,0 +1,234 @@
+"""Resolve: what an ended job has made becomes whole files on disk, one after the other, page by page.
+
+1. An address that an answer gave may have expired: the job is asked for another one, a few times.
+2. Nothing is held in memory but a page that has to be read for the next one, up to a bound.
+3. Addresses are in no checkpoint: after a crash the job is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bide.client.account import EXPIRED
+from bide.client.apis import GONE, NOT_FOUND, Call, Found, Seen
+from bide.client.apis.next_page import NextCheck, NextMissing
+from bide.client.apis.paths import source
+from bide.client.apis.signs import document
+from bide.client.apis.values import absolute
+from bide.client.http.transport import LARGEST
+from bide.client.tracked import Tracked
+from bide.core.errors import BideError, ErrorInfo, ServiceError, ServiceUnreachable
+from bide.pipeline.desk import Desk, Halt, News, Refused, Stopped, explained
+from bide.pipeline.download import Damaged, download, place
+from bide.pipeline.form import Result
+from bide.pipeline.pages import MOST_PAGES, Pager
+from bide.pipeline.phase import Event, Export, Fetched
+from bide.pipeline.wanted import Wanted
+
+RENEWALS = 3  # times that an expired address is asked for anew
+DAMAGED = 2  # times that a file that arrived damaged is fetched again
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that a job has made: at an address, or in the answer itself."""
+
+    found: Found | None = None
+    value: Any = None
+
+
+async def resolve(desk: Desk, wanted: Wanted, export: Export) -> Export:
+    job = desk.job(export, wanted.kind)
+    folder = desk.state.files(export.key)
+    try:
+        await asyncio.to_thread(_empty, folder)
+        async with desk.downloads:
+            files = await _fetch(desk, wanted, export, job, folder)
+    except (ServiceError, ServiceUnreachable) as error:
+        raise explained(error) from error
+    except OSError as error:
+        raise Halt(
+            f"{folder} cannot be written: {error.strerror or error}. Make room and run again: it goes on where it was"
+        ) from error
+    return await desk.step(export, Event.FETCHED, files=tuple(files))
+
+
+async def _fetch(
+    desk: Desk, wanted: Wanted, export: Export, job: Tracked, folder: Path
+) -> list[Fetched]:
+    files: list[Fetched] = []
+    number = renewals = damaged = 0
+    parts = await _parts(desk, wanted, job)
+    while number < len(parts):
+        before = len(files)
+        try:
+            await _one(desk, wanted, export, parts[number], folder, files)
+        except ServiceError as error:
+            if error.status not in (400, *EXPIRED) or _same(desk, error):
+                raise
+            renewals += 1
+            if renewals > RENEWALS:
+                message = f"its result cannot be fetched, although it was asked for again: {error}"
+                raise Refused(ErrorInfo("RESULT_EXPIRED", message, retryable=True)) from None
+            await desk.timing.sleep(2.0 ** (renewals - 1) - 1.0)
+            job.seen = None
+            parts = await _parts(desk, wanted, job)
+            del files[before:]
+        except Damaged as error:
+            damaged += 1
+            if damaged > DAMAGED:
+                raise Stopped("DAMAGED", str(error)) from None
+            del files[before:]
+        else:
+            number += 1
+    return files
+
+
+def _same(desk: Desk, error: ServiceError) -> bool:
+    """The credential is wrong, and not the address."""
+    return error.status == 401 and error.url.startswith(desk.account.api.url or "-")
+
+
+async def _parts(desk: Desk, wanted: Wanted, job: Tracked) -> list[Part]:
+    if job.seen is None or not job.seen.terminal:
+        await desk.look(job)
+    seen = job.seen
+    assert seen is not None
+    if seen.error is not None and seen.error.code in (NOT_FOUND, GONE):
+        raise Refused(seen.error, lost=True)
+    parts = parts_of(seen, wanted.dataset.table.result, desk.account.api.url or "")
+    if not parts:
+        message = f"job {job.job_id} ended well and names no result: see [exports.result]"
+        raise Refused(ErrorInfo("NO_RESULT", message))
+    return parts
+
+
+def parts_of(seen: Seen, result: Result, base: str) -> list[Part]:
+    """What of an answer is the export, in the order in which it is told."""
+    files = seen.files
+    if seen.record is not None:
+        told = seen.record.files
+        files = tuple(Found(f.name, f.url, f.content_type, f.size, f.sha256 or None) for f in told)
+    if result.at is not None:
+        return _at(source(result.at)(seen.result, {}, None), base)
+    take = result.take
+    if take == "auto":
+        take = "files" if files and seen.result is None else "url" if seen.result_url else "value"
+    if take == "files":
+        return [Part(_absolute(file, base)) for file in files]
+    if take == "url":
+        known = next((file for file in files if file.url == seen.result_url), None)
+        url = seen.result_url
+        return [] if url is None else [Part(known or Found("result", url))]
+    return [] if seen.result is None else [Part(value=seen.result)]
+
+
+def _at(value: Any, base: str) -> list[Part]:
+    """An address, several, or the rows themselves."""
+    many = value if isinstance(value, list) and value else [value]
+    urls = [absolute(base + "/", one) for one in many]
+    if all(isinstance(one, str) for one in many) and None not in urls:
+        return [Part(Found("result", url)) for url in urls if url is not None]
+    return [] if value is None else [Part(value=value)]
+
+
+def _absolute(file: Found, base: str) -> Found:
+    return msgspec.structs.replace(file, url=absolute(base + "/", file.url) or file.url)
+
+
+async def _one(
+    desk: Desk, wanted: Wanted, export: Export, part: Part, folder: Path, files: list[Fetched]
+) -> None:
+    if part.found is None:
+        data = msgspec.json.encode(part.value)
+        files.append(await asyncio.to_thread(_write, folder / f"{len(files):05}", data))
+        return
+    table = wanted.dataset.table.result
+    api = desk.account.api
+    pager = Pager(table.pages, table.records) if table.pages is not None else None
+    call: Call | None = api.fetch(part.found.url)
+    if pager is not None:
+        call = api.fetch(pager.first(part.found.url))
+    check = api.next_check()
+    seen: set[str] = set()
+    number = 0
+    while call is not None:
+        if call.url in seen or number >= MOST_PAGES:
+            raise Refused(
+                ErrorInfo("PAGES", f"page {number + 1} leads back to an earlier one, or on for ever")
+            )
+        seen.add(call.url)
+        path = folder / f"{len(files):05}"
+        expected = part.found if pager is None and number == 0 else None
+        file, headers = await download(desk.account, desk.outage(call.url), call, path, expected)
+        _check_new(file, files, paged=number > 0)
+        files.append(file)
+        desk.tell(News(export, None, f"{len(files)} files", moved=False))
+        try:
+            call = await _next(desk, pager, check, call, number, headers, path)
+        except NextMissing as error:
+            raise Refused(ErrorInfo("PAGES", str(error))) from None
+        number += 1
+
+
+def _check_new(file: Fetched, files: Sequence[Fetched], paged: bool) -> None:
+    """An API that does not know the parameter gives the first page for ever."""
+    if paged and file.sha256 == files[-1].sha256 and file.size > 2:
+        raise Refused(ErrorInfo("PAGES", "two pages in a row are the same: is `query` right?"))
+
+
+async def _next(
+    desk: Desk,
+    pager: Pager | None,
+    check: NextCheck,
+    call: Call,
+    number: int,
+    headers: Mapping[str, str],
+    path: Path,
+) -> Call | None:
+    api = desk.account.api
+    rule = api.form.result.next if api.form.result is not None else None
+    if pager is None and rule is None:
+        return None
+    link = not pager.reads if pager is not None else rule is not None and rule.link
+    body = b"" if link else await asyncio.to_thread(_read, path)
+    if pager is None:
+        check.page(document(body), headers)
+        following = api.next_page(call, headers, body)
+        if following is None:
+            check.finish()
+        return following
+    url = pager.following(call.url, number, headers, body)
+    return None if url is None else api.fetch(url)
+
+
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > LARGEST:
+        raise BideError(f"{path} is a page of more than {LARGEST >> 20} MiB: ask for smaller ones")
+    return path.read_bytes()
+
+
+def _write(path: Path, data: bytes) -> Fetched:
+    place(path, data)
+    return Fetched(path.name, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+
+
+def intact(folder: Path, files: Sequence[Fetched]) -> bool:
+    """Whether what was downloaded is still there. Its bytes are not read again: they were synced before they were named."""
+    try:
+        return bool(files) and all((folder / f.name).stat().st_size == f.size for f in files)
+    except OSError:
+        return False
