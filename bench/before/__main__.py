@@ -1,7 +1,7 @@
 """`python -m bench.before --base REV`: CPU time per operation beside that of REV; ends with 0 only when every line holds.
 
-Rounds are interleaved: base and new, new and base, and so on. Each run has a new process. A figure is the median of the
-rounds' ratios.
+A round starts one process for each tree and alternates between them in short slices, so that both see the same machine. A
+figure is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from statistics import median
 
@@ -22,7 +23,7 @@ from bench.service import servers
 from bench.service.table import Line, report, show
 
 BAR = 1.05
-Found = dict[str, list[tuple[float, float]]]  # by operation: of base and new, a pair for each round
+Found = dict[str, list[tuple[float, float]]]  # by operation: of base and new, one pair per round
 
 
 def main() -> int:
@@ -71,15 +72,19 @@ def _rounds(text: str) -> int:
 
 
 def _measure(name: str, base: Tree, new: Tree, folder: Path, rounds: int) -> Found:
+    workload, slices = PARTS[name]
     found: Found = {}
     for number in range(rounds):
-        used: dict[str, dict[str, float]] = {}
-        for tree in (base, new) if number % 2 == 0 else (new, base):
-            here = folder / f"{name}-{number}-{len(used)}"
-            used[tree.name] = PARTS[name](tree, here)
-            shutil.rmtree(here)
-        for what, seconds in used[base.name].items():
-            found.setdefault(what, []).append((seconds, used[new.name][what]))
+        here = folder / f"{name}-{number}"
+        used: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        with workload(base, here / "base") as of_base, workload(new, here / "new") as of_new:
+            for part in range(slices):
+                order = (0, 1) if (number + part) % 2 == 0 else (1, 0)
+                for which in order:
+                    used[which].update((of_base, of_new)[which]())
+        shutil.rmtree(here)
+        for what, seconds in used[0].items():
+            found.setdefault(what, []).append((seconds / slices, used[1][what] / slices))
     return found
 
 

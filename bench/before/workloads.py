@@ -1,4 +1,8 @@
-"""What is measured of a tree: CPU seconds per operation, each time with a new process and a new data folder."""
+"""What is measured of a tree: CPU seconds per operation, each round with a new process and a new data folder.
+
+A workload is entered once per round and tree, and then called several times; each call is a slice of the round. Slices of
+both trees alternate, so that a machine that becomes slower or faster for a while does so for both.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from bench.before.load import cpu, send
@@ -17,48 +21,55 @@ from bench.uploads import sending
 from bench.uploads.speed import source
 
 WARM_UP = 500  # operations
-SUBMISSIONS, DRAINED, ASKED = 20_000, 10_000, 40_000
-BATCH = 1000
+SUBMISSIONS, DRAINED, ASKED = 1000, 500, 2000  # per slice
 MIB = 1024 * 1024
 LARGE, SMALL, SMALL_ONES = 64 * MIB, 16 * 1024, 600
 FEW, MANY = 1000, 100_000  # jobs that are waited for
+Costs = dict[str, float]  # CPU seconds by operation
+Slice = Callable[[], Costs]
 NOOP = b'{"kind": "noop", "input": {"n": 1}}'
 
 
-def submit(tree: Tree, folder: Path) -> dict[str, float]:
+@contextmanager
+def submit(tree: Tree, folder: Path) -> Iterator[Slice]:
     """Durable submissions by 32 connections; the queue is paused."""
-    with servers.bide(folder, env=tree.env) as site:
-        site.ask("POST", "/queues/default/pause")
-        send(site.port, "POST", "/jobs", WARM_UP, NOOP)
+
+    def a_slice() -> Costs:
         before = cpu(site.pid)
         send(site.port, "POST", "/jobs", SUBMISSIONS, NOOP)
         return {"a durable submission": (cpu(site.pid) - before) / SUBMISSIONS}
 
+    with servers.bide(folder, env=tree.env) as site:
+        site.ask("POST", "/queues/default/pause")
+        send(site.port, "POST", "/jobs", WARM_UP, NOOP)
+        yield a_slice
 
-def drain(tree: Tree, folder: Path) -> dict[str, float]:
+
+@contextmanager
+def drain(tree: Tree, folder: Path) -> Iterator[Slice]:
     """Jobs of a full queue, run by two workers; the workers count."""
+
+    def a_slice() -> Costs:
+        site.ask("POST", "/queues/default/pause")
+        _fill(site, DRAINED)
+        before = cpu(site.pid)
+        site.ask("POST", "/queues/default/resume")
+        _settle(site)
+        return {"a drained job": (cpu(site.pid) - before) / DRAINED}
+
     with servers.bide(folder, env=tree.env) as site:
         _fill(site, WARM_UP)
         _settle(site)
-        site.ask("POST", "/queues/default/pause")
-        _fill(site, DRAINED)
-        last = site.ask("POST", "/jobs", {"kind": "noop", "input": {"n": 0}, "priority": -9}).json()
-        before = cpu(site.pid)
-        site.ask("POST", "/queues/default/resume")
-        site.finish(last["jobId"])
-        _settle(site)  # the other worker may still have some
-        return {"a drained job": (cpu(site.pid) - before) / (DRAINED + 1)}
+        yield a_slice
 
 
 def _fill(site: servers.Site, jobs: int) -> None:
-    for start in range(0, jobs, BATCH):
-        numbers = range(start, min(jobs, start + BATCH))
-        batch = [{"kind": "noop", "input": {"n": n}} for n in numbers]
-        site.ask("POST", "/jobs/batch", {"jobs": batch})
+    batch = [{"kind": "noop", "input": {"n": number}} for number in range(jobs)]
+    site.ask("POST", "/jobs/batch", {"jobs": batch})
 
 
 def _settle(site: servers.Site) -> None:
-    """Asks seldom, because what it asks for is measured too."""
+    """Asks rarely, because the answers are part of the measured time."""
     while True:
         (queue,) = site.ask("GET", "/queues").json()["queues"]
         if queue["backlog"] + queue["running"] == 0:
@@ -66,17 +77,23 @@ def _settle(site: servers.Site) -> None:
         time.sleep(0.1)
 
 
-def status(tree: Tree, folder: Path) -> dict[str, float]:
+@contextmanager
+def status(tree: Tree, folder: Path) -> Iterator[Slice]:
     """`GET /jobs/{id}` of a finished job by 32 connections."""
-    with servers.bide(folder, env=tree.env) as site:
-        path = f"/jobs/{site.run('noop', n=1)['jobId']}"
-        send(site.port, "GET", path, WARM_UP)
+
+    def a_slice() -> Costs:
         before = cpu(site.pid)
         send(site.port, "GET", path, ASKED)
         return {"a status": (cpu(site.pid) - before) / ASKED}
 
+    with servers.bide(folder, env=tree.env) as site:
+        path = f"/jobs/{site.run('noop', n=1)['jobId']}"
+        send(site.port, "GET", path, WARM_UP)
+        yield a_slice
 
-def upload(tree: Tree, folder: Path) -> dict[str, float]:
+
+@contextmanager
+def upload(tree: Tree, folder: Path) -> Iterator[Slice]:
     """64 MiB in each way, and many small files."""
     folder.mkdir(parents=True)
     large, sha256 = source(folder, LARGE)
@@ -88,44 +105,50 @@ def upload(tree: Tree, folder: Path) -> dict[str, float]:
         sending.tus,
         sending.chunks,
     ]
-    with servers.bide(folder / "bide", workers=1, app="bench.uploads.app:app", env=tree.env) as site:
-        for way in ways:
-            way(site.port, small, SMALL)
+
+    def a_slice() -> Costs:
         before = cpu(site.pid)
         for way in ways:
             if way(site.port, large, LARGE) != sha256:
-                raise RuntimeError("what arrived is not what was sent")
+                raise RuntimeError("the received file differs from the sent one")
         between = cpu(site.pid)
         for _ in range(SMALL_ONES):
             sending.direct(site.port, small, SMALL)
         after = cpu(site.pid)
-    large.unlink()
-    return {
-        "64 MiB uploaded": (between - before) / len(ways),
-        "16 KiB uploaded": (after - between) / SMALL_ONES,
-    }
+        return {
+            "64 MiB uploaded": (between - before) / len(ways),
+            "16 KiB uploaded": (after - between) / SMALL_ONES,
+        }
+
+    with servers.bide(folder / "bide", workers=1, app="bench.uploads.app:app", env=tree.env) as site:
+        for way in ways:
+            way(site.port, small, SMALL)
+        yield a_slice
 
 
-def poll_few(tree: Tree, folder: Path) -> dict[str, float]:
-    return {"a poll, 1,000 waiting": _polls(tree, folder, FEW, one_in=1000)}
+@contextmanager
+def poll_few(tree: Tree, folder: Path) -> Iterator[Slice]:
+    folder.mkdir(parents=True)
+    yield lambda: {"a poll, 1,000 waiting": _polls(tree, folder, FEW, one_in=1000)}
 
 
-def poll_many(tree: Tree, folder: Path) -> dict[str, float]:
-    return {"a poll, 100,000 waiting": _polls(tree, folder, MANY, one_in=20)}
+@contextmanager
+def poll_many(tree: Tree, folder: Path) -> Iterator[Slice]:
+    folder.mkdir(parents=True)
+    yield lambda: {"a poll, 100,000 waiting": _polls(tree, folder, MANY, one_in=20)}
 
 
 def _polls(tree: Tree, folder: Path, jobs: int, one_in: int) -> float:
     """Of the client's process; one answer in `one_in` says that the job has ended."""
-    folder.mkdir(parents=True)
     log = folder / "polls.log"
     with _vendor(one_in) as port:
         command = [sys.executable, "-m", "bench.before.polls", f"http://127.0.0.1:{port}", str(jobs)]
         with servers.running(command, log, tree.env) as process:
             code = process.wait(300)
-    told = log.read_text().strip()
+    output = log.read_text().strip()
     if code:
-        raise RuntimeError(f"the client ended with {code}: {told[-2000:]}")
-    return float(json.loads(told.splitlines()[-1])["cpu"])
+        raise RuntimeError(f"the client ended with {code}: {output[-2000:]}")
+    return float(json.loads(output.splitlines()[-1])["cpu"])
 
 
 @contextmanager
@@ -143,11 +166,12 @@ def _vendor(one_in: int) -> Iterator[int]:
             process.wait(10)
 
 
-PARTS: dict[str, Callable[[Tree, Path], dict[str, float]]] = {
-    "submit": submit,
-    "drain": drain,
-    "status": status,
-    "poll-1000": poll_few,
-    "poll-100000": poll_many,
-    "upload": upload,
+Workload = Callable[[Tree, Path], AbstractContextManager[Slice]]
+PARTS: dict[str, tuple[Workload, int]] = {  # with the slices of a round
+    "submit": (submit, 20),
+    "drain": (drain, 20),
+    "status": (status, 20),
+    "poll-1000": (poll_few, 1),
+    "poll-100000": (poll_many, 1),
+    "upload": (upload, 1),
 }
