@@ -17,9 +17,14 @@ from bench.scale.postgres import Absent, Postgres
 from bench.uploads.swift import Swift
 from hypothesis import settings
 
-# Whoever starts the tests aside may have them ignore Ctrl-C, and so would every process that they start.
+# SIGTERM ends the servers that the tests have started, as Ctrl-C does. A shell that starts pytest in the background has it
+# ignore SIGINT, and the processes that tests start would inherit that.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests replace modules within a second, in which Python would take the bytecode of the old version for the new one.
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

@@ -22,6 +22,10 @@ from bide.server.http.exchange import Message, Receive, Scope, Send
 from bide.server.registry import Registry
 from tests.integration.http.service import Service
 
+pytest_plugins = [
+    "schemathesis.pytest.plugin"
+]  # pyproject.toml keeps it out of all other tests, which start faster
+
 # Of each operation: at every run of the tests, and in `make chaos`.
 FEW, MANY, MANY_REAL = 8, 120, 30
 
