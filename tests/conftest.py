@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 import pytest
-from bench.scale.brokers import RabbitServer, RedisServer
-from bench.scale.postgres import Absent, Postgres
-from bench.uploads.swift import Swift
 from hypothesis import settings
+
+from tests.servers import ServerMissing
+from tests.servers.postgres import Postgres
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
+from tests.servers.swift import Swift
 
 # SIGTERM ends the servers that the tests have started, as Ctrl-C does. A shell that starts pytest in the background has it
 # ignore SIGINT, and the processes that tests start would inherit that.
@@ -42,10 +45,10 @@ def started(start: Callable[[], S]) -> Iterator[S]:
     """Skips what needs a server that is not here; in the CI it is a failure."""
     try:
         server = start()
-    except Absent as absent:
+    except ServerMissing as missing:
         if os.environ.get("CI"):
-            pytest.fail(str(absent))
-        pytest.skip(str(absent))
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
     yield server
     server.end()
 

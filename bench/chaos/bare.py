@@ -9,10 +9,11 @@ import threading
 import time
 from pathlib import Path
 
+from tests.servers.relay import Relay
+
 from bench.chaos import marks
 from bench.chaos.crew import Blow, Broker, Crew
 from bench.chaos.hosts import Host
-from bench.chaos.wire import Wire
 from bench.service import servers
 
 MODULE = "bench.chaos.peers.celery_courier"
@@ -26,7 +27,7 @@ class Bare:
         self.place = folder / "marks"
         self.tail = marks.Tail(self.place)
         self._folder = folder
-        self._wire = Wire(broker.port)
+        self._wire = Relay(broker.port)
         url = broker.url.replace(f":{broker.port}", f":{self._wire.port}")
         self._env = {
             marks.PLACE: str(self.place),

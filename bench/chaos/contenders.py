@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from bench.chaos import marks, processes
+from tests.servers import processes
+from tests.servers.service import ServiceProcess
+
+from bench.chaos import marks
 from bench.chaos.peers.submission import GAP
 from bench.chaos.strike import Target
-from bench.chaos.victim import Victim
 from bench.service import servers
 
 
@@ -30,7 +32,7 @@ class Contender(Target, Protocol):
     def stop(self) -> None: ...
 
 
-class Bide(Victim):
+class Bide(ServiceProcess):
     quiet = 60.0  # a lease, twice
 
     def kill(self, *, alone: bool = False) -> None:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from tests.servers.relay import Relay
+
 from bench.chaos.hosts import Host
 from bench.chaos.marks import Tail
-from bench.chaos.wire import Wire
 
 HOUR = 3600
 
@@ -46,7 +47,7 @@ class Crew:
         self,
         hosts: Sequence[Host],
         broker: Broker,
-        wires: Sequence[Wire],
+        wires: Sequence[Relay],
         tail: Tail,
         rng: random.Random,
         frozen: float,

@@ -10,11 +10,13 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.servers import ServerMissing
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
+
 from bench.chaos import lasting, marks
 from bench.chaos.fleet import Fleet
 from bench.chaos.lasting import Became
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Absent, Postgres
 from bench.service.table import Line
 
 LEASE = 9.0  # renewed every three seconds: a step is likely to be seen before the next renewal
@@ -72,5 +74,5 @@ def _library() -> str:
         *Path("/usr/lib/faketime").glob("*.so.1"),
     ]
     if shutil.which("faketime") is None or not places:
-        raise Absent("there is no libfaketime: apt-get install faketime")
+        raise ServerMissing("there is no libfaketime: apt-get install faketime")
     return str(places[0])

@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.servers import ServerMissing
+from tests.servers.ports import HOST
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
+from tests.servers.relay import Relay
 
 from bench.chaos import lasting
 from bench.chaos.fleet import SETTINGS, Fleet
 from bench.chaos.follower import SEARCH
 from bench.chaos.judge import TERMINAL
-from bench.chaos.wire import Wire
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import HOST, Absent, Postgres
 from bench.service.table import Line
 
 LEASE = 3.0
@@ -38,7 +40,7 @@ ROUNDS = 2
 class Standby(Postgres):
     """Of a primary, over a wire."""
 
-    def __init__(self, home: str, wire: Wire) -> None:
+    def __init__(self, home: str, wire: Relay) -> None:
         self._wire = wire
         super().__init__(home, settings=SETTINGS)
 
@@ -47,7 +49,7 @@ class Standby(Postgres):
         command += ["-U", "bide", "-D", str(self._data), "-R", "-X", "stream", "-c", "fast", "--no-sync"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False, **self._as)
         if done.returncode != 0:
-            raise Absent(f"pg_basebackup failed: {done.stderr.decode()}")
+            raise ServerMissing(f"pg_basebackup failed: {done.stderr.decode()}")
 
     def promote(self) -> None:
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -96,7 +98,7 @@ def trial(folder: Path, seed: int) -> dict[str, int]:
     with ExitStack() as stack:
         primary = Postgres(str(folder), settings=SETTINGS)
         stack.callback(primary.end)
-        wire = Wire(primary.port)
+        wire = Relay(primary.port)
         standby = Standby(str(folder), wire)
         stack.callback(standby.end)
         broker = RedisServer(str(folder))

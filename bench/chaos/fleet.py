@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.servers.postgres import Postgres
+from tests.servers.relay import Relay
+from tests.servers.service import ServiceProcess
 
 from bench.chaos import marks
 from bench.chaos.crew import Blow, Broker, Crew, Struck
 from bench.chaos.hosts import Host
 from bench.chaos.judge import Wanted
-from bench.chaos.victim import Victim
-from bench.chaos.wire import Wire
-from bench.scale.postgres import Postgres
 
 TARGET = "bench.chaos.app:app"
 CONNECTIONS = 3  # for the reads of a replica: few
@@ -52,7 +52,7 @@ class Fleet:
         self.tail = marks.Tail(self.place)
         self._server = server
         self._rng = rng
-        self._wires = [Wire(server.port), Wire(broker.port)]
+        self._wires = [Relay(server.port), Relay(broker.port)]
         self.to_database = self._wires[0]
         store, hints = server.url, broker.url
         store = store.replace(f":{server.port}", f":{self._wires[0].port}")
@@ -63,7 +63,7 @@ class Fleet:
         self.replicas = []
         for name in ("one", "two"):
             (folder / name).mkdir()
-            self.replicas.append(Victim(folder / name, TARGET, env=env, options=options))
+            self.replicas.append(ServiceProcess(folder / name, TARGET, env=env, options=options))
         worker = [sys.executable, "-m", "bide", "worker", TARGET, "--concurrency", "2"]
         worker += ["--drain", "5", "--log-level", "WARNING", *common]
         hosts = []

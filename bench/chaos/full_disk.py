@@ -8,11 +8,12 @@ import shutil
 import time
 from pathlib import Path
 
+from tests.servers import ServerMissing
+from tests.servers.service import ServiceProcess
+
 from bench.chaos import lasting, marks
 from bench.chaos.fleet import TARGET
 from bench.chaos.lasting import Became
-from bench.chaos.victim import Victim
-from bench.scale.postgres import Absent
 from bench.service.table import Line
 
 LEASE = 3.0
@@ -34,7 +35,7 @@ def trial(folder: Path) -> Became:
     disk.mkdir(parents=True)
     place = folder / "marks"
     options = ("--lease", str(LEASE))
-    victim = Victim(
+    victim = ServiceProcess(
         folder,
         TARGET,
         workers=lasting.TOGETHER,
@@ -81,7 +82,7 @@ def _fill(ballast: Path) -> None:
 def _mounted(disk: Path) -> list[str]:
     """A prefix that runs a command with a small disk of its own at `disk`."""
     if shutil.which("unshare") is None:
-        raise Absent("there is no unshare (util-linux), which a disk of one's own needs")
+        raise ServerMissing("there is no unshare (util-linux), which a disk of one's own needs")
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     script = f"mount -t tmpfs -o size=4m none '{disk}'; exec \"$@\""
     return [*unshare, "sh", "-ec", script, "sh"]

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.chaos import processes
+from tests.servers import processes
+
 from bench.chaos.clock import SteppedClock
 from bench.service.servers import ROOT
 

@@ -13,13 +13,14 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
+from tests.servers.service import ServiceProcess
+
 from bench.chaos import lasting, marks
 from bench.chaos.clock import SteppedClock
 from bench.chaos.fleet import TARGET, Fleet
 from bench.chaos.lasting import Became
-from bench.chaos.victim import Victim
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Postgres
 from bench.service.table import Line
 
 LEASE = 3.0
@@ -35,10 +36,12 @@ def measure(folder: Path) -> list[Line]:
     return lines + on_many_machines(folder / "machines")
 
 
-def _serving(folder: Path, env: dict[str, str]) -> Victim:
+def _serving(folder: Path, env: dict[str, str]) -> ServiceProcess:
     folder.mkdir(exist_ok=True)
     env = {**env, marks.PLACE: str(folder / "marks")}
-    return Victim(folder, TARGET, workers=lasting.TOGETHER, env=env, options=("--lease", str(LEASE)))
+    return ServiceProcess(
+        folder, TARGET, workers=lasting.TOGETHER, env=env, options=("--lease", str(LEASE))
+    )
 
 
 def asleep(folder: Path, rounds: int = ROUNDS) -> Became:

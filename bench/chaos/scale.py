@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
+from tests.servers import ServerMissing
+from tests.servers.postgres import Postgres
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
 
 from bench.chaos import marks, recovery
 from bench.chaos.bare import Bare
@@ -21,8 +25,6 @@ from bench.chaos.judge import EVENTS, JOBS, PROMISES, TERMINAL, Fault, judge_rec
 from bench.chaos.recovery import percentile
 from bench.chaos.storm import Storm
 from bench.chaos.strike import Kill
-from bench.scale.brokers import RabbitServer, RedisServer
-from bench.scale.postgres import Absent, Postgres
 from bench.service.servers import Unready
 from bench.service.table import Line
 
@@ -75,8 +77,8 @@ def _beside(what: str, folder: Path, broker: str, jobs: int, blows: Mapping[str,
     folder.mkdir()
     try:
         return row(what, bare(folder, broker, jobs=jobs, blows=blows, seed=1))
-    except (Unready, Absent) as absent:
-        return f"{what:<24} NOT RUN: {str(absent).splitlines()[-1]}"
+    except (Unready, ServerMissing) as missing:
+        return f"{what:<24} NOT RUN: {str(missing).splitlines()[-1]}"
 
 
 def _lines(name: str, jobs: int, outcome: Outcome) -> list[Line]:

@@ -12,12 +12,13 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.servers import ServerMissing
+from tests.servers.service import NotStarted, ServiceProcess
+from tests.servers.swift import Swift
+
 from bench.chaos import impatient, lasting, marks
 from bench.chaos.fleet import TARGET
-from bench.chaos.victim import NotStarted, Victim
-from bench.scale.postgres import Absent
 from bench.service.table import Line
-from bench.uploads.swift import Swift
 
 JOBS = 10
 SWEEPS = 8.0  # seconds
@@ -28,8 +29,8 @@ def measure(folder: Path) -> list[Line]:
     lines = [_line("folder", trial(folder / "folder", str(folder / "blobs"), {}))]
     try:
         swift = Swift()
-    except Absent as absent:
-        print(f"shared-root: no bucket, because {absent}", file=sys.stderr)
+    except ServerMissing as missing:
+        print(f"shared-root: no bucket, because {missing}", file=sys.stderr)
         return lines
     try:
         swift.make_bucket(BUCKET)
@@ -47,7 +48,7 @@ def _line(place: str, removed: int) -> Line:
 
 def trial(folder: Path, place: str, env: Mapping[str, str]) -> int:
     folder.mkdir()
-    one = Victim(
+    one = ServiceProcess(
         folder, TARGET, env={marks.PLACE: str(folder / "marks"), **env}, options=("--blobs", place)
     )
     two = Mounted(folder / "two", place, env)
@@ -74,7 +75,7 @@ def trial(folder: Path, place: str, env: Mapping[str, str]) -> int:
         one.stop()
 
 
-class Mounted(Victim):
+class Mounted(ServiceProcess):
     """The second installation: mounted in uvicorn, for `bide serve` has no flags for such an upkeep."""
 
     def __init__(self, folder: Path, place: str, env: Mapping[str, str]) -> None:
@@ -91,7 +92,7 @@ class Mounted(Victim):
         return [sys.executable, "-m", "uvicorn", "--factory", "bench.chaos.impatient:application", *port]
 
 
-def _readable(victim: Victim, path: str) -> bool:
+def _readable(victim: ServiceProcess, path: str) -> bool:
     try:
         with urllib.request.urlopen(victim.url + path, timeout=10) as answer:
             return bool(answer.read())

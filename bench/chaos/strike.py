@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from bench.chaos import processes
+from tests.servers import processes
+
 from bench.chaos.marks import Tail
 
 MOMENTS = ("random", "answer", "mark")

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.servers.service import ServiceProcess
+
 from bench.chaos import marks, recovery
 from bench.chaos.judge import TERMINAL, Fault, Wanted, judge
 from bench.chaos.strike import Striker
-from bench.chaos.victim import Victim
 
 BACKLOG = 100  # jobs that wait at most, so that answers come until the end
 
@@ -37,7 +38,7 @@ class Report:
 def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed: int) -> Report:
     """Runs `jobs` jobs while children and the service are killed; says what was wrong afterwards."""
     place = folder / "marks"
-    victim = Victim(folder, "bench.chaos.app:app", env={marks.PLACE: str(place)})
+    victim = ServiceProcess(folder, "bench.chaos.app:app", env={marks.PLACE: str(place)})
     database = victim.data / "bide.db"
     submission = Submission(victim, jobs)
     striker = Striker(
@@ -78,7 +79,7 @@ def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed
 class Submission(threading.Thread):
     """Keeps the queue filled until all were acknowledged."""
 
-    def __init__(self, victim: Victim, jobs: int) -> None:
+    def __init__(self, victim: ServiceProcess, jobs: int) -> None:
         super().__init__(daemon=True)  # a trial that fails does not wait for it
         self._victim = victim
         self._jobs = jobs
@@ -104,7 +105,7 @@ class Submission(threading.Thread):
             self.acknowledged.append(Wanted(job["jobId"], n if kind == "work" else 2 * n + 1))
 
 
-def _wait(victim: Victim, acknowledged: list[str]) -> None:
+def _wait(victim: ServiceProcess, acknowledged: list[str]) -> None:
     waiting = set(acknowledged)
     end = time.monotonic() + 120
     while waiting and time.monotonic() < end:

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Postgres
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
+
 from bench.service.table import Line
 from bide.core.budget import read_limit
 

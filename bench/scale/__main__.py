@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tests.servers import ServerMissing
+
 from bench.scale import drain, order, rows, spread, status, trial
-from bench.scale.postgres import Absent
 from bench.service import servers
 from bench.service.table import Line, report, show
 
@@ -48,7 +49,7 @@ def main() -> int:
                 found = PARTS[name](here, arguments.rounds)
                 print(f"{name} took {time.monotonic() - begin:.0f} s\n{show(found)}", flush=True)
                 lines += found
-    except (servers.Unready, Absent) as unready:
+    except (servers.Unready, ServerMissing) as unready:
         print(f"bench: {unready}", file=sys.stderr)
         return 2
     return report(lines)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.scale.brokers import RabbitServer, RedisServer
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
+
 from bench.scale.stage import Courier, stage
 from bench.service import servers
 from bench.service.load import Samples

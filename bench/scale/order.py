@@ -10,7 +10,8 @@ import time
 from multiprocessing import get_context
 from pathlib import Path
 
-from bench.scale.postgres import postgres
+from tests.servers.postgres import postgres
+
 from bench.service.load import Samples
 from bench.service.table import Line
 from bide.core.record import Job

@@ -14,8 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
+from tests.servers.postgres import Postgres, postgres
+
 from bench.scale import filling
-from bench.scale.postgres import Postgres, postgres
 from bench.service.table import Line
 from bide.server.store.postgres import PostgresStore
 

@@ -9,7 +9,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench.scale.brokers import RedisServer
+from tests.servers.redis import RedisServer
+
 from bench.scale.stage import Stage, stage
 from bench.service.load import Samples, posting, wrk
 from bench.service.table import Line

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.servers import processes
+from tests.servers.postgres import Postgres
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
 
-from bench.chaos import processes
-from bench.scale.brokers import RabbitServer, RedisServer
-from bench.scale.postgres import Postgres
 from bench.service import servers
 from bench.service.servers import Site
 

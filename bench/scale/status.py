@@ -7,8 +7,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tests.servers.postgres import postgres
+
 from bench.scale import filling
-from bench.scale.postgres import postgres
 from bench.service import servers
 from bench.service.load import Samples, asking, wrk
 from bench.service.table import Line

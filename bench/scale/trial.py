@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
+from tests.servers import processes
+from tests.servers.postgres import Postgres, postgres
+from tests.servers.service import ServiceProcess
 
-from bench.chaos import marks, processes
+from bench.chaos import marks
 from bench.chaos.judge import EVENTS, JOBS, Fault, judge_record
 from bench.chaos.trial import Submission, _wait
-from bench.chaos.victim import Victim
-from bench.scale.postgres import Postgres, postgres
 from bench.service.table import Line
 
 LEASE = 4
@@ -69,7 +70,7 @@ class Trial:
             home.mkdir()
             env = {marks.PLACE: str(self._place)}
             options = ("--store", server.url, "--lease", str(LEASE))
-            self.replicas.append(Victim(home, "bench.chaos.app:app", env=env, options=options))
+            self.replicas.append(ServiceProcess(home, "bench.chaos.app:app", env=env, options=options))
 
     def run(self, jobs: int, blows: dict[str, int]) -> Report:
         begin = time.monotonic()

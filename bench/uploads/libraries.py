@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from bench.uploads.swift import KEY, REGION, SECRET, Swift
+from tests.servers.swift import KEY, REGION, SECRET, Swift
 
 BUCKET = "bide-bench"
 PART = 8 * 1024 * 1024

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from bench.chaos.victim import Victim
+
+from tests.servers.service import ServiceProcess
 
 T = TypeVar("T")
 LIVE = ("PENDING", "PROCESSING", "RETRYING")
@@ -112,7 +113,7 @@ time.clock_gettime = lambda clock: _gettime(clock) + (_ahead if clock in _since_
 """
 
 
-class Serving(Victim):
+class Serving(ServiceProcess):
     """`prefix` is a command that runs another one; the service is that one."""
 
     def __init__(

@@ -18,16 +18,16 @@ from typing import Any
 
 import imageio_ffmpeg
 import pytest
-from bench.chaos.victim import Victim
 
 from bide import Client, JobFailed
 from bide.server.config import Config, EngineConfig, StoreConfig
 from tests.crews import Crew
+from tests.servers.service import ServiceProcess
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PATIENCE = 90.0
-Serve = Callable[..., Victim]
+Serve = Callable[..., ServiceProcess]
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ EMBEDDED = Place()
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     with contextlib.ExitStack() as ends:
 
-        def start(target: str, folder: Path, place: Place = EMBEDDED, **env: str) -> Victim:
+        def start(target: str, folder: Path, place: Place = EMBEDDED, **env: str) -> ServiceProcess:
             path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
             monkeypatch.setenv("PYTHONPATH", path)
             options = ["--upload-lifetime", "1", "--input-lifetime", "0", *place.options]
-            victim = Victim(tmp_path, target, env=env, options=options)
+            victim = ServiceProcess(tmp_path, target, env=env, options=options)
             victim.start()
             ends.callback(victim.stop)
             if place.broker is not None:
@@ -83,13 +83,13 @@ def film(tmp_path: Path) -> Path:
     return path
 
 
-def get(service: Victim, path: str) -> bytes:
+def get(service: ServiceProcess, path: str) -> bytes:
     with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as answer:
         data: bytes = answer.read()
         return data
 
 
-def originals(service: Victim) -> list[Path]:
+def originals(service: ServiceProcess) -> list[Path]:
     """What the service has of uploads."""
     return [path for path in (service.data / "blobs" / "uploads").rglob("*") if path.is_file()]
 

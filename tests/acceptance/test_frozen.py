@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.chaos.victim import Victim
-from bench.scale.postgres import Postgres
 
 from tests.acceptance.serving import until
+from tests.servers.postgres import Postgres
+from tests.servers.service import ServiceProcess
 
 LEASE = 1.0
 LIVE = ("PENDING", "PROCESSING", "RETRYING")
 
 
-def ended(service: Victim, job_id: str) -> dict[str, Any]:
+def ended(service: ServiceProcess, job_id: str) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         job: dict[str, Any] = service.ask("GET", f"/jobs/{job_id}?include=attempts")
         return job if job["status"] not in LIVE else None
@@ -31,7 +31,7 @@ def test_a_service_that_was_stopped_loses_no_job(store: str, tmp_path: Path, pos
     options = ["--lease", str(LEASE)]
     if store == "postgresql":
         options += ["--store", f"{postgres.url}?schema=frozen"]
-    service = Victim(tmp_path, "tests.apps.leases:app", workers=3, options=options)
+    service = ServiceProcess(tmp_path, "tests.apps.leases:app", workers=3, options=options)
     gate, log = tmp_path / "gate", tmp_path / "log"
     gate.touch()
     log.touch()

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from bench.chaos.victim import Victim
 
 from tests.acceptance.test_upload_clients import FLAGS, Pages, need
+from tests.servers.service import ServiceProcess
 
 FORM = """
 <form method="post" enctype="text/plain" action="http://jobs.example:{port}/queues/default/pause">
@@ -22,17 +22,17 @@ RULES = "--host-resolver-rules=MAP evil.example 127.0.0.1, MAP jobs.example 127.
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     folder = tmp_path_factory.mktemp("service")
     options = ["--trusted-hosts", "jobs.example"]
-    service = Victim(folder, "tests.apps.echo:app", workers=1, options=options)
+    service = ServiceProcess(folder, "tests.apps.echo:app", workers=1, options=options)
     service.start()
     yield service
     service.stop()
 
 
 @pytest.fixture(scope="module")
-def page(service: Victim, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def page(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A page of http://evil.example, over plain HTTP: the browser sends no Sec-Fetch-Site with its requests."""
     playwright = pytest.importorskip("playwright.sync_api")
     place = tmp_path_factory.mktemp("pages")
@@ -53,11 +53,11 @@ def page(service: Victim, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         server.server_close()
 
 
-def paused(service: Victim) -> bool:
+def paused(service: ServiceProcess) -> bool:
     return any(queue["paused"] for queue in service.ask("GET", "/queues")["queues"])
 
 
-def test_a_form_of_another_site_pauses_no_queue(service: Victim, page: Any) -> None:
+def test_a_form_of_another_site_pauses_no_queue(service: ServiceProcess, page: Any) -> None:
     with page.expect_response("**/pause") as waiting:
         page.evaluate("document.forms[0].submit()")
     answer = waiting.value
@@ -67,7 +67,7 @@ def test_a_form_of_another_site_pauses_no_queue(service: Victim, page: Any) -> N
     assert not paused(service)
 
 
-def test_a_name_that_now_leads_here_is_not_answered(service: Victim, page: Any) -> None:
+def test_a_name_that_now_leads_here_is_not_answered(service: ServiceProcess, page: Any) -> None:
     answer = page.goto(f"http://evil.example:{service.port}/jobs")
     assert (answer.status, answer.json()["code"]) == (400, "untrusted-host")
     found = page.evaluate("fetch('/queues/default/pause', {method: 'POST'}).then(a => a.status)")
@@ -75,7 +75,7 @@ def test_a_name_that_now_leads_here_is_not_answered(service: Victim, page: Any) 
     assert not paused(service)
 
 
-def test_the_services_own_page_may(service: Victim, page: Any) -> None:
+def test_the_services_own_page_may(service: ServiceProcess, page: Any) -> None:
     page.goto(f"http://jobs.example:{service.port}/healthz")
     found = page.evaluate("fetch('/queues/default/pause', {method: 'POST'}).then(a => a.status)")
     assert found == 200

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.chaos.victim import Victim
+
+from tests.servers.service import ServiceProcess
 
 TARGET = "tests.apps.echo:app"
 
 
-class Asked(Victim):
+class Asked(ServiceProcess):
     def raw(self, method: str, path: str, *headers: tuple[str, str]) -> tuple[int, dict[str, Any]]:
         """One request with exactly these headers."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)

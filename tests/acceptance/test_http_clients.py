@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.chaos.victim import Victim
+
+from tests.servers.service import ServiceProcess
 
 TASKS = """
 from bide import App
@@ -55,11 +56,11 @@ def need(program: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     folder = tmp_path_factory.mktemp("clients")
     (folder / "tasks.py").write_text(TASKS)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    service = Victim(folder, "tasks:app", workers=1, env={"PYTHONPATH": path})
+    service = ServiceProcess(folder, "tasks:app", workers=1, env={"PYTHONPATH": path})
     service.start()
     yield service
     service.stop()
@@ -67,7 +68,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 @pytest.mark.parametrize("size", [10, 300_000])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_curl(service: Victim, tmp_path: Path, size: int, chunked: bool) -> None:
+def test_curl(service: ServiceProcess, tmp_path: Path, size: int, chunked: bool) -> None:
     """A body that is larger than a packet, and one that comes with its head; both also in chunks."""
     body = tmp_path / "body"
     body.write_text(json.dumps({"kind": "count", "input": {"text": "x" * size}}))
@@ -85,7 +86,7 @@ def test_curl(service: Victim, tmp_path: Path, size: int, chunked: bool) -> None
     assert json.loads(done.stdout.removesuffix("1.1 200"))["result"] == size
 
 
-def test_java(service: Victim, tmp_path: Path) -> None:
+def test_java(service: ServiceProcess, tmp_path: Path) -> None:
     need("javac")
     source = tmp_path / "Submit.java"
     source.write_text(JAVA)

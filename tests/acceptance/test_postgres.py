@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.scale.postgres import Absent, Postgres
 from bench.scale.trial import Trial
 
 from bide.server.store.migrations import scripts
 from tests.acceptance.serving import Serving, until
+from tests.servers import ServerMissing
+from tests.servers.postgres import Postgres
 
 VERSIONS = [str(number) for number, _ in scripts("postgres")]
 
@@ -27,8 +28,8 @@ def server(postgres: Postgres) -> Iterator[Postgres]:
     """One that can be killed, with the waits for the disk that keep what it has acknowledged."""
     try:
         server = Postgres()
-    except Absent as absent:  # which the other fixture would have said
-        pytest.skip(str(absent))
+    except ServerMissing as missing:  # which the other fixture would have said
+        pytest.skip(str(missing))
     yield server
     server.end()
 

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from bench.chaos.victim import Victim
 
 from bide.server.blobs import Signed
 from bide.testing.blobs import send
+from tests.servers.service import ServiceProcess
 
 
 def put(signed: Any, body: bytes) -> int:
@@ -30,7 +30,7 @@ def begin_to_put(signed: Any, body: bytes) -> socket.socket:
 
 
 def test_killed_in_the_middle_of_a_put(tmp_path: Path) -> None:
-    service = Victim(tmp_path, "tests.apps.handlers", workers=1)
+    service = ServiceProcess(tmp_path, "tests.apps.handlers", workers=1)
     service.start()
     try:
         asked = {"name": "a.txt", "contentType": "text/plain", "size": 5, "kind": "reads"}

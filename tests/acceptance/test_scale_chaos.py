@@ -16,11 +16,12 @@ from bench.chaos.follower import Follower
 from bench.chaos.judge import Row, Wanted, judge_record
 from bench.chaos.marks import BEGIN, END, Mark
 from bench.chaos.strike import Kill
-from bench.chaos.wire import Wire
-from bench.scale.brokers import RabbitServer, RedisServer
-from bench.scale.postgres import Postgres
 
 from tests.acceptance.serving import until
+from tests.servers.postgres import Postgres
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
+from tests.servers.relay import Relay
 
 LEASE = 2.0
 # The database comes last, when everybody is back: leases are not lost while it is away.
@@ -137,7 +138,7 @@ def test_who_was_frozen_has_recovered_when_another_begins_its_job() -> None:
 
 def test_a_wire_carries_both_ways_and_cuts_without_a_goodbye() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        wire = Wire(listener.getsockname()[1])
+        wire = Relay(listener.getsockname()[1])
         try:
             with socket.create_connection(("127.0.0.1", wire.port), timeout=10) as near:
                 near.sendall(b"early")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import schemathesis
-from bench.chaos.victim import Victim
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
@@ -21,6 +20,7 @@ from bide.core.job import Succeeded
 from bide.server.http.exchange import Message, Receive, Scope, Send
 from bide.server.registry import Registry
 from tests.integration.http.service import Service
+from tests.servers.service import ServiceProcess
 
 pytest_plugins = [
     "schemathesis.pytest.plugin"
@@ -203,7 +203,7 @@ def test_no_answer_outside_the_document_at_length(case: schemathesis.Case[Any]) 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The real thing: `bide serve` with children that run what is accepted, and one job that none of them serves."""
-    service = Victim(
+    service = ServiceProcess(
         tmp_path_factory.mktemp("served"), "tests.apps.echo:app", options=["--allow-unknown-queues"]
     )
     service.start()

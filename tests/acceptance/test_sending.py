@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.chaos.victim import Victim
 
 from bide import AsyncClient, Client
 from bide.client.uploads.submitting import DIRECT
 from bide.client.waiting import Pace
 from bide.core.errors import ServiceError, UploadFailed
 from tests.acceptance.cutter import Cutter
+from tests.servers.service import ServiceProcess
 
 MB = 1024 * 1024
 SIZE = 24 * MB
@@ -38,17 +38,17 @@ with Client(sys.argv[1]) as client:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     folder = tmp_path_factory.mktemp("service")
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    victim = Victim(folder, "tests.apps.files:app", env={"PYTHONPATH": path})
+    victim = ServiceProcess(folder, "tests.apps.files:app", env={"PYTHONPATH": path})
     victim.start()
     yield victim
     victim.stop()
 
 
 @pytest.fixture
-def network(service: Victim) -> Iterator[Cutter]:
+def network(service: ServiceProcess) -> Iterator[Cutter]:
     with Cutter(service.port) as cutter:
         yield cutter
 
@@ -69,7 +69,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def jobs(service: Victim, label: str) -> list[dict[str, Any]]:
+def jobs(service: ServiceProcess, label: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = service.ask("GET", f"/jobs?label=test:{label}")["jobs"]
     return found
 
@@ -80,7 +80,7 @@ def command(network: Cutter, film: Path, ledger: Path, label: str) -> list[str]:
 
 
 def test_a_killed_client_goes_on_from_its_ledger_and_makes_one_job(
-    service: Victim, network: Cutter, film: Path, tmp_path: Path
+    service: ServiceProcess, network: Cutter, film: Path, tmp_path: Path
 ) -> None:
     network.stop_at = SIZE // 2
     submit = command(network, film, tmp_path / "ledger", "killed")
@@ -102,7 +102,7 @@ def test_a_killed_client_goes_on_from_its_ledger_and_makes_one_job(
 
 
 def test_a_killed_service_is_waited_for_and_gone_on_with(
-    service: Victim, network: Cutter, film: Path
+    service: ServiceProcess, network: Cutter, film: Path
 ) -> None:
     network.stop_at = SIZE // 2
     found: list[Any] = []
@@ -125,7 +125,7 @@ def test_a_killed_service_is_waited_for_and_gone_on_with(
 
 
 async def test_a_network_that_cuts_everything_off_only_takes_longer(
-    service: Victim, network: Cutter, film: Path
+    service: ServiceProcess, network: Cutter, film: Path
 ) -> None:
     network.cut_every = 3 * MB
     async with AsyncClient(network.url, pace=Pace(base=0.1)) as client:
@@ -136,7 +136,7 @@ async def test_a_network_that_cuts_everything_off_only_takes_longer(
     assert len(jobs(service, "cut")) == 1
 
 
-async def test_the_size_decides_which_way_a_file_goes(service: Victim, tmp_path: Path) -> None:
+async def test_the_size_decides_which_way_a_file_goes(service: ServiceProcess, tmp_path: Path) -> None:
     for size, requests in ((DIRECT - 1, 1), (DIRECT, 4)):  # begin, most of it, the last piece, the job
         path = tmp_path / "zeros"
         with path.open("wb") as file:
@@ -150,7 +150,7 @@ async def test_the_size_decides_which_way_a_file_goes(service: Victim, tmp_path:
 
 @pytest.mark.parametrize("size", [1000, DIRECT])
 async def test_the_same_file_is_the_same_job_when_asked_for(
-    service: Victim, tmp_path: Path, size: int
+    service: ServiceProcess, tmp_path: Path, size: int
 ) -> None:
     paths = [tmp_path / "one", tmp_path / "two"]
     for path in paths:
@@ -183,7 +183,9 @@ async def test_a_wrong_submission_of_a_large_file_is_refused_before_a_byte_of_it
     assert network.sent < 2000
 
 
-async def test_several_files_and_long_inputs_and_odd_names(service: Victim, tmp_path: Path) -> None:
+async def test_several_files_and_long_inputs_and_odd_names(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
     odd = tmp_path / os.fsdecode(b'\xff "odd" %22 \xc3\xa9.txt')
     odd.write_bytes(b"odd")
     large = tmp_path / "large"
@@ -212,7 +214,7 @@ async def test_a_file_of_the_wrong_type_is_refused_by_its_first_bytes(
 
 
 async def test_a_file_that_changes_meanwhile_leaves_nothing_at_the_service(
-    service: Victim, network: Cutter, film: Path, tmp_path: Path
+    service: ServiceProcess, network: Cutter, film: Path, tmp_path: Path
 ) -> None:
     class Meddler:
         total = 0
@@ -232,7 +234,7 @@ async def test_a_file_that_changes_meanwhile_leaves_nothing_at_the_service(
         assert (await job.result(timeout=PATIENCE))["size"] == SIZE + 4
 
 
-def test_memory_does_not_grow_with_the_file(service: Victim, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(service: ServiceProcess, tmp_path: Path) -> None:
     small, large = tmp_path / "small", tmp_path / "large"
     for path, size in ((small, DIRECT), (large, 6 * DIRECT)):
         with path.open("wb") as file:

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from bench.chaos.victim import Victim
 
 from bide.server.store.migrations import scripts
+from tests.servers.service import ServiceProcess
 
 TASKS = """
 import subprocess, time
@@ -54,9 +54,9 @@ def bide(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProce
     )
 
 
-def victim(folder: Path, *options: str) -> Victim:
+def victim(folder: Path, *options: str) -> ServiceProcess:
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return Victim(folder, "tasks:app", env={"PYTHONPATH": path}, options=options)
+    return ServiceProcess(folder, "tasks:app", env={"PYTHONPATH": path}, options=options)
 
 
 def test_it_refuses_to_be_open_to_the_network(folder: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_child_that_hangs_when_its_service_is_killed_is_ended_by_the_next(fold
         service.stop()
 
 
-def _until_running(service: Victim, job_id: str) -> None:
+def _until_running(service: ServiceProcess, job_id: str) -> None:
     end = time.monotonic() + 20
     while time.monotonic() < end:
         job = service.ask("GET", f"/jobs/{job_id}")
@@ -192,7 +192,7 @@ def test_doctor_names_a_queue_that_nobody_serves(folder: Path) -> None:
         service.stop()
 
 
-def _metrics(service: Victim, words: str) -> str:
+def _metrics(service: ServiceProcess, words: str) -> str:
     import urllib.request
 
     with urllib.request.urlopen(service.url + "/metrics") as answer:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Postgres
 
 from tests.acceptance.serving import Serving, until
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
 
 
 class Replica(Serving):

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from bench.scale.postgres import Postgres
 
 from bide.server.store.migrations import scripts
 from tests.acceptance.serving import until
 from tests.acceptance.test_postgres import Replica
+from tests.servers.postgres import Postgres
 
 RELEASE = Path(__file__).parents[1] / "data" / "release.tar.xz"
 

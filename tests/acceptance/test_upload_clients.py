@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.chaos.victim import Victim
 
 from tests.acceptance.serving import until
+from tests.servers.service import ServiceProcess
 
 NODE = Path(sys.prefix) / "node" / "node_modules"
 CONTENT = os.urandom(3_000_000)
@@ -81,8 +81,8 @@ def pages(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.fixture(scope="module")
-def service(folder: Path, pages: tuple[str, Path]) -> Iterator[Victim]:
-    victim = Victim(folder, "tests.apps.uploads:app", workers=1, options=("--origin", pages[0]))
+def service(folder: Path, pages: tuple[str, Path]) -> Iterator[ServiceProcess]:
+    victim = ServiceProcess(folder, "tests.apps.uploads:app", workers=1, options=("--origin", pages[0]))
     victim.start()
     yield victim
     victim.stop()
@@ -95,7 +95,7 @@ def source(folder: Path) -> Path:
     return path
 
 
-def ended(service: Victim, place: str) -> Any:
+def ended(service: ServiceProcess, place: str) -> Any:
     path = place.removeprefix(service.url)
 
     def look() -> Any:
@@ -105,7 +105,7 @@ def ended(service: Victim, place: str) -> Any:
     return until(look, 60)
 
 
-def check(service: Victim, place: str, **expected: Any) -> None:
+def check(service: ServiceProcess, place: str, **expected: Any) -> None:
     """A job that has seen the very file."""
     job = ended(service, place)
     assert job["status"] == "DONE", job
@@ -113,14 +113,14 @@ def check(service: Victim, place: str, **expected: Any) -> None:
     assert {name: job["result"][name] for name in known} == known
 
 
-def test_curl(service: Victim, source: Path) -> None:
+def test_curl(service: ServiceProcess, source: Path) -> None:
     command = [need("curl"), "-sS", "-F", 'job={"kind": "look", "input": {"note": "curl"}}']
     command += ["-F", f"file=@{source};type=video/mp4", f"{service.url}/jobs"]
     job = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
     check(service, f"/jobs/{job['jobId']}", name="film.mp4", contentType="video/mp4", note="curl")
 
 
-def test_curl_that_only_announces(service: Victim, source: Path) -> None:
+def test_curl_that_only_announces(service: ServiceProcess, source: Path) -> None:
     """With `Expect: 100-continue` a refused file is not sent at all."""
     command = [
         need("curl"),
@@ -137,7 +137,7 @@ def test_curl_that_only_announces(service: Victim, source: Path) -> None:
     assert said.startswith("HTTP/1.1 415"), said
 
 
-def test_tuspy(service: Victim, source: Path) -> None:
+def test_tuspy(service: ServiceProcess, source: Path) -> None:
     from tusclient.client import TusClient
 
     client: Any = TusClient(f"{service.url}/files")
@@ -182,7 +182,9 @@ upload.start();
 
 
 @pytest.mark.parametrize(("parallel", "cut"), [(1, ""), (1, "cut"), (3, "")])
-def test_tus_js_client(service: Victim, source: Path, folder: Path, parallel: int, cut: str) -> None:
+def test_tus_js_client(
+    service: ServiceProcess, source: Path, folder: Path, parallel: int, cut: str
+) -> None:
     need_package("tus-js-client")
     script = folder / "upload.cjs"
     script.write_text(SCRIPT)
@@ -216,7 +218,7 @@ window.ready = true;
 </script>"""
 
 
-def test_uppy_in_a_browser(service: Victim, source: Path, pages: tuple[str, Path]) -> None:
+def test_uppy_in_a_browser(service: ServiceProcess, source: Path, pages: tuple[str, Path]) -> None:
     bundle = need_package("uppy") / "dist" / "uppy.min.mjs"
     chromium = need("chromium")
     playwright = pytest.importorskip("playwright.sync_api")

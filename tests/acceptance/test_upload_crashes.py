@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.chaos.victim import Victim
-
 from tests.acceptance.serving import until
+from tests.servers.service import ServiceProcess
 
 SIZE = 160 * 1024 * 1024
 BLOCK = os.urandom(1024 * 1024)
@@ -32,7 +31,7 @@ def content(first: int, last: int) -> bytes:
 
 
 def ask(
-    service: Victim, method: str, path: str, headers: dict[str, str], body: bytes | None = None
+    service: ServiceProcess, method: str, path: str, headers: dict[str, str], body: bytes | None = None
 ) -> dict[str, str]:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     try:
@@ -45,7 +44,7 @@ def ask(
         connection.close()
 
 
-def stream(service: Victim, place: str, offset: int, sent: list[int]) -> None:
+def stream(service: ServiceProcess, place: str, offset: int, sent: list[int]) -> None:
     """Until the service dies under it."""
     head = f"PATCH {place} HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: {offset}\r\n"
     head += f"Content-Type: application/offset+octet-stream\r\nContent-Length: {SIZE - offset}\r\n\r\n"
@@ -61,13 +60,13 @@ def stream(service: Victim, place: str, offset: int, sent: list[int]) -> None:
         return
 
 
-def patch(service: Victim, place: str, offset: int, last: int) -> dict[str, str]:
+def patch(service: ServiceProcess, place: str, offset: int, last: int) -> dict[str, str]:
     told = {"Upload-Offset": str(offset), "Content-Type": "application/offset+octet-stream"}
     return ask(service, "PATCH", place, told, content(offset, last))
 
 
 def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
-    service = Victim(tmp_path, "tests.apps.uploads:app", workers=1)
+    service = ServiceProcess(tmp_path, "tests.apps.uploads:app", workers=1)
     service.start()
     try:
         told = {"Upload-Length": str(SIZE), "Upload-Metadata": METADATA}
@@ -97,13 +96,13 @@ def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
         service.stop()
 
 
-def _ended(service: Victim, place: str) -> Any:
+def _ended(service: ServiceProcess, place: str) -> Any:
     job = service.ask("GET", place)
     return job if job["status"] not in ("PENDING", "PROCESSING") else None
 
 
 def test_uploads_that_were_answered_are_jobs_after_a_crash(tmp_path: Path) -> None:
-    service = Victim(tmp_path, "tests.apps.uploads:app", workers=1)
+    service = ServiceProcess(tmp_path, "tests.apps.uploads:app", workers=1)
     service.start()
     jobs: list[str] = []
     stop = threading.Event()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Postgres
-from bench.uploads.swift import Swift
 
 from tests.docs.pages import ROOT, Block, blocks, commands, fits, name, pages
 from tests.docs.runner import BROKER_PORT, DATABASE_PORT, STORAGE_PORT, first_line, run
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
+from tests.servers.swift import Swift
 
 DATABASE, BROKER = "@127.0.0.1:5432/jobs", "redis://127.0.0.1:6379"
 STORAGE = "endpoint=http://127.0.0.1:9000"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from bench.uploads.swift import Swift
 from click.testing import CliRunner
 
 from bide.cli import root
@@ -22,6 +21,7 @@ from bide.server.blobs.places import make_blobs
 from bide.server.blobs.s3 import S3Blobs
 from bide.server.blobs.s3_client import Place, read_place
 from bide.testing.blobs import JOB, LARGE, BlobsSuite, SigningSuite, read
+from tests.servers.swift import Swift
 
 BUCKET = "bide-tests"
 

@@ -6,8 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from bench.scale.brokers import RabbitServer, RedisServer
-from bench.scale.postgres import Absent, children
+
+from tests.servers import ServerMissing
+from tests.servers.processes import descendants
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
 
 amqp = pytest.importorskip("amqp")
 redis = pytest.importorskip("redis")
@@ -46,13 +49,13 @@ def test_rabbit_takes_a_message_and_forgets_it_when_told(rabbit: RabbitServer) -
         channel.basic_publish_confirm(amqp.Message("hint"), routing_key=name)
         assert channel.queue_declare(name, passive=True).message_count == 1
     # Its port mapper is ours, so that it ends with us.
-    assert any("epmd" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(os.getpid()))
+    assert any("epmd" in Path(f"/proc/{pid}/cmdline").read_text() for pid in descendants(os.getpid()))
 
 
 def test_a_missing_server_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("BIDE_RABBITMQ_BIN", "/nowhere")
-    with pytest.raises(Absent, match="apt-get install redis-server"):
+    with pytest.raises(ServerMissing, match="apt-get install redis-server"):
         RedisServer()
-    with pytest.raises(Absent, match="apt-get install rabbitmq-server"):
+    with pytest.raises(ServerMissing, match="apt-get install rabbitmq-server"):
         RabbitServer()

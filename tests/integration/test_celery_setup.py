@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.scale.brokers import RabbitServer, RedisServer
-from bench.scale.postgres import Postgres
 from click.testing import CliRunner, Result
 
 from bide import App
@@ -25,6 +23,9 @@ from bide.service.engines import check_engine
 from bide.service.node import take_folder
 from bide.service.worker import Work
 from tests.integration.test_store_postgres import url_of
+from tests.servers.postgres import Postgres
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
 
 STORE = StoreConfig("postgresql://bide@127.0.0.1:5432/jobs")
 

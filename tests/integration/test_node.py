@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bench.scale.postgres import Postgres
 
 from bide.core.errors import SetupError
 from bide.server.config import Config, EngineConfig, StoreConfig, WorkerConfig
@@ -18,6 +17,7 @@ from bide.server.worker import locate
 from bide.server.worker.locate import Location
 from bide.service.node import Node
 from tests.integration.test_store_postgres import url_of
+from tests.servers.postgres import Postgres
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from bench.uploads.swift import Swift
 
 from bide.core.record import Job
 from bide.core.upload import UploadStatus
@@ -23,6 +22,7 @@ from bide.service.build import Service
 from bide.testing.blobs import send
 from tests.integration.asgi import call
 from tests.integration.cable import Cable
+from tests.servers.swift import Swift
 from tests.stores import store_config
 
 BUCKET = "bide-presigned"

@@ -8,8 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 import pytest
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Postgres
 from msgspec.structs import replace
 
 from bide.core.errors import SetupError
@@ -24,6 +22,9 @@ from bide.server.store.postgres_server import Server, prepare
 from bide.service.shelves import make_shelf
 from bide.testing.clock import ManualClock
 from bide.testing.progress import ProgressSuite, Replica, running
+from tests.servers import ServerMissing
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
 
 
 class TestMemory(ProgressSuite):
@@ -142,8 +143,8 @@ async def test_what_the_shelf_has_forgotten_is_put_again(monkeypatch: pytest.Mon
 async def test_redis_restarted_without_its_data_is_used_again() -> None:
     try:
         server = RedisServer()
-    except Exception as absent:
-        pytest.skip(str(absent))
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
     try:
         one, two = Replica(RedisShelf(server.url)), Replica(RedisShelf(server.url))
         await one.progress.open()

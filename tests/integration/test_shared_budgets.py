@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Postgres
 
 from bide.client.budgets import Budgets
 from bide.client.budgets.opening import open_budgets
@@ -25,6 +23,8 @@ from bide.core.errors import SetupError
 from bide.testing.budgets import BudgetsSuite
 from tests.conftest import started
 from tests.integration.test_budgets import Spender
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
 from tests.windows import assert_within
 
 

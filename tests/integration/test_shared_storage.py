@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from bench.uploads.swift import Swift
 from click.testing import CliRunner
 
 from bide.cli import root
@@ -26,6 +25,7 @@ from bide.server.blobs.places import make_blobs
 from bide.server.store import NewJob
 from bide.server.store.sqlite import SqliteStore
 from bide.testing.blobs import read
+from tests.servers.swift import Swift
 
 BUCKET = "bide-shared"
 WEEK = 7 * 86400.0

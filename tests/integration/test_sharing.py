@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import redis
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Postgres
 
 from bide.client.budgets.shared import SharedPurse
 from bide.client.client import AsyncClient
@@ -20,6 +18,8 @@ from bide.core.errors import SetupError
 from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
 from tests.integration.test_spread import INPUT, KEY, arrivals
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
 from tests.windows import assert_within
 
 STRICT = Rules(requests=40, per=1.0, burst=8, advertised=False)

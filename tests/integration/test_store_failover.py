@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from bench.scale.postgres import HOST, Absent, Postgres, free_port
 
 from bide.core.job import Stale, Succeeded
 from bide.core.record import Status
@@ -20,6 +19,9 @@ from bide.testing import ManualClock
 from bide.testing.store.bench import LEASE
 from tests.integration.cable import Cable
 from tests.integration.test_store_postgres import Process, until
+from tests.servers import ServerMissing
+from tests.servers.ports import HOST, free_port
+from tests.servers.postgres import Postgres
 
 
 class Standby:
@@ -80,10 +82,10 @@ class Standby:
 def primary(tmp_path: Path) -> Iterator[Postgres]:
     try:
         server = Postgres(safe=False, settings=["wal_level=replica"])
-    except Absent as absent:
+    except ServerMissing as missing:
         if os.environ.get("CI"):
-            pytest.fail(str(absent))
-        pytest.skip(str(absent))
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
     yield server
     server.end()
 

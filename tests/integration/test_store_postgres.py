@@ -17,8 +17,6 @@ import msgspec
 import psycopg
 import pytest
 import pytest_asyncio
-from bench.chaos.wire import Wire
-from bench.scale.postgres import Postgres
 from msgspec.structs import replace
 
 from bide.core.clock import Clock
@@ -50,6 +48,8 @@ from bide.service.stores import describe
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
 from bide.testing.store.bench import LEASE, OOPS
+from tests.servers.postgres import Postgres
+from tests.servers.relay import Relay
 
 ONE = msgspec.Raw(b"1")
 WANT = Want("default", ("work",), 100)
@@ -621,7 +621,7 @@ async def test_a_claim_that_was_not_heard_of_is_given_back_after_the_database_wa
 async def test_a_commit_that_is_still_under_way_when_its_connection_is_cut_claims_nothing_behind_ones_back(
     postgres: Postgres, url: str
 ) -> None:
-    wire = Wire(postgres.port)
+    wire = Relay(postgres.port)
     bench = Process(url.replace(f":{postgres.port}", f":{wire.port}"), ManualClock(), count(1))
     await bench.open()
     job = await bench.put()

@@ -11,7 +11,6 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_asyncio
-from bench.scale.postgres import Postgres
 
 from bide.core.job import CancelAsked
 from bide.server.store.postgres import PostgresStore
@@ -19,6 +18,7 @@ from bide.testing import ManualClock
 from bide.testing.store import Bench
 from bide.testing.store.bench import LEASE
 from tests.integration.test_store_postgres import url_of
+from tests.servers.postgres import Postgres
 
 
 class Process(Bench):

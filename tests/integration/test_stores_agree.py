@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from bench.scale.postgres import Postgres
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +42,7 @@ from bide.testing import ManualClock
 from bide.testing.store import Bench
 from bide.testing.store.bench import LEASE, OOPS
 from tests.integration.test_store_postgres import TABLES
+from tests.servers.postgres import Postgres
 
 Call = Callable[[Store], Any]
 ONE = msgspec.Raw(b"1")

@@ -11,8 +11,7 @@ import sys
 import time
 from functools import partial
 
-from bench.scale.postgres import Postgres
-
+from tests.servers.postgres import Postgres
 from tests.simulation.histories import MakeWorld, judged, on, random_history
 from tests.simulation.postgres import PostgresDatabase
 from tests.simulation.sqlite import SqliteDatabase

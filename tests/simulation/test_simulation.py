@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from bench.scale.postgres import Postgres
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.servers.postgres import Postgres
 from tests.simulation.faults import Mode
 from tests.simulation.histories import (
     PAUSES,

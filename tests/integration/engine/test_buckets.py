@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from bench.uploads.swift import Swift
 
 from bide.core.record import Status
 from bide.server.blobs import BlobMissing
@@ -19,6 +18,7 @@ from bide.testing.blobs import read
 from bide.testing.engine.house import House, result
 from tests.integration.asgi import call
 from tests.integration.cable import Cable
+from tests.servers.swift import Swift
 from tests.stores import store_config
 
 BUCKET = "bide-engine"

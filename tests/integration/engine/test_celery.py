@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench.scale.brokers import RedisServer
-from bench.scale.postgres import Postgres
 
 from bide.core.errors import InvalidInput
 from bide.core.record import Status
@@ -30,6 +28,8 @@ from tests.conftest import started
 from tests.crews import Crew
 from tests.integration.asgi import call
 from tests.integration.engine.test_engines import schema
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
 
 TARGET = "bide.testing.engine.handlers"
 Start = Callable[..., Crew]

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench.scale.brokers import RabbitServer, RedisServer
-from bench.scale.postgres import Postgres
 
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.testing.engine import EngineSuite, House
 from tests.crews import Crew
+from tests.servers.postgres import Postgres
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
 
 WORKER = WorkerConfig(workers=3, grace=1.0, drain=1.0)
 UPKEEP = UpkeepConfig(interval=0.05)

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from bench.scale.postgres import Postgres
 
 from bide.core.clock import SystemClock
 from bide.core.job import Succeeded
@@ -26,6 +25,7 @@ from bide.testing.engine.house import House, result
 from tests.integration.cable import Cable
 from tests.integration.test_store_full import Disk, full, room
 from tests.integration.test_store_postgres import end_all
+from tests.servers.postgres import Postgres
 
 LEASE = 1.0
 Start = Callable[..., Awaitable[House]]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.scale.postgres import Postgres
 
 from bide.server.registry import File, Registry
 from tests.integration.http.service import Service, kinds
+from tests.servers.postgres import Postgres
 
 NUL = "a\0b"
 

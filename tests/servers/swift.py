@@ -1,26 +1,20 @@
-"""OpenStack Swift with its S3 API: set up in a folder of its own, started on free ports, killed, ended.
-
-It verifies signatures as S3 does. Five processes listen on loopback only; whatever was started is ended by its id.
-"""
+"""OpenStack Swift with its S3 API, which verifies signatures as S3 does: five processes on free ports."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from bench.scale.postgres import Absent
+from tests.servers import ServerMissing, processes
+from tests.servers.ports import HOST, free_ports
 
-HOST = "127.0.0.1"
 KEY, SECRET = "bide:tester", "testing"
 REGION = "us-east-1"
 BACKENDS = ("account", "container", "object")
@@ -82,19 +76,19 @@ for name, port in json.loads(sys.argv[1]).items():
 
 
 class Swift:
-    """One server and its objects, until `end`."""
+    """One server and its objects."""
 
     def __init__(self, home: str | None = None) -> None:
         missing = [
             p for p in ("swift-ring-builder", "swift-proxy-server", "memcached") if not shutil.which(p)
         ]
         if missing:
-            raise Absent(
+            raise ServerMissing(
                 f"there is no {', '.join(missing)}: "
                 "apt-get install swift-proxy swift-account swift-container swift-object memcached"
             )
         self.folder = Path(tempfile.mkdtemp(prefix="bide-swift-", dir=home))
-        self._ports = dict(zip((*BACKENDS, "proxy", "memcached"), _free_ports(5), strict=True))
+        self._ports = dict(zip((*BACKENDS, "proxy", "memcached"), free_ports(5), strict=True))
         self._processes: list[subprocess.Popen[bytes]] = []
         self._buckets: set[str] = set()
         try:
@@ -118,15 +112,15 @@ class Swift:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The credential, as every S3 client looks for it."""
+        """The credential, in the variables that every S3 client reads."""
         return {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
     def url(self, bucket: str, prefix: str = "") -> str:
-        """As `--blobs` takes it."""
+        """For `--blobs`."""
         return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&region={REGION}"
 
     def client(self) -> Any:
-        """boto3's, as somebody else would use it; close it."""
+        """A client of boto3; close it after use."""
         import boto3
         from botocore.config import Config
 
@@ -140,7 +134,7 @@ class Swift:
         )
 
     def make_bucket(self, name: str) -> None:
-        """Once is enough."""
+        """If this object has not made it yet."""
         if name not in self._buckets:
             client = self.client()
             client.create_bucket(Bucket=name)
@@ -163,7 +157,7 @@ class Swift:
         self._make_rings()
 
     def _make_rings(self) -> None:
-        """As `swift-ring-builder` would, three times three commands, in one process: most of each is its start."""
+        """In one process, because `swift-ring-builder` would be nine, and each takes long to start."""
         python = Path(shutil.which("swift-ring-builder") or "").read_text().splitlines()[0][2:].split()
         devices = {name: self._ports[name] for name in BACKENDS}
         done = subprocess.run(
@@ -173,10 +167,12 @@ class Swift:
             check=False,
         )
         if done.returncode != 0:
-            raise Absent(f"the rings could not be made: {done.stderr.decode(errors='replace')[-2000:]}")
+            raise ServerMissing(
+                f"Swift's rings cannot be made: {done.stderr.decode(errors='replace')[-2000:]}"
+            )
 
     def start(self) -> None:
-        """Returns when it answers S3 requests."""
+        """Returns when the server answers S3 requests."""
         memory = ["memcached", "-l", HOST, "-p", str(self._ports["memcached"]), "-m", "16"]
         if os.geteuid() == 0:
             memory += ["-u", "root"]
@@ -192,7 +188,7 @@ class Swift:
         end = time.monotonic() + 60
         while not all(self._answers(name) for name in (*BACKENDS, "proxy")):
             if any(p.poll() is not None for p in self._processes) or time.monotonic() > end:
-                raise Absent(f"Swift did not start: {self.log[-2000:]}")
+                raise ServerMissing(f"Swift did not start: {self.log[-2000:]}")
             time.sleep(0.05)
 
     def _answers(self, name: str) -> bool:
@@ -206,25 +202,12 @@ class Swift:
             connection.close()
 
     def kill(self) -> None:
-        """SIGKILL to all of it, at once; `start` goes on with what is on disk."""
-        for process in self._processes:
-            process.send_signal(signal.SIGKILL)
+        """Ends all its processes with SIGKILL; the objects stay."""
+        processes.kill(process.pid for process in self._processes)
         for process in self._processes:
             process.wait()
         self._processes = []
 
     def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.kill()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind((HOST, 0))
-        return [int(sock.getsockname()[1]) for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()

@@ -1,10 +1,11 @@
-"""Whose children are whose, and the end of a whole family at once, as a container or systemd would end it."""
+"""The processes that a process has started, and signals to all of them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -13,7 +14,7 @@ def descendants(pid: int) -> set[int]:
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
-        with contextlib.suppress(OSError):  # gone meanwhile
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             for thread in Path(f"/proc/{parent}/task").iterdir():
                 children = {int(child) for child in (thread / "children").read_text().split()}
                 waiting += children - found
@@ -21,7 +22,11 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def kill(pids: set[int]) -> None:
+def send(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
+
+
+def kill(pids: Iterable[int]) -> None:
+    send(pids, signal.SIGKILL)

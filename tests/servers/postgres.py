@@ -1,7 +1,4 @@
-"""A PostgreSQL server of one's own: found, set up, started on a free port, killed, ended.
-
-It runs as a user other than root, as it must, and listens on loopback only. Whatever was started is ended by its id.
-"""
+"""A PostgreSQL server on a free port. It runs as a user other than root, because it refuses to run as root."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,12 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HOST = "127.0.0.1"
+from tests.servers import ServerMissing, processes
+from tests.servers.ports import HOST, free_port
+
 OWNERS = ("postgres", "nobody")
-
-
-class Absent(Exception):
-    """A server that is not on this machine; the message says what to do."""
 
 
 def programs() -> Path:
@@ -38,13 +32,13 @@ def programs() -> Path:
     for place in places:
         if (place / "postgres").exists() and (place / "initdb").exists():
             return place
-    raise Absent(
+    raise ServerMissing(
         "there is no PostgreSQL server: apt-get install postgresql, or name its programs in BIDE_POSTGRES_BIN"
     )
 
 
 class Postgres:
-    """One server and its data, until `end`."""
+    """One server and its data."""
 
     def __init__(
         self,
@@ -54,7 +48,7 @@ class Postgres:
         settings: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """`safe=False` leaves out the waits for the disk: for tests that cut no power."""
+        """`safe=False`: do not wait for the disk, for tests in which the server is never killed."""
         self._env = {**os.environ, **(env or {})}
         self._programs = programs()
         self._as = _owner()
@@ -91,10 +85,10 @@ class Postgres:
         command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False, **self._as)
         if done.returncode != 0:
-            raise Absent(f"initdb failed: {done.stderr.decode()}")
+            raise ServerMissing(f"initdb failed: {done.stderr.decode()}")
 
     def start(self) -> None:
-        """Returns when it takes connections; after a kill, when it has recovered."""
+        """Returns when the server accepts connections; after a kill, when it has recovered."""
         command = [str(self._programs / "postgres"), "-D", str(self._data), "-k", str(self.folder)]
         command += ["-h", HOST, "-p", str(self.port), "-c", "shared_buffers=64MB", *self._settings]
         with (self.folder / "log").open("ab") as log:
@@ -110,7 +104,7 @@ class Postgres:
         end = time.monotonic() + 60
         while not self._takes_connections():
             if self._process.poll() is not None or time.monotonic() > end:
-                raise Absent(f"PostgreSQL did not start: {self.log[-2000:]}")
+                raise ServerMissing(f"PostgreSQL did not start: {self.log[-2000:]}")
             time.sleep(0.02)
 
     def _takes_connections(self) -> bool:
@@ -123,27 +117,25 @@ class Postgres:
         return True
 
     def kill(self) -> None:
-        """SIGKILL to all of it, at once: what a crash of the machine leaves is on disk."""
+        """Ends all its processes with SIGKILL, as a crash of the machine would."""
         if self._process is None:
             return
-        pids = [self._process.pid, *children(self._process.pid)]
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        backends = processes.descendants(self.pid)
+        processes.kill([self.pid, *backends])
         self._process.wait()
-        while any(Path(f"/proc/{pid}").exists() for pid in pids[1:]):
+        while any(Path(f"/proc/{pid}").exists() for pid in backends):
             time.sleep(0.01)
         self._process = None
 
     def stop(self, number: int = signal.SIGSTOP) -> None:
-        """Freezes it, or lets it go on with SIGCONT."""
-        assert self._process is not None
-        for pid in [self._process.pid, *children(self._process.pid)]:
-            os.kill(pid, number)
+        """Stops all its processes, or continues them with SIGCONT."""
+        processes.send([self.pid, *processes.descendants(self.pid)], number)
 
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGQUIT)  # at once: nobody needs its data any more
+            self._process.send_signal(
+                signal.SIGQUIT
+            )  # without a checkpoint, because the data is removed
             try:
                 self._process.wait(10)
             except subprocess.TimeoutExpired:
@@ -160,28 +152,12 @@ def postgres(home: str | None = None, *, settings: Sequence[str] = ()) -> Iterat
         server.end()
 
 
-def children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-    return found
-
-
 def _owner() -> dict[str, Any]:
-    """As whom it runs: as ourselves, unless we are root."""
+    """The user that the server runs as: the current one, unless that is root."""
     if os.geteuid() != 0:
         return {}
     for name in OWNERS:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
             return {"user": name, "group": entry.pw_gid, "extra_groups": []}
-    raise Absent("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])
+    raise ServerMissing("PostgreSQL does not run as root, and there is no user postgres or nobody")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.chaos import processes
+from tests.servers import processes
 
 LONGEST_START = 60.0
 
@@ -25,7 +25,7 @@ class NotStarted(Exception):
     """A service that ended instead, or never listened; the message has its last words."""
 
 
-class Victim:
+class ServiceProcess:
     def __init__(
         self,
         folder: Path,

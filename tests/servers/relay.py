@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
 
 
-class Wire:
+class Relay:
     """To `port` on this machine, from `self.port`."""
 
     def __init__(self, port: int) -> None:
