@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
+from itertools import cycle
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.servers.postgres import Postgres
-from tests.simulation.faults import Mode
+from tests.simulation.faults import MODES, Mode
 from tests.simulation.histories import (
     PAUSES,
     TOUR,
@@ -28,6 +30,7 @@ from tests.simulation.sqlite import SqliteDatabase
 from tests.simulation.world import DEEDS, Deed
 
 sqlite = on(SqliteDatabase, "one")
+SQLITE_MODES: tuple[Mode, ...] = ("refused", "late", "unheard")
 deeds = st.lists(
     st.tuples(st.sampled_from(DEEDS), st.integers(0, 40), st.sampled_from(PAUSES)), max_size=25
 )
@@ -39,15 +42,27 @@ def replicas(postgres: Postgres) -> MakeWorld:
     return on(partial(PostgresDatabase, postgres.url), "one", "two")
 
 
-@settings(
-    max_examples=200,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    derandomize=True,
-)
+def drawn(examples: int) -> settings:
+    """The same examples in every run."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        derandomize=True,
+    )
+
+
+@drawn(60)
 @given(seed=st.integers(0, 2**32), deeds=deeds)
 def test_any_history(seed: int, deeds: list[Deed]) -> None:
+    assert judged(sqlite, seed, deeds) == []
+
+
+@pytest.mark.soak
+@drawn(400)
+@given(seed=st.integers(0, 2**32), deeds=deeds)
+def test_many_histories(seed: int, deeds: list[Deed]) -> None:
     assert judged(sqlite, seed, deeds) == []
 
 
@@ -90,26 +105,38 @@ def test_nothing_stale_is_written_after_a_promotion_with_loss(replicas: MakeWorl
         assert judged(replicas, seed, [*claimed, *lost]) == []
 
 
-@pytest.mark.parametrize("mode", ["refused", "late", "unheard"])
-def test_each_operation_of_a_store_may_fail(mode: Mode) -> None:
-    wrong = {}
+def found_wrong(
+    make: MakeWorld, faults: Iterable[tuple[int, Mode]]
+) -> dict[tuple[int, Mode], list[str]]:
+    """What is wrong after each of the faults, one at a time: the number of an operation, and how it fails."""
+    found = {fault: with_one_fault(make, TOUR, *fault)[0] for fault in faults}
+    return {fault: wrong for fault, wrong in found.items() if wrong}
+
+
+def test_each_operation_of_a_store_may_fail() -> None:
+    """In one way each; the next test has all ways."""
     count = operations(sqlite, TOUR)
     assert count > 100
-    for number in range(1, count + 1):
-        found, _ = with_one_fault(sqlite, TOUR, number, mode)
-        if found:
-            wrong[number] = found
-    assert wrong == {}
+    assert found_wrong(sqlite, zip(range(1, count + 1), cycle(SQLITE_MODES), strict=False)) == {}
 
 
-@pytest.mark.parametrize("mode", ["refused", "late", "unheard", "broken"])
-def test_operations_of_postgres_may_fail(replicas: MakeWorld, mode: Mode) -> None:
-    wrong = {}
-    for number in range(3, operations(replicas, TOUR), 29):
-        found, _ = with_one_fault(replicas, TOUR, number, mode)
-        if found:
-            wrong[number] = found
-    assert wrong == {}
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", SQLITE_MODES)
+def test_each_operation_of_a_store_may_fail_in_each_way(mode: Mode) -> None:
+    numbers = range(1, operations(sqlite, TOUR) + 1)
+    assert found_wrong(sqlite, ((number, mode) for number in numbers)) == {}
+
+
+def test_operations_of_postgres_may_fail(replicas: MakeWorld) -> None:
+    numbers = range(3, operations(replicas, TOUR), 17)
+    assert found_wrong(replicas, zip(numbers, cycle(MODES), strict=False)) == {}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+def test_operations_of_postgres_may_fail_in_each_way(replicas: MakeWorld, mode: Mode) -> None:
+    numbers = range(3, operations(replicas, TOUR), 11)
+    assert found_wrong(replicas, ((number, mode) for number in numbers)) == {}
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
