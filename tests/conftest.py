@@ -1,7 +1,7 @@
-"""What holds for all tests.
+"""Fixtures and settings of all tests.
 
-Examples that hypothesis draws are new in every run here, and the same in every run of the CI: there a change is judged,
-not its luck. No example has a time limit: a busy machine is no bug.
+Hypothesis draws new examples in every local run, and the same ones in every run of the CI, so that only a change can make
+it fail. Examples have no time limit, because the machine may be busy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ S = TypeVar("S", bound=Server)
 
 
 def started(start: Callable[[], S]) -> Iterator[S]:
-    """Skips what needs a server that is not here; in the CI it is a failure."""
+    """Skips tests whose server is missing; in the CI they fail."""
     try:
         server = start()
     except ServerMissing as missing:
@@ -55,7 +55,7 @@ def started(start: Callable[[], S]) -> Iterator[S]:
 
 @pytest.fixture(scope="session", autouse=True)
 def configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A configuration folder of the tests' own: what a person has confirmed does not count, and nothing is left behind."""
+    """A configuration folder for the tests, so that they neither read nor change the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
@@ -63,23 +63,23 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """One PostgreSQL for all tests of a run. Each has a schema of its own."""
+    """One PostgreSQL server for all tests of a run. Each test has a schema of its own."""
     yield from started(lambda: Postgres(safe=False))
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
-    """One Redis for all tests of a run: who restarts or empties it starts one of their own."""
+    """One Redis server for all tests of a run. A test that restarts it starts another one."""
     yield from started(RedisServer)
 
 
 @pytest.fixture(scope="session")
 def rabbit() -> Iterator[RabbitServer]:
-    """One RabbitMQ for all tests of a run, since it takes its time. Each test has queues of its own."""
+    """One RabbitMQ server for all tests of a run. Each test has queues of its own."""
     yield from started(RabbitServer)
 
 
 @pytest.fixture(scope="session")
 def swift() -> Iterator[Swift]:
-    """One S3 server for all tests of a run. Each has a prefix, or a bucket, of its own."""
+    """One S3 server for all tests of a run. Each test has a prefix or a bucket of its own."""
     yield from started(Swift)

@@ -1,4 +1,4 @@
-"""Which store the tests of the engine and of HTTP run on: SQLite, or the PostgreSQL database that BIDE_TEST_STORE names.
+"""The store of the tests of the engine and of HTTP: SQLite, or the PostgreSQL database that BIDE_TEST_STORE names.
 
 BIDE_TEST_STORE=postgresql://bide@127.0.0.1:5432/test make test ARGS=tests/integration
 """
@@ -17,7 +17,7 @@ from bide.server.store.sqlite import SqliteStore
 
 
 def store_config(place: Path) -> StoreConfig:
-    """For a service whose data is at `place`."""
+    """The store of a service whose data is in `place`."""
     named = os.environ.get("BIDE_TEST_STORE")
     if named is None:
         return StoreConfig()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 TIMEOUT = 30.0
 INTERVAL = 0.01
 
 
-def until(look: Callable[[], T], what: str = "", *, timeout: float = TIMEOUT) -> T:
+def until(
+    look: Callable[[], T | Literal[False] | None], what: str = "", *, timeout: float = TIMEOUT
+) -> T:
     """Calls `look` until it returns something true, and returns that. `what`: for the message of a failure."""
     end = time.monotonic() + timeout
     while not (found := look()):
@@ -21,7 +23,9 @@ def until(look: Callable[[], T], what: str = "", *, timeout: float = TIMEOUT) ->
     return found
 
 
-async def eventually(look: Callable[[], T], what: str = "", *, timeout: float = TIMEOUT) -> T:
+async def eventually(
+    look: Callable[[], T | Literal[False] | None], what: str = "", *, timeout: float = TIMEOUT
+) -> T:
     """As `until`, while the event loop runs."""
     end = time.monotonic() + timeout
     while not (found := look()):

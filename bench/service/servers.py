@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tests.servers.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 IDLE = 2.0  # seconds after which a connection is not trusted: uvicorn closes it after five
@@ -42,12 +44,6 @@ def require(*programs: str) -> None:
     missing = [name for name in programs if shutil.which(name) is None]
     if missing:
         raise Unready(f"{' and '.join(missing)} missing: run scripts/setup-bench")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.error
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.servers.service import ServiceProcess
+from tests.waiting import until
 
 T = TypeVar("T")
 LIVE = ("PENDING", "PROCESSING", "RETRYING")
@@ -228,16 +229,6 @@ class Serving(ServiceProcess):
         except AssertionError as error:
             known = [self.ask("GET", path) for path in (f"/jobs/{job_id}?include=attempts", "/queues")]
             raise AssertionError(f"{error}: {known}, and it said: {self.said()[-2000:]}") from None
-
-
-def until(look: Callable[[], T | None], patience: float = 30.0) -> T:
-    end = time.monotonic() + patience
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < end, f"nothing came of {look.__qualname__} in {patience} s"
-        time.sleep(0.02)
 
 
 @cache

@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 
 from bide.server.store.migrations import scripts
-from tests.acceptance.serving import Serving, mounted, until
+from tests.acceptance.serving import Serving, mounted
+from tests.waiting import until
 
 NEWEST = scripts("sqlite")[-1][0]
 PAGE = 4096

@@ -8,10 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import imageio_ffmpeg
 import pytest
@@ -20,6 +18,7 @@ from bide import Client
 from bide.core.record import Status
 from bide.demo.process import ServiceProcess
 from bide.demo.video import app
+from tests.waiting import until
 
 SMALL = {"seconds": 1, "width": 320, "height": 180, "target": 90}
 DEMO = [sys.executable, "-m", "bide", "demo"]
@@ -35,15 +34,6 @@ def commands_with(text: str) -> list[str]:
             continue
         if text in line and path.parent.name != str(os.getpid()):
             found.append(line)
-    return found
-
-
-def until(what: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """For what another process does; nothing of ours could tell."""
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.02)
     return found
 
 
@@ -180,7 +170,7 @@ def test_a_cancelled_video_leaves_no_ffmpeg(service: ServiceProcess) -> None:
         job.cancel()
         ended = until(lambda: (now := job.status()).status.terminal and now)
         assert ended.status is Status.CANCELLED
-        assert until(lambda: not commands_with(f"/{job.id}/"), 5.0)
+        assert until(lambda: not commands_with(f"/{job.id}/"), timeout=5.0)
 
 
 @pytest.fixture
@@ -206,7 +196,7 @@ def test_a_retried_video_repeats_its_failed_thumbnail_alone(
         job = client.submit("video")
         failed = until(lambda: (now := job.status()).status.terminal and now)
         assert failed.status is Status.ERROR
-        assert failed.error.code == "CHILD_FAILED"
+        assert failed.error is not None and failed.error.code == "CHILD_FAILED"
         job.retry()
         assert job.result(timeout=60)["thumbnail"]["name"] == "thumbnail.jpg"
         assert {file.name for file in job.status().files} == {"video.mp4", "metadata.json"}

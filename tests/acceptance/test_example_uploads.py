@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ import pytest
 
 from bide import Client, JobFailed
 from bide.server.config import Config, EngineConfig, StoreConfig
-from tests.crews import Crew
 from tests.servers.service import ServiceProcess
+from tests.servers.worker import WorkerProcess
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -60,7 +60,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
             if place.broker is not None:
                 engine, store = EngineConfig("celery", place.broker), StoreConfig(place.store)
                 config = Config(data=victim.data, store=store, engine=engine)
-                ends.callback(Crew(config, target, tmp_path / "worker.log").end)
+                ends.callback(WorkerProcess(config, target, tmp_path / "worker.log").end)
             return victim
 
         yield start
@@ -117,14 +117,6 @@ def test_a_film_is_uploaded_and_transcoded(serve: Serve, place: Place, film: Pat
         if place.store is None:  # the upkeep looks every few seconds; once is enough
             until(lambda: not originals(service))  # the original goes when nobody needs it any more
             assert len(get(service, about["links"]["video"])) == made.stat().st_size
-
-
-def until(what: Callable[[], bool]) -> None:
-    """For what another process does in its own time."""
-    end = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)
 
 
 def frames(video: Path) -> int:

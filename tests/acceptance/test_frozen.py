@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.serving import until
 from tests.servers.postgres import Postgres
 from tests.servers.service import ServiceProcess
+from tests.waiting import until
 
 LEASE = 1.0
 LIVE = ("PENDING", "PROCESSING", "RETRYING")

@@ -16,9 +16,10 @@ import pytest
 from bench.scale.trial import Trial
 
 from bide.server.store.migrations import scripts
-from tests.acceptance.serving import Serving, until
+from tests.acceptance.serving import Serving
 from tests.servers import ServerMissing
 from tests.servers.postgres import Postgres
+from tests.waiting import until
 
 VERSIONS = [str(number) for number, _ in scripts("postgres")]
 

@@ -19,16 +19,11 @@ from typing import Any
 
 import pytest
 
+from tests.servers.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 PASSWORD = "a-password-not-to-be-seen"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:

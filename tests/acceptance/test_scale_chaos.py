@@ -17,11 +17,11 @@ from bench.chaos.judge import Row, Wanted, judge_record
 from bench.chaos.marks import BEGIN, END, Mark
 from bench.chaos.strike import Kill
 
-from tests.acceptance.serving import until
 from tests.servers.postgres import Postgres
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
 from tests.servers.relay import Relay
+from tests.waiting import until
 
 LEASE = 2.0
 # The database comes last, when everybody is back: leases are not lost while it is away.

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.serving import Serving, until
+from tests.acceptance.serving import Serving
 from tests.servers.postgres import Postgres
 from tests.servers.redis import RedisServer
+from tests.waiting import until
 
 
 class Replica(Serving):

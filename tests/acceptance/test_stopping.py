@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.serving import Serving, until
+from tests.acceptance.serving import Serving
+from tests.waiting import until
 
 CALLERS = 6
 

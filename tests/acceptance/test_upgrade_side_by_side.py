@@ -18,9 +18,9 @@ import psycopg
 import pytest
 
 from bide.server.store.migrations import scripts
-from tests.acceptance.serving import until
 from tests.acceptance.test_postgres import Replica
 from tests.servers.postgres import Postgres
+from tests.waiting import until
 
 RELEASE = Path(__file__).parents[1] / "data" / "release.tar.xz"
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.serving import until
 from tests.servers.service import ServiceProcess
+from tests.waiting import until
 
 NODE = Path(sys.prefix) / "node" / "node_modules"
 CONTENT = os.urandom(3_000_000)
@@ -102,7 +102,7 @@ def ended(service: ServiceProcess, place: str) -> Any:
         job = service.ask("GET", path, headers={"Prefer": "wait=20"})
         return job if job["status"] not in ("PENDING", "PROCESSING") else None
 
-    return until(look, 60)
+    return until(look, timeout=60)
 
 
 def check(service: ServiceProcess, place: str, **expected: Any) -> None:

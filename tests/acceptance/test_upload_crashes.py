@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.serving import until
 from tests.servers.service import ServiceProcess
+from tests.waiting import until
 
 SIZE = 160 * 1024 * 1024
 BLOCK = os.urandom(1024 * 1024)
@@ -75,7 +75,7 @@ def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
         sent = [0]
         sender = threading.Thread(target=stream, args=(service, place, acknowledged, sent))
         sender.start()
-        until(lambda: sent[0] > 0.8 * SIZE, 60)
+        until(lambda: sent[0] > 0.8 * SIZE, timeout=60)
         service.kill()
         sender.join()
         service.start()
@@ -86,7 +86,7 @@ def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
         while acknowledged < SIZE:
             answer = patch(service, place, acknowledged, min(acknowledged + 50_000_000, SIZE))
             acknowledged = int(answer["upload-offset"])
-        job = until(lambda: _ended(service, answer["job-location"]), 60)
+        job = until(lambda: _ended(service, answer["job-location"]), timeout=60)
         whole = hashlib.sha256()
         for first in range(0, SIZE, len(BLOCK)):
             whole.update(content(first, first + len(BLOCK)))
@@ -120,17 +120,17 @@ def test_uploads_that_were_answered_are_jobs_after_a_crash(tmp_path: Path) -> No
     for sender in senders:
         sender.start()
     try:
-        until(lambda: len(jobs) >= 30, 60)
+        until(lambda: len(jobs) >= 30, timeout=60)
         service.kill()
         service.start()
         known = len(jobs)
-        until(lambda: len(jobs) > known, 60)
+        until(lambda: len(jobs) > known, timeout=60)
         stop.set()
         for sender in senders:
             sender.join()
         sha256 = hashlib.sha256(content(0, 1000)).hexdigest()
         for place in jobs:
-            job = until(lambda: _ended(service, place), 60)  # noqa: B023
+            job = until(lambda: _ended(service, place), timeout=60)  # noqa: B023
             assert job["result"]["real"] == sha256, json.dumps(job)
     finally:
         stop.set()

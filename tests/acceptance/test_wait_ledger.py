@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.vendors import KEY, PATIENCE, Shop, start, until
+from tests.acceptance.vendors import KEY, PATIENCE, Shop, start
+from tests.waiting import until
 
 
 def rows(path: Path, where: str) -> set[str]:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bide.server.store.migrations import scripts
-from tests.acceptance.serving import Serving, until
+from tests.acceptance.serving import Serving
+from tests.waiting import until
 
 HERE = Path(__file__).parent
 PAST = 1_735_732_800.0  # the beginning of 2025: whoever opens the folder does so later

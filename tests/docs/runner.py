@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
-from tests.docs.sessions import START, Python, Service, Shell, free_port
+from tests.docs.sessions import START, Python, Service, Shell
+from tests.servers.ports import free_port
 
 SERVERS = ("bide serve", "uvicorn", "python lms.py", "bide worker", "celery -A")
 WORKERS = ("bide worker", "celery -A")

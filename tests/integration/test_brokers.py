@@ -48,7 +48,7 @@ def test_rabbit_takes_a_message_and_forgets_it_when_told(rabbit: RabbitServer) -
         channel.confirm_select()
         channel.basic_publish_confirm(amqp.Message("hint"), routing_key=name)
         assert channel.queue_declare(name, passive=True).message_count == 1
-    # Its port mapper is ours, so that it ends with us.
+    # The tests have started its port mapper, so that it ends with them.
     assert any("epmd" in Path(f"/proc/{pid}/cmdline").read_text() for pid in descendants(os.getpid()))
 
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
 from tests.acceptance.vendors import Shop, start
 from tests.unit.fake_service import FakeService, job, job_id
+from tests.waiting import eventually
 
 KEY = "sk-secret-1"
 INPUT: dict[str, Any] = {"model": "lipsync-2", "input": []}
@@ -64,13 +65,6 @@ async def waiting(
 async def spread_of(client: AsyncClient) -> Spread:
     found = await client._account.open()
     assert isinstance(found, Spread)
-    return found
-
-
-async def until(true: Callable[[], Any], what: str) -> Any:
-    async with asyncio.timeout(30):
-        while not (found := true()):
-            await asyncio.sleep(0.01)
     return found
 
 
@@ -144,12 +138,12 @@ async def test_a_job_that_nobody_waits_for_is_not_asked_about_any_more() -> None
             spread = await spread_of(client)
             leaving = client.as_completed(jobs)
             first = asyncio.ensure_future(anext(leaving))
-            await until(lambda: len(polls) > 8, "polls")
+            await eventually(lambda: len(polls) > 8, "polls")
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
             await leaving.aclose()  # type: ignore[attr-defined]
             assert spread.schedule.waiting == 0
-            await until(lambda: time.monotonic() - vendor._start > polls[-1][0] + 0.5, "silence")
+            await eventually(lambda: time.monotonic() - vendor._start > polls[-1][0] + 0.5, "silence")
 
 
 def test_the_client_without_await_has_it_too(short: Any) -> None:
@@ -221,14 +215,16 @@ async def test_a_child_that_is_killed_loses_nothing_and_nothing_is_asked_in_a_ru
         async with waiting(vendor, 30) as (client, jobs):
             ending = asyncio.create_task(client.wait_all(jobs, timeout=60))
             share = (await spread_of(client))._shares[0]
-            await until(lambda: len(share.jobs) == 15, "its share")
-            await until(lambda: all(charge.job.seen for charge in share.jobs.values()), "first answers")
+            await eventually(lambda: len(share.jobs) == 15, "its share")
+            await eventually(
+                lambda: all(charge.job.seen for charge in share.jobs.values()), "first answers"
+            )
             mine = {charge.job.ref.id for charge in share.jobs.values()}
             before = share.pid
             assert before is not None
             os.kill(before, signal.SIGKILL)
             killed = vendor.now()
-            await until(lambda: share.pid != before and share.lives, "another")
+            await eventually(lambda: share.pid != before and share.lives, "another")
             asked = [id for at, id in polls if killed < at < vendor.now() and id in mine]
             assert len(asked) <= 5
             await ending
@@ -245,10 +241,10 @@ async def test_a_child_that_stands_still_is_replaced(
         async with waiting(vendor, 10) as (client, jobs):
             ending = asyncio.create_task(client.wait_all(jobs, timeout=60))
             share = (await spread_of(client))._shares[0]
-            pid = await until(lambda: share.lives and share.pid, "a child")
+            pid = await eventually(lambda: share.lives and share.pid, "a child")
             os.kill(pid, signal.SIGSTOP)
             monkeypatch.setattr(parent, "SILENT", 9)
-            await until(lambda: share.pid != pid, "another")
+            await eventually(lambda: share.pid != pid, "another")
             monkeypatch.setattr(parent, "SILENT", 150)
             await ending
         assert "signal 9" in caplog.text
@@ -271,7 +267,7 @@ async def test_others_take_the_jobs_of_one_that_cannot_start(
     with Vendor(PLENTY, takes=short, key=KEY) as vendor:
         async with waiting(vendor, 10) as (client, jobs):
             spread = await spread_of(client)
-            await until(lambda: spread._shares[0].lives, "the first")
+            await eventually(lambda: spread._shares[0].lives, "the first")
             await client.wait_all(jobs, timeout=30)
     assert "no more processes" in caplog.text
 
@@ -306,7 +302,7 @@ async def test_children_know_the_key_from_their_socket_alone(short: Any) -> None
     with Vendor(PLENTY, takes=short, key=KEY) as vendor:
         async with waiting(vendor, 6) as (client, jobs):
             spread = await spread_of(client)
-            await until(lambda: all(share.lives for share in spread._shares), "children")
+            await eventually(lambda: all(share.lives for share in spread._shares), "children")
             for share in spread._shares:
                 for name in ("cmdline", "environ"):
                     assert KEY not in Path(f"/proc/{share.pid}/{name}").read_text()

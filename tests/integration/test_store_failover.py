@@ -18,10 +18,11 @@ from bide.core.record import Status
 from bide.testing import ManualClock
 from bide.testing.store.bench import LEASE
 from tests.integration.cable import Cable
-from tests.integration.test_store_postgres import Process, until
+from tests.integration.test_store_postgres import Process
 from tests.servers import ServerMissing
 from tests.servers.ports import HOST, free_port
 from tests.servers.postgres import Postgres
+from tests.waiting import eventually
 
 
 class Standby:
@@ -101,18 +102,18 @@ async def test_a_failover_that_loses_a_claim(primary: Postgres) -> None:
     job = await first.put()
     standby = await asyncio.to_thread(Standby, primary)
     try:
-        await until(lambda: standby.follows("failover.jobs"))
+        await eventually(lambda: standby.follows("failover.jobs"))
         # It hears of nothing from here on.
         standby.leave()
-        await until(lambda: standby.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
+        await eventually(lambda: standby.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
         (claim,) = await first.claim(owner="a")
-        await until(lambda: len(second.heard) == 2)
+        await eventually(lambda: len(second.heard) == 2)
         await cable.cut()
         primary.kill()
         cable._goal = (HOST, standby.port)
         standby.ask("SELECT pg_promote()")
         await cable.mend()
-        await until(lambda: first.resets == second.resets == 1)
+        await eventually(lambda: first.resets == second.resets == 1)
         assert (await second.get(job.id)).status is Status.PENDING
         (again,) = await second.claim(owner="b")
         assert again.job.fence == claim.job.fence == 1
@@ -120,7 +121,7 @@ async def test_a_failover_that_loses_a_claim(primary: Postgres) -> None:
         assert isinstance(late, Stale)
         assert await first.store.renew("a", [(job.id, 1)], LEASE) == [(job.id, 1)]
         assert (await second.succeed(again.job)).status is Status.DONE
-        await until(lambda: [e.job["status"] for e in first.heard][-2:] == ["PROCESSING", "DONE"])
+        await eventually(lambda: [e.job["status"] for e in first.heard][-2:] == ["PROCESSING", "DONE"])
         assert (await first.get(job.id)).status is Status.DONE
     finally:
         await first.store.close()

@@ -50,6 +50,7 @@ from bide.testing.store import Bench, StoreSuite
 from bide.testing.store.bench import LEASE, OOPS
 from tests.servers.postgres import Postgres
 from tests.servers.relay import Relay
+from tests.waiting import eventually
 
 ONE = msgspec.Raw(b"1")
 WANT = Want("default", ("work",), 100)
@@ -148,12 +149,6 @@ async def two(url: str) -> AsyncIterator[tuple[Process, Process]]:
     await second.store.close()
 
 
-async def until(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not met():
-            await asyncio.sleep(0.005)
-
-
 async def remembered(process: Process, job_id: str) -> Job:
     """Read so often that polls are told from memory: word of an earlier change may still be on its way."""
     async with asyncio.timeout(10):
@@ -229,7 +224,7 @@ async def test_each_hears_everything_once_and_new_work_of_others_is_hinted_at(
     await first.claim(limit=3)
     log = await first.store.events()
     assert len(log) == 14
-    await until(lambda: len(first.heard) >= 14 and len(second.heard) >= 14)
+    await eventually(lambda: len(first.heard) >= 14 and len(second.heard) >= 14)
     for process in two:
         assert sorted(e.id for e in process.heard) == [e.id for e in log]
     mine = {e.id for e in first.heard} - {e.id for e in log if e.job_id == log[0].job_id}
@@ -244,10 +239,10 @@ async def test_what_another_process_changes_is_not_told_from_memory(
     job = await first.run()
     assert await remembered(second, job.id) == job
     await first.succeed(job)
-    await until(lambda: second.store._recent.get(job.id) is None)
+    await eventually(lambda: second.store._recent.get(job.id) is None)
     assert (await remembered(second, job.id)).status is Status.DONE
     await first.store.delete(job.id)
-    await until(lambda: second.store._recent.get(job.id) is None)
+    await eventually(lambda: second.store._recent.get(job.id) is None)
     assert await second.store.get([job.id]) == [Missing(gone=True)]
 
 
@@ -260,7 +255,7 @@ async def test_what_another_process_purges_is_not_told_from_memory(
         assert (await remembered(process, job.id)).status is Status.DONE
     assert (await first.store.purge(tombstones=99.0, keys=99.0))[0] == [job.id]
     assert await first.store.get([job.id]) == [Missing(gone=True)]
-    await until(lambda: second.store._recent.get(job.id) is None)
+    await eventually(lambda: second.store._recent.get(job.id) is None)
     assert await second.store.get([job.id]) == [Missing(gone=True)]
 
 
@@ -289,7 +284,7 @@ async def test_a_change_without_an_event_is_told_to_others_too(two: tuple[Proces
     failed = await first.apply(Failed(job_id=parent.id, fence=1, error=OOPS))
     assert await remembered(second, parent.id) == failed
     await first.apply(Failed(job_id=child.id, fence=held.fence, error=OOPS))
-    await until(lambda: second.store._recent.get(parent.id) is None)
+    await eventually(lambda: second.store._recent.get(parent.id) is None)
     assert [c.status for c in (await second.get(parent.id)).children] == [Status.CANCELLED]
 
 
@@ -298,10 +293,10 @@ async def test_a_pause_holds_in_every_process(two: tuple[Process, Process]) -> N
     await first.put()
     assert await second.claim(queue="other") == []  # it knows now that nothing is paused
     await first.store.pause("default", True)
-    await until(lambda: second.store._memory.paused is None)
+    await eventually(lambda: second.store._memory.paused is None)
     assert await second.claim() == []
     await first.store.pause("default", False)
-    await until(lambda: second.store._memory.paused is None)
+    await eventually(lambda: second.store._memory.paused is None)
     assert len(await second.claim()) == 1
 
 
@@ -372,7 +367,7 @@ async def test_an_upload_does_not_expire_under_a_job_that_another_process_has_ju
 
     with Server(url).connect() as other:
         expiring = asyncio.ensure_future(first.store.expire_uploads())
-        await until(asleep)
+        await eventually(asleep)
         file = InputFile(owner_of(upload.id), FileInfo("a.mp4", "video/mp4", 10, "ab", "b"))
         await second.store.insert([replace(second.new(), files=(file,))])
         assert asleep(), "the statement began before the job was stored"
@@ -427,10 +422,10 @@ async def test_connections_that_are_cut_are_made_again(url: str) -> None:
         other = await bench.put(queue="other")
         assert (await bench.get(other.id)).id == other.id
     assert (await bench.succeed(job)).status is Status.DONE
-    await until(lambda: bool(bench.store._memory.alive))
+    await eventually(lambda: bool(bench.store._memory.alive))
     writes = [e.id for e in await bench.store.events()]
     assert len(writes) == len(set(writes)) == 6
-    await until(lambda: len(bench.heard) == 6)
+    await eventually(lambda: len(bench.heard) == 6)
     await bench.store.close()
 
 
@@ -440,9 +435,9 @@ async def test_what_others_wrote_during_a_break_is_heard_afterwards(
     first, second = two
     await asyncio.to_thread(cut, url)
     jobs = [await first.put() for _ in range(3)]
-    await until(lambda: len(second.heard) >= 3)
+    await eventually(lambda: len(second.heard) >= 3)
     assert [e.job_id for e in second.heard] == [job.id for job in jobs]
-    await until(lambda: bool(second.store._memory.alive))
+    await eventually(lambda: bool(second.store._memory.alive))
     await second.put()
     assert len({e.id for e in second.heard}) == len(second.heard)
 
@@ -461,7 +456,7 @@ async def test_a_log_that_has_gone_back_is_heard_anew(two: tuple[Process, Proces
     first, second = two
     job = await first.put()
     ended = await first.succeed((await first.claim())[0].job)
-    await until(lambda: len(second.heard) == 3)
+    await eventually(lambda: len(second.heard) == 3)
     assert (await remembered(second, job.id)).status is Status.DONE
     with Server(url).connect() as connection:
         connection.execute("DELETE FROM events WHERE id > 1")
@@ -471,16 +466,16 @@ async def test_a_log_that_has_gone_back_is_heard_anew(two: tuple[Process, Proces
             "started_at = NULL, finished_at = NULL, result = NULL, due = created_at, ready = true"
         )
     await asyncio.to_thread(end_all, url)
-    await until(lambda: first.resets == second.resets == 1)
-    await until(lambda: bool(second.store._memory.alive))
+    await eventually(lambda: first.resets == second.resets == 1)
+    await eventually(lambda: bool(second.store._memory.alive))
     assert (await remembered(second, job.id)).status is Status.PENDING
     second.heard.clear()
     (claim,) = await first.claim(owner="other")
     assert claim.job.fence == ended.fence == 1
-    await until(lambda: [e.job["status"] for e in second.heard] == ["PROCESSING"])
+    await eventually(lambda: [e.job["status"] for e in second.heard] == ["PROCESSING"])
     assert (await remembered(second, job.id)).status is Status.PROCESSING
     await first.succeed(claim.job)
-    await until(lambda: len(second.heard) == 2)
+    await eventually(lambda: len(second.heard) == 2)
     assert (await remembered(second, job.id)).status is Status.DONE
     assert [process.resets for process in two] == [1, 1]
 
@@ -490,13 +485,13 @@ async def test_another_timeline_is_another_log_even_if_it_is_longer(
 ) -> None:
     first, second = two
     await first.put()
-    await until(lambda: len(second.heard) == 1)
+    await eventually(lambda: len(second.heard) == 1)
     monkeypatch.setattr(postgres_feed, "_TIMELINE", "SELECT 'FFFFFFFF'")
     await asyncio.to_thread(end_all, url)
-    await until(lambda: first.resets == second.resets == 1)
+    await eventually(lambda: first.resets == second.resets == 1)
     await asyncio.to_thread(end_all, url)
-    await until(lambda: not second.store._memory.alive)
-    await until(lambda: bool(second.store._memory.alive and first.store._memory.alive))
+    await eventually(lambda: not second.store._memory.alive)
+    await eventually(lambda: bool(second.store._memory.alive and first.store._memory.alive))
     assert [process.resets for process in two] == [1, 1], "the same server again"
 
 
@@ -553,14 +548,14 @@ async def test_after_a_commit_whose_answer_was_lost_polls_and_listeners_see_what
     await bench.open()
     lose_next = lose_answers(monkeypatch)
     job = await bench.run()
-    await until(lambda: bool(bench.store._memory.alive))
+    await eventually(lambda: bool(bench.store._memory.alive))
     assert (await remembered(bench, job.id)).status is Status.PROCESSING
     lose_next()
     (answer,) = await bench.store.apply([Succeeded(job_id=job.id, owner=job.owner, fence=job.fence)])
     assert isinstance(answer, Refused), "it was stored the first time"
-    await until(lambda: bench.resets == 1)
+    await eventually(lambda: bench.resets == 1)
     assert (await bench.get(job.id)).status is Status.DONE
-    await until(lambda: len(bench.heard) == 3)
+    await eventually(lambda: len(bench.heard) == 3)
     assert bench.heard == await bench.store.events(), "each event once, in order"
     await bench.store.close()
 
@@ -574,7 +569,7 @@ async def test_a_cancel_whose_answer_was_lost_is_heard_where_the_job_runs(
     job = await bench.run()
     lose_next()
     await bench.store.apply([CancelAsked(job_id=job.id)])
-    await until(lambda: any(e.job.get("cancelAsked") for e in bench.heard))
+    await eventually(lambda: any(e.job.get("cancelAsked") for e in bench.heard))
     assert [e.id for e in bench.heard] == [e.id for e in await bench.store.events()]
     await bench.store.close()
 
@@ -634,10 +629,10 @@ async def test_a_commit_that_is_still_under_way_when_its_connection_is_cut_claim
         log = (NUMBERING, bench.store.server.schema)
         other.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", log)
         claiming = asyncio.create_task(bench.claim())
-        await until(lambda: bool(waiting()))
+        await eventually(lambda: bool(waiting()))
         first = waiting()
         wire.reset()  # the server has the whole of it, and notices nothing
-        await until(lambda: claiming.done() or waiting().isdisjoint(first))
+        await eventually(lambda: claiming.done() or waiting().isdisjoint(first))
         other.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", log)
         claims = await claiming
         assert ids(claims or await bench.claim()) == [job.id], "it is claimed, and by somebody who knows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bide.testing.store import Bench
 from bide.testing.store.bench import LEASE
 from tests.integration.test_store_postgres import url_of
 from tests.servers.postgres import Postgres
+from tests.waiting import eventually
 
 
 class Process(Bench):
@@ -47,12 +48,6 @@ async def pair(url: str) -> AsyncIterator[tuple[Process, Process]]:
     await worker.store.close()
 
 
-async def until(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not met():
-            await asyncio.sleep(0.005)
-
-
 async def test_a_worker_hears_of_its_own_jobs_only(pair: tuple[Process, Process]) -> None:
     service, worker = pair
     mine, other = await service.put(), await service.put(queue="others")
@@ -63,7 +58,7 @@ async def test_a_worker_hears_of_its_own_jobs_only(pair: tuple[Process, Process]
     await service.put()
     await service.succeed(theirs.job)
     await service.apply(CancelAsked(job_id=mine.id))
-    await until(lambda: bool(worker.heard))
+    await eventually(lambda: bool(worker.heard))
     assert {event.job_id for event in worker.heard} == {mine.id}
     assert worker.heard[0].job["cancelAsked"]
 
@@ -78,7 +73,7 @@ async def test_a_job_that_was_taken_from_a_worker_is_told_to_it(pair: tuple[Proc
     from bide.core.job import HandedBack
 
     await service.apply(HandedBack(job_id=job.id, fence=overdue.fence))
-    await until(lambda: bool(worker.heard))
+    await eventually(lambda: bool(worker.heard))
     assert worker.heard[0].job["status"] == "PENDING"
     held = [(job.id, claim.job.fence)]
     assert await worker.store.renew("worker", held, LEASE) == held
@@ -100,7 +95,7 @@ async def test_what_happened_while_a_worker_was_deaf_is_told_to_it(
         ).fetchall()
     assert ended
     await service.apply(CancelAsked(job_id=job.id))
-    await until(lambda: any(event.job.get("cancelAsked") for event in worker.heard))
+    await eventually(lambda: any(event.job.get("cancelAsked") for event in worker.heard))
 
 
 async def test_a_worker_hears_of_a_pause(pair: tuple[Process, Process]) -> None:
@@ -109,7 +104,7 @@ async def test_a_worker_hears_of_a_pause(pair: tuple[Process, Process]) -> None:
     await service.store.pause("default", True)
     before = worker.store._memory.pauses
     await service.put()
-    await until(lambda: worker.store._memory.pauses > before or worker.store._memory.paused is None)
+    await eventually(lambda: worker.store._memory.pauses > before or worker.store._memory.paused is None)
     assert await worker.claim() == []
     await service.store.pause("default", False)
     async with asyncio.timeout(10):

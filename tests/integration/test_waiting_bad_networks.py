@@ -15,9 +15,8 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from tests.integration.third_party import (
 )
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import job_id
+from tests.waiting import until
 
 HASTE = Pace(base=0.005, cap=0.3)
 
@@ -365,7 +365,7 @@ def test_ctrl_c_leaves_the_ledger_whole(what: str, server: ThirdParty, tmp_path:
     assert process.stdout is not None
     assert process.stdout.readline().decode().strip() == jobs[0]
     asked = len(server.asked)
-    _until(lambda: len(server.asked) > asked or "few" in what)
+    until(lambda: len(server.asked) > asked or "few" in what)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
     text = errors.decode()
@@ -405,10 +405,3 @@ async def test_after_ctrl_c_another_process_goes_on_where_the_first_was(
 
 def _names(count: int) -> list[str]:
     return [f"gen-{number}" for number in range(count)]
-
-
-def _until(condition: Callable[[], bool], timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

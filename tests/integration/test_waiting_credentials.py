@@ -32,6 +32,7 @@ from tests.integration.third_party import (
 )
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import Reply, job_id, problem
+from tests.waiting import eventually
 
 SECRETS = (KEY, "client-secret-not-to-be-seen", "token-not-to-be-seen")
 
@@ -219,12 +220,16 @@ async def test_a_token_that_is_revoked_half_way_is_renewed_once_for_all(
     tokens = Tokens(server)
     server.rest = tokens.behind(BUSY)
     server.on("POST", "/tasks", tokens.behind(tells({"id": "t99"}, 201)))
+
+    async def more_are_taken(count: int) -> None:
+        goal = tokens.taken + count
+        await eventually(lambda: tokens.taken >= goal)
+
     async with by_token(server, tmp_path) as client:
         jobs = [client.job(f"t{number}") for number in range(20)]
         waiting = asyncio.create_task(client.wait_all(jobs, timeout=8))
         for _ in range(2):
-            before = tokens.taken
-            await eventually(lambda before=before: tokens.taken >= before + 20)
+            await more_are_taken(20)
             tokens.revoke()
         assert (await client.submit("any", {})).id == "t99"  # a submission is sent again, too
         server.rest = tokens.behind(READY)
@@ -385,10 +390,3 @@ async def test_the_ledger_the_reprs_and_the_errors_show_no_key(
             await basic.job("nobody").result()
     assert KEY not in text + shown(refused.value) + caplog.text
     assert server.asked[-1].headers["Authorization"].startswith("Basic ")
-
-
-async def eventually(condition: object, timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)

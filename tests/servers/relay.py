@@ -1,7 +1,7 @@
-"""A wire that can be cut: a TCP relay on loopback whose connections are reset when one asks for it.
+"""A TCP relay on loopback whose connections a test can reset.
 
-A reset is a real one (RST, no goodbye), wherever in a message it falls. When nobody answers behind it, a caller is
-accepted and reset at once, as by a load balancer. It runs on a thread of its own.
+A reset is a TCP RST, at any point of a message. If the server behind the relay does not accept a connection, the relay
+accepts and resets it, as a load balancer does. It runs in a thread of its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, cast
 
-HOST = "127.0.0.1"
-AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
+from tests.servers.ports import HOST
+
+NO_LINGER = struct.pack("ii", 1, 0)  # SO_LINGER: on, with a timeout of 0, so that a close sends a RST
 
 
 class Relay:
-    """To `port` on this machine, from `self.port`."""
+    """Forwards connections from `self.port` to `port`."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -48,7 +49,7 @@ class Relay:
             near.reset()
 
     def reset(self) -> int:
-        """Cuts every connection; how many there were."""
+        """Resets all connections, and returns their number."""
 
         async def cut() -> int:
             ends = list(self._ends)
@@ -61,7 +62,7 @@ class Relay:
         return count
 
     def lead_to(self, port: int) -> None:
-        """Connections that are made from now on go there."""
+        """Forward new connections to this port."""
         self._to = port
 
     def end(self) -> None:
@@ -77,13 +78,13 @@ class Relay:
 
 
 class _End(asyncio.Protocol):
-    """One side of a connection; what it hears the other side says."""
+    """One side of a connection. The other side sends what this side receives."""
 
     def __init__(self, ends: set[_End], connected: Callable[[_End], None]) -> None:
         self._ends = ends
         self._connected = connected
         self._transport: asyncio.Transport | None = None
-        self._early = bytearray()  # heard before the other side was there
+        self._early = bytearray()  # received before the other side was connected
         self.other: _End | None = None
         self.reaching: asyncio.Task[None] | None = None
 
@@ -97,10 +98,10 @@ class _End(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             far.reset()
             return
-        far.say(bytes(self._early))
+        far.send(bytes(self._early))
         self._early.clear()
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         if self._transport is not None and data:
             self._transport.write(data)
 
@@ -108,7 +109,7 @@ class _End(asyncio.Protocol):
         if self.other is None:
             self._early += data
         else:
-            self.other.say(data)
+            self.other.send(data)
 
     def pause_writing(self) -> None:
         if self.other is not None and self.other._transport is not None:
@@ -122,13 +123,13 @@ class _End(asyncio.Protocol):
         if self._transport is not None:
             sock = self._transport.get_extra_info("socket")
             if sock is not None and sock.fileno() >= 0:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ends.discard(self)
         if self.other is not None and self.other._transport is not None:
             if error is None:
-                self.other._transport.close()  # after what it still has to say
+                self.other._transport.close()  # after it has sent its buffer
             else:
                 self.other.reset()

@@ -1,4 +1,4 @@
-"""A `bide serve` process that is killed and started again on the same folder and port."""
+"""A `bide serve` process that can be killed and started again with the same folder and port."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import Any
 
 from tests.servers import processes
 
-LONGEST_START = 60.0
+START_TIMEOUT = 60.0
 
 
 class NotStarted(Exception):
-    """A service that ended instead, or never listened; the message has its last words."""
+    """The service ended or did not listen; the message has the end of its log."""
 
 
 class ServiceProcess:
@@ -45,7 +45,7 @@ class ServiceProcess:
         self.target = target
         self.workers = workers
         self._options = options
-        self._shown = shown  # how the service tells its port
+        self._shown = shown  # the line of the log that has the port
         self.port = 0
         self.starts = 0
         self._env = {**os.environ, **(env or {})}
@@ -62,29 +62,29 @@ class ServiceProcess:
 
     def start(self) -> None:
         command = self.command()
-        # Into a file: a pipe that nobody reads is full after some complaints, and then the service stands still.
+        # A file, because a pipe that is not read blocks the service when it is full.
         log = self.folder / "serve.log"
         begin = log.stat().st_size if log.exists() else 0
         with log.open("a") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out, env=self._env)
         self.starts += 1
-        end = time.monotonic() + LONGEST_START
+        end = time.monotonic() + START_TIMEOUT
         while True:
             ended = self._process.poll()
             with log.open() as lines:
                 lines.seek(begin)
-                said = lines.read()
-            found = re.search(self._shown, said)
+                output = lines.read()
+            found = re.search(self._shown, output)
             if found:
                 self.port = int(found[1])
                 return
             if ended is not None or time.monotonic() > end:
-                raise NotStarted(f"the service did not start: {ended} {said[-2000:]}")
+                raise NotStarted(f"the service did not start: exit code {ended}, log {output[-2000:]}")
             time.sleep(0.005)
 
-    def start_again(self, patience: float = 60.0) -> None:
-        """As systemd would: again and again, for what it needs may not be back yet."""
-        end = time.monotonic() + patience
+    def start_again(self, timeout: float = START_TIMEOUT) -> None:
+        """Retries as systemd does, because the servers that the service needs may still be starting."""
+        end = time.monotonic() + timeout
         while True:
             try:
                 return self.start()
@@ -98,7 +98,7 @@ class ServiceProcess:
         return set() if self._process is None else {self._process.pid}
 
     def kill(self, *, alone: bool = True) -> None:
-        """Without a warning, as a crash would; with all its children, or alone, so that they must notice."""
+        """Ends the service with SIGKILL, with its children or `alone`, so that they must notice it."""
         assert self._process is not None
         children = set() if alone else processes.descendants(self._process.pid)
         self._process.kill()
@@ -130,7 +130,7 @@ class ServiceProcess:
             return json.load(answer)
 
     def until_ready(self) -> None:
-        """Until nothing keeps jobs from being run."""
+        """Waits until `/readyz` has no warnings."""
         end = time.monotonic() + 60
         while found := self.insist("GET", "/readyz")["warnings"]:
             if time.monotonic() > end:
@@ -140,7 +140,7 @@ class ServiceProcess:
     def insist(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Any:
-        """Again and again, until the service is back; with an Idempotency-Key that is safe."""
+        """Retries until the service answers. A POST needs an Idempotency-Key."""
         end = time.monotonic() + 60
         while True:
             try:

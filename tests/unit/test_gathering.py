@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from bide.core.errors import WaitTimeout
 from bide.core.wire import WireJob
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, Reply, job, job_id, says
+from tests.waiting import eventually
 
 API = """
 name = "tasks"
@@ -55,6 +55,9 @@ class Tasks:
             self.service.on("GET", f"/tasks/{name}", self._state(name))
             self.service.on("POST", f"/tasks/{name}/cancel", self._cancel(name))
 
+    def asked(self, name: str) -> int:
+        return sum(request.path == f"/tasks/{name}" for request in self.service.asked)
+
     def _state(self, name: str) -> Reply:
         async def reply(request: web.Request) -> web.StreamResponse:
             done = name in self.ready
@@ -73,15 +76,8 @@ class Tasks:
 @pytest.fixture
 def tasks(service: FakeService, tmp_path: Path) -> Tasks:
     made = Tasks(service, tmp_path)
-    made.script("a", "b", "c")
+    made.script("a", "b", "c", "d")
     return made
-
-
-async def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
 
 
 # --- a loop that is left
@@ -95,9 +91,12 @@ async def test_a_loop_that_is_left_asks_no_more(tasks: Tasks) -> None:
             break
         poller = await client._account.open()
         await eventually(lambda: poller.schedule.waiting == 0)
-        asked = len(tasks.service.asked)
-        await asyncio.sleep(0.2)  # ten seconds of the client's own time
-        assert len(tasks.service.asked) <= asked + 2  # what was on its way
+        before = tasks.asked("b") + tasks.asked("c")
+        waiting = asyncio.create_task(client.job("d").result())
+        await eventually(lambda: tasks.asked("d") >= 5)
+        assert tasks.asked("b") + tasks.asked("c") <= before + 2  # requests that were already sent
+        tasks.ready.add("d")
+        await waiting
 
 
 async def test_a_loop_that_is_left_asks_no_more_of_a_service(service: FakeService) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -22,6 +21,7 @@ from bide.client.tracked import Tracked
 from bide.core.budget import Budget, Limit
 from bide.core.errors import WaitTimeout
 from tests.unit.fake_service import FakeService, problem, says
+from tests.waiting import eventually
 
 
 class Ear:
@@ -34,13 +34,6 @@ class Ear:
 
     def ended(self, job: Tracked) -> None:
         self.over.append(job.ref.id)
-
-
-async def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
 
 
 def generation(name: str, status: str = "PROCESSING") -> dict[str, str]:
@@ -121,9 +114,10 @@ async def test_who_waits_alone_is_not_held_up_by_nobodys_turn(service: FakeServi
 
 
 class Slow:
-    """A ledger's side that takes its time."""
+    """A ledger that writes when the test lets it."""
 
     def __init__(self, fails: bool = False) -> None:
+        self.asked = asyncio.Event()
         self.go = asyncio.Event()
         self.kept: list[str] = []
         self._fails = fails
@@ -131,6 +125,7 @@ class Slow:
     def noted(self, job: Tracked) -> None: ...
 
     async def ended(self, job: Tracked) -> None:
+        self.asked.set()
         await self.go.wait()
         if self._fails:
             raise OSError("no space left on device")
@@ -142,8 +137,7 @@ async def test_an_end_is_told_after_the_ledger_has_it(service: FakeService) -> N
     book, ear = Slow(), Ear()
     async with poller(service, keeper=book) as made:
         watch(made, ear, "gen-1")
-        await eventually(lambda: made.schedule.waiting == 0)
-        await asyncio.sleep(0.02)
+        await book.asked.wait()
         assert ear.over == []
         book.go.set()
         await eventually(lambda: ear.over == ["gen-1"])
@@ -176,15 +170,20 @@ async def test_closing_waits_for_ends_that_are_being_written(service: FakeServic
 
 
 async def test_a_job_that_is_let_go_is_not_asked_about(service: FakeService) -> None:
-    service.on("GET", "/v2/generate/gen-1", says(generation("gen-1")))
+    for name in ("gen-1", "gen-2"):
+        service.on("GET", f"/v2/generate/{name}", says(generation(name)))
     ear = Ear()
+
+    def asked(name: str) -> int:
+        return sum(request.path.endswith(name) for request in service.asked)
+
     async with poller(service) as made:
-        (job,) = watch(made, ear, "gen-1")
-        await eventually(lambda: len(service.asked) >= 3)
+        job, _ = watch(made, ear, "gen-1", "gen-2")
+        await eventually(lambda: asked("gen-1") >= 3)
         made.unwatch(job, ear)
-        asked = len(service.asked)
-        await asyncio.sleep(0.1)
-        assert len(service.asked) <= asked + 1
+        before, other = asked("gen-1"), asked("gen-2")
+        await eventually(lambda: asked("gen-2") >= other + 5)
+        assert asked("gen-1") <= before + 1
     assert ear.over == [] and job.waited is None
 
 

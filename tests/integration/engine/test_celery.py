@@ -25,14 +25,15 @@ from bide.server.worker import work_folders
 from bide.service.node import sweep_work
 from bide.testing.engine import House, result
 from tests.conftest import started
-from tests.crews import Crew
 from tests.integration.asgi import call
 from tests.integration.engine.test_engines import schema
 from tests.servers.postgres import Postgres
 from tests.servers.redis import RedisServer
+from tests.servers.worker import WorkerProcess
+from tests.waiting import eventually
 
 TARGET = "bide.testing.engine.handlers"
-Start = Callable[..., Crew]
+Start = Callable[..., WorkerProcess]
 
 
 @pytest.fixture
@@ -62,16 +63,16 @@ async def house(config: Config) -> AsyncIterator[House]:
 
 @pytest.fixture
 def start(config: Config, tmp_path: Path) -> Iterator[Start]:
-    crews: list[Crew] = []
+    workers: list[WorkerProcess] = []
 
-    def start(*options: str, command: list[str] | None = None) -> Crew:
-        log = tmp_path / f"worker{len(crews)}.log"
-        crews.append(Crew(config, TARGET, log, *options, command=command or (), cwd=tmp_path))
-        return crews[-1]
+    def start(*options: str, command: list[str] | None = None) -> WorkerProcess:
+        log = tmp_path / f"worker{len(workers)}.log"
+        workers.append(WorkerProcess(config, TARGET, log, *options, command=command or (), cwd=tmp_path))
+        return workers[-1]
 
     yield start
-    for crew in crews:
-        crew.end()
+    for worker in workers:
+        worker.end()
 
 
 @pytest.fixture
@@ -79,12 +80,6 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "log"
     path.touch()
     return path
-
-
-async def until(met: Callable[[], bool], patience: float = 30.0) -> None:
-    async with asyncio.timeout(patience):
-        while not met():
-            await asyncio.sleep(0.02)
 
 
 def waiting(config: Config) -> int:
@@ -97,7 +92,7 @@ async def test_a_crowd_of_jobs_makes_few_hints(house: House, config: Config) -> 
         for _ in range(40):
             await house.submit("add", {"a": 1})
         await asyncio.sleep(0.03)
-    await until(lambda: waiting(config) > 0)
+    await eventually(lambda: waiting(config) > 0)
     assert waiting(config) <= FEWEST
     engine = house.service.engine
     assert isinstance(engine, CeleryEngine)
@@ -113,10 +108,12 @@ async def test_a_broker_that_is_away_keeps_no_job_out(
     engine = house.service.engine
     ready = await call(house.service.http, "GET", "/readyz")
     assert ready.status == 200
-    await until(lambda: any(warning.code == "broker-unreachable" for warning in engine.warnings()))
+    await eventually(lambda: any(warning.code == "broker-unreachable" for warning in engine.warnings()))
     redis.start()
-    await until(lambda: not any(warning.code == "broker-unreachable" for warning in engine.warnings()))
-    await until(lambda: waiting(config) > 0)  # what there was to say is said
+    await eventually(
+        lambda: not any(warning.code == "broker-unreachable" for warning in engine.warnings())
+    )
+    await eventually(lambda: waiting(config) > 0)  # what there was to say is said
 
 
 async def test_a_worker_sweeps_its_own_folder(
@@ -200,25 +197,25 @@ async def test_hints_that_are_lost_are_sent_again_and_a_worker_survives_its_brok
 async def test_a_worker_that_is_killed_and_comes_back_goes_on_at_once(
     house: House, start: Start, log: Path
 ) -> None:
-    crew = start()
+    worker = start()
     await house.ready()
     job_id = await house.submit("sleep", {"seconds": 60, "log": str(log)})
     await house.until(job_id, lambda job: job.running)
-    crew.send(signal.SIGKILL)
-    crew.wait()
+    worker.send(signal.SIGKILL)
+    worker.wait()
     again = start()  # its lease of half a minute is void: whoever has its folder is its heir
     job = await house.until(job_id, lambda job: job.fence == 2 and job.running)
     assert (job.attempt, job.losses) == (1, 1)
     # The first signal drains, which would take as long as the job; the second does not wait.
     again.send(signal.SIGTERM)
-    await until(lambda: "stopping" in again.said)
+    await eventually(lambda: "stopping" in again.said)
     again.send(signal.SIGTERM)
     assert await asyncio.to_thread(again.wait) == 0, again.said
     job = await house.job(job_id)
     assert (job.status, job.held, job.losses) == (Status.PENDING, False, 1)
     assert isinstance(house.store, PostgresStore)
     assert await house.store.roster(60.0) == {}  # it has signed off, and is not only silent
-    await until(lambda: house.service.engine.workers() == [])
+    await eventually(lambda: house.service.engine.workers() == [])
 
 
 async def test_celerys_own_command_starts_a_worker_with_the_options_that_its_users_know(
@@ -231,15 +228,15 @@ async def test_celerys_own_command_starts_a_worker_with_the_options_that_its_use
     )
     program = Path(sys.executable).with_name("celery")
     words = ["-A", "courier:celery", "worker", "-Q", "default,elsewhere", "-c", "1", "-l", "INFO"]
-    crew = start(command=[str(program), *words])
+    worker = start(command=[str(program), *words])
     engine = house.service.engine
-    await until(lambda: engine.serves("default"))
+    await eventually(lambda: engine.serves("default"))
     assert engine.serves("elsewhere") and not engine.serves("children")
     job = await house.run("add", {"a": 1})
     named = await house.run("add", {"a": 3}, queue="elsewhere")
     assert [result(j) for j in (job, named)] == [2, 4]
     nobodys = await house.submit("child", {"number": 1})
-    assert await asyncio.to_thread(crew.drain) == 0, crew.said
+    assert await asyncio.to_thread(worker.drain) == 0, worker.said
     assert (await house.job(nobodys)).status is Status.PENDING
 
 
@@ -253,18 +250,18 @@ async def test_kinds_that_no_worker_knows_are_named_and_not_hinted_at(
     assert engine.serves("default")
     assert "No worker knows kind child" in " ".join(warning.detail for warning in engine.warnings())
     await house.submit("runs_once", {"log": "/dev/null"})
-    await until(lambda: engine._hints.sent == 1)  # which it finds nothing by
+    await eventually(lambda: engine._hints.sent == 1)  # which it finds nothing by
     queue_of("default")(Broker(str(config.engine.broker)).connect(engine._hints._app)).purge()
     await engine.look()
     await asyncio.sleep(0.1)
     assert waiting(config) == 0
     await house.submit("add", {"a": 1})
-    await until(lambda: waiting(config) >= 1)
+    await eventually(lambda: waiting(config) >= 1)
 
 
 async def test_a_worker_that_cannot_reach_its_store_says_why(config: Config, tmp_path: Path) -> None:
     nowhere = replace(config, store=StoreConfig("postgresql://bide:secret@127.0.0.1:9/none"))
-    crew = Crew(nowhere, TARGET, tmp_path / "log", cwd=tmp_path)
-    assert await asyncio.to_thread(crew.wait) == 1
-    assert "postgresql://bide@127.0.0.1:9/none cannot be used" in crew.said
-    assert "secret" not in crew.said and "Traceback" not in crew.said
+    worker = WorkerProcess(nowhere, TARGET, tmp_path / "log", cwd=tmp_path)
+    assert await asyncio.to_thread(worker.wait) == 1
+    assert "postgresql://bide@127.0.0.1:9/none cannot be used" in worker.said
+    assert "secret" not in worker.said and "Traceback" not in worker.said

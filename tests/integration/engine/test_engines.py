@@ -13,10 +13,10 @@ import pytest
 
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.testing.engine import EngineSuite, House
-from tests.crews import Crew
 from tests.servers.postgres import Postgres
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
+from tests.servers.worker import WorkerProcess
 
 WORKER = WorkerConfig(workers=3, grace=1.0, drain=1.0)
 UPKEEP = UpkeepConfig(interval=0.05)
@@ -61,12 +61,12 @@ class OnCelery(OnPostgres):
     @contextlib.asynccontextmanager
     async def crew(cls, house: House, target: str) -> AsyncIterator[None]:
         config = house.service.config
-        crew = Crew(config, target, config.data / "worker.log")
+        worker = WorkerProcess(config, target, config.data / "worker.log")
         try:
             yield
-            assert await asyncio.to_thread(crew.drain) == 0, crew.said
+            assert await asyncio.to_thread(worker.drain) == 0, worker.said
         finally:
-            crew.end()
+            worker.end()
 
 
 class TestCeleryOnRedis(OnCelery):

@@ -1,4 +1,4 @@
-"""Workers of the Celery engine for tests: real processes, ended by their pids."""
+"""A `bide worker` process of the Celery engine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from bide.server.config import Config
 
 
-class Crew:
-    """One `bide worker`, or whatever `command` starts, with its output in a file."""
+class WorkerProcess:
+    """`bide worker`, or another `command`, with its output in a file."""
 
     def __init__(
         self,
@@ -27,14 +27,14 @@ class Crew:
     ) -> None:
         assert config.store.url is not None and config.engine.broker is not None
         worker = config.worker
-        words = [sys.executable, "-m", "bide", "worker", target, "--data", str(config.data)]
-        words += ["--lease", str(worker.lease), "--drain", str(worker.drain)]
-        words += ["--concurrency", str(worker.workers or 2), *options]
+        arguments = [sys.executable, "-m", "bide", "worker", target, "--data", str(config.data)]
+        arguments += ["--lease", str(worker.lease), "--drain", str(worker.drain)]
+        arguments += ["--concurrency", str(worker.workers or 2), *options]
         secrets = {"BIDE_STORE": config.store.url, "BIDE_BROKER": config.engine.broker}
         self.log = log
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                command or words,
+                command or arguments,
                 env={**os.environ, **secrets},
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
@@ -54,18 +54,18 @@ class Crew:
         if self.process.poll() is None:
             os.kill(self.pid, number)
 
-    def wait(self, patience: float = 30.0) -> int:
+    def wait(self, timeout: float = 30.0) -> int:
         try:
-            return self.process.wait(patience)
+            return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the worker did not end; it said:\n{self.said}") from None
+            raise AssertionError(f"the worker did not end; its output:\n{self.said}") from None
 
     def drain(self) -> int:
         self.send(signal.SIGTERM)
         return self.wait()
 
     def end(self) -> None:
-        """Whatever became of the test."""
+        """Ends the worker in any state."""
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         end = time.monotonic() + 15
