@@ -59,7 +59,7 @@ def _poll(
             now = again
             continue
         job = jobs[0]
-        schedule.budget.heard(now, 200, {}, now)  # type: ignore[attr-defined]
+        schedule.budget.heard(now, 200, {}, now)
         asked += 1
         if now - job.born >= ends[job.key]:
             schedule.ended(job, now)

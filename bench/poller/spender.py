@@ -13,22 +13,23 @@ import select
 import sys
 import time
 
-from bide.client.budgets.opening import open_budgets
+from bide.client.budgets.backend import open_backend
+from bide.client.budgets.shared import BudgetConnection
 from bide.core.budget import read_limit
 
 
 def main(url: str, limit: str, clock: str, name: str) -> None:
-    budgets = open_budgets(url, now=lambda: time.monotonic() + float(clock))
-    purse = budgets.open(name, read_limit(limit))
+    budgets = BudgetConnection(open_backend(url), now=lambda: time.monotonic() + float(clock))
+    budget = budgets.open(name, read_limit(limit))
     cpu, wait = time.process_time(), 0.0
     while not select.select([0], [], [], wait)[0]:
         moment = time.monotonic()
         now = moment + float(clock)
-        at = purse.take(now)
+        at = budget.take(now)
         wait = 0.0 if at <= now else min(at - now, 0.5)
         if at <= now:
             os.write(1, f"{moment!r}\n".encode())
-            purse.heard(now, 200, {}, 1.9e9)
+            budget.heard(now, 200, {}, 1.9e9)
     os.write(2, f"{time.process_time() - cpu!r}\n".encode())
     budgets.close()
 

@@ -24,7 +24,7 @@ from bide.client.account import Account, Terms
 from bide.client.apis import load
 from bide.client.http.transport import Transport
 from bide.client.polling.processes import messages as m
-from bide.client.polling.processes.poller import Spread
+from bide.client.polling.processes.poller import ProcessPoller
 from bide.core.budget import Limit
 
 JOBS = 1000  # in each process
@@ -74,7 +74,7 @@ async def several(url: str) -> tuple[float, float, float]:
     """Polls a CPU-second of the children, the same with the parent's CPU time, and polls a second."""
     account, transport = await _filled(url, PROCESSES)
     spread = await account.open()
-    assert isinstance(spread, Spread)
+    assert isinstance(spread, ProcessPoller)
     meters = _listen(spread)
     await asyncio.sleep(WARM_UP)
     began, parent = time.perf_counter(), time.process_time()
@@ -88,19 +88,19 @@ async def several(url: str) -> tuple[float, float, float]:
     return polls / cpu, polls / (cpu + parent), polls
 
 
-def _listen(spread: Spread) -> dict[int, Meter]:
+def _listen(spread: ProcessPoller) -> dict[int, Meter]:
     meters: dict[int, Meter] = {}
-    said: Callable[[Any, Any], None] = spread.said
+    said: Callable[[Any, Any], None] = spread.handle
 
     def heard(share: Any, message: Any) -> None:
         said(share, message)
-        if isinstance(message, m.Told | m.Beat):
+        if isinstance(message, m.JobObserved | m.PollingHeartbeat):
             meter = meters.setdefault(share.pid, Meter())
             meter.requests += message.sent
-            if isinstance(message, m.Beat):
+            if isinstance(message, m.PollingHeartbeat):
                 meter.read(share.pid)
 
-    spread.said = heard  # type: ignore[method-assign]
+    spread.handle = heard  # type: ignore[method-assign]
     return meters
 
 

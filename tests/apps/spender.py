@@ -13,17 +13,17 @@ import sys
 import time
 from pathlib import Path
 
-from bide.client.budgets.board import Board
-from bide.client.budgets.file import FileBudgets
+from bide.client.budgets.file import BudgetFolder
+from bide.client.budgets.shared_counters import SharedCounters
 from bide.core.budget import Limit
 
 LIMIT = Limit(400, 1.0, 40)
 
 
 def strike(number: int, when: str) -> None:
-    left, write = 20, Board.write
+    left, write = 20, SharedCounters.write
 
-    def struck(self: Board, data: bytes, moment: float) -> None:
+    def struck(self: SharedCounters, data: bytes, timestamp: float) -> None:
         nonlocal left
         left -= 1
         if left == 0 and when == "within":
@@ -31,23 +31,23 @@ def strike(number: int, when: str) -> None:
             self._map[start : start + len(data) // 2] = data[: len(data) // 2]
         if left == 0 and when != "after":
             os.kill(os.getpid(), number)
-        write(self, data, moment)
+        write(self, data, timestamp)
         if left == 0 and when == "after":
             os.kill(os.getpid(), number)
 
-    Board.write = struck  # type: ignore[method-assign]
+    SharedCounters.write = struck  # type: ignore[method-assign]
 
 
 def main(folder: str, number: str = "", when: str = "") -> None:
     if number:
         strike(signal.Signals[number], when)
-    purse = FileBudgets(Path(folder)).open("one", LIMIT)
+    budget = BudgetFolder(Path(folder)).open("one", LIMIT)
     while not select.select([0], [], [], 0)[0]:
         now = time.monotonic()
-        at = purse.take(now)
+        at = budget.take(now)
         if at <= now:
             os.write(1, f"{now!r}\n".encode())
-            purse.heard(now, 200, {}, 1.9e9)
+            budget.heard(now, 200, {}, 1.9e9)
         else:
             time.sleep(min(at - now, 0.01))
 

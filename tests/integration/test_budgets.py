@@ -15,28 +15,40 @@ from pathlib import Path
 
 import pytest
 
-from bide.client.budgets import Budgets, fingerprint
-from bide.client.budgets.board import HELD, Board
-from bide.client.budgets.file import FileBudgets
-from bide.client.budgets.memory import MemoryBudgets
+from bide.client.budgets import fingerprint
+from bide.client.budgets.file import BudgetFolder
+from bide.client.budgets.shared_counters import LOCK_TIMEOUT, SharedCounters
 from bide.core.budget import Budget, Limit
 from bide.core.errors import SetupError
-from bide.testing.budgets import WALL, BudgetsSuite
+from bide.testing.budgets import WALL, BudgetOpener, BudgetsSuite
 
 
 class TestFileBudgets(BudgetsSuite):
-    def budgets(self, place: Path) -> Budgets:
-        return FileBudgets(place / "budgets", random.Random(1))
+    def budgets(self, place: Path) -> BudgetOpener:
+        return BudgetFolder(place / "budgets", random.Random(1))
 
 
-class TestMemoryBudgets(BudgetsSuite):
-    """In one process those who share have one and the same."""
+class OneProcess:
+    def __init__(self) -> None:
+        self._budgets: dict[str, Budget] = {}
+
+    def open(self, name: str, limit: Limit | None = None) -> Budget:
+        if name not in self._budgets:
+            self._budgets[name] = Budget(limit, rng=random.Random(1))
+        return self._budgets[name]
+
+    def close(self) -> None:
+        self._budgets.clear()
+
+
+class TestBudgetsOfOneProcess(BudgetsSuite):
+    """Without a backend, all that share a budget use one `Budget`."""
 
     @pytest.fixture(autouse=True)
     def shared(self) -> None:
-        self.one = MemoryBudgets(random.Random(1))
+        self.one = OneProcess()
 
-    def budgets(self, place: Path) -> Budgets:
+    def budgets(self, place: Path) -> BudgetOpener:
         return self.one
 
 
@@ -127,7 +139,7 @@ def test_processes_share_one_budget_exactly_however_they_are_struck(
 
 @pytest.mark.parametrize("when", ["before", "within", "after"])
 @pytest.mark.parametrize("blow", ["SIGKILL", "SIGSTOP"])
-def test_who_dies_or_stops_with_the_lock_in_hand_holds_nobody_up(
+def test_who_dies_or_stops_with_the_lock_in_grants_holds_nobody_up(
     spenders: Callable[..., Spender], blow: str, when: str
 ) -> None:
     steady, struck = spenders(), spenders(blow, when)
@@ -147,10 +159,10 @@ def test_who_dies_or_stops_with_the_lock_in_hand_holds_nobody_up(
 
 
 def test_a_change_that_comes_too_late_is_not_true(tmp_path: Path) -> None:
-    slow, other = (Board(tmp_path / "b", b"first", 1.0) for _ in range(2))
+    slow, other = (SharedCounters(tmp_path / "b", b"first", 1.0) for _ in range(2))
     assert slow.lock()
     slow.write(b"slow", 2.0)
-    gone_on = time.monotonic() + 10 * HELD
+    gone_on = time.monotonic() + 10 * LOCK_TIMEOUT
     while not other.lock():
         assert time.monotonic() < gone_on
         time.sleep(0.01)
@@ -158,41 +170,41 @@ def test_a_change_that_comes_too_late_is_not_true(tmp_path: Path) -> None:
     assert other.unlock()
     assert not slow.unlock()
     assert slow.lock()
-    assert (slow.read(), slow.moment) == (b"other", 3.0)
+    assert (slow.read(), slow.timestamp) == (b"other", 3.0)
     slow.write(b"again", 4.0)
     assert slow.unlock()
-    late = Board(tmp_path / "b", b"first", 1.0)
+    late = SharedCounters(tmp_path / "b", b"first", 1.0)
     assert other.read() == late.read() == b"again"
-    for board in (slow, other, late):
-        board.close()
+    for counters in (slow, other, late):
+        counters.close()
 
 
 def test_what_is_heard_while_another_has_the_lock_is_not_lost(tmp_path: Path) -> None:
-    first, second = (FileBudgets(tmp_path) for _ in range(2))
-    purse, holder = (one.open("one", Limit(1000, 1.0, 100)) for one in (first, second))
-    assert holder._board.lock()
+    first, second = (BudgetFolder(tmp_path) for _ in range(2))
+    budget, holder = (one.open("one", Limit(1000, 1.0, 100)) for one in (first, second))
+    assert holder._counters.lock()
     began = time.monotonic()
-    assert purse.take(100.0) > 100.0
-    purse.heard(100.0, 429, {"Retry-After": "30"}, WALL)
+    assert budget.take(100.0) > 100.0
+    budget.heard(100.0, 429, {"Retry-After": "30"}, WALL)
     assert time.monotonic() - began < 1.0
-    holder._board.unlock()
-    assert purse.take(100.1) >= 130.0
+    holder._counters.unlock()
+    assert budget.take(100.1) >= 130.0
     assert holder.take(100.1) >= 130.0
 
 
 def test_a_state_of_an_earlier_start_of_the_machine_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = FileBudgets(tmp_path)
+    before = BudgetFolder(tmp_path)
     before.open("one", Limit(1, 60.0)).take(1_000_000.0)
     before.close()
-    monkeypatch.setattr("bide.client.budgets.file.this_boot", lambda: "another")
-    assert FileBudgets(tmp_path).open("one", Limit(1, 60.0)).take(5.0) <= 5.0
+    monkeypatch.setattr("bide.client.budgets.file.boot_id", lambda: "another")
+    assert BudgetFolder(tmp_path).open("one", Limit(1, 60.0)).take(5.0) <= 5.0
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_a_dead_process_had_under_way_is_forgotten_in_a_while(tmp_path: Path) -> None:
-    dead, other = (FileBudgets(tmp_path).open("one", Limit(1000, 1.0, 100)) for _ in range(2))
+    dead, other = (BudgetFolder(tmp_path).open("one", Limit(1000, 1.0, 100)) for _ in range(2))
     headers = {"RateLimit": '"a";r=50;t=60', "RateLimit-Policy": '"a";q=60;w=60'}
     now = 100.0
     for _ in range(5):
@@ -205,7 +217,7 @@ def test_what_a_dead_process_had_under_way_is_forgotten_in_a_while(tmp_path: Pat
 
 
 def test_an_answer_that_others_wait_for_is_told_at_once(tmp_path: Path) -> None:
-    one, other = (FileBudgets(tmp_path).open("one") for _ in range(2))
+    one, other = (BudgetFolder(tmp_path).open("one") for _ in range(2))
     assert one.take(100.0) <= 100.0
     assert other.take(100.0) > 101.0, "the first goes alone"
     one.heard(100.1, 200, {}, WALL)
@@ -213,7 +225,7 @@ def test_an_answer_that_others_wait_for_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_what_was_kept_back_is_told_when_one_falls_silent(tmp_path: Path) -> None:
-    one, other = (FileBudgets(tmp_path).open("one", Limit(float("inf"))) for _ in range(2))
+    one, other = (BudgetFolder(tmp_path).open("one", Limit(float("inf"))) for _ in range(2))
     for i in range(5):
         assert one.take(100.0 + i / 1000) <= 100.0 + i / 1000
         one.heard(100.0 + i / 1000, 200, {}, WALL)
@@ -224,25 +236,25 @@ def test_what_was_kept_back_is_told_when_one_falls_silent(tmp_path: Path) -> Non
 def test_a_new_budget_begins_with_what_is_known(tmp_path: Path) -> None:
     known = Budget(Limit(60, 60.0), rng=random.Random(1))
     known.heard(100.0, 429, {"Retry-After": "30"}, WALL)
-    first = FileBudgets(tmp_path).open("one", Limit(60, 60.0), known)
-    second = FileBudgets(tmp_path).open("one", Limit(60, 60.0))
+    first = BudgetFolder(tmp_path).open("one", Limit(60, 60.0), known)
+    second = BudgetFolder(tmp_path).open("one", Limit(60, 60.0))
     assert first.take(101.0) == second.take(101.0) >= 130.0
     assert second.dump(101.0)["state"] == known.dump(101.0)["state"]
 
 
 def test_a_caller_in_a_hurry_takes_the_lock_for_few_of_its_requests(tmp_path: Path) -> None:
-    purse = FileBudgets(tmp_path).open("one", Limit(float("inf")))
-    before = purse._board.version[1]
+    budget = BudgetFolder(tmp_path).open("one", Limit(float("inf")))
+    before = budget._counters.version[1]
     for i in range(15_000):
         now = 100 + i / 15_000
-        assert purse.take(now) <= now
-        purse.heard(now, 200, {}, WALL)
-    assert purse._board.version[1] - before < 1500
+        assert budget.take(now) <= now
+        budget.heard(now, 200, {}, WALL)
+    assert budget._counters.version[1] - before < 1500
 
 
 def test_what_was_granted_and_not_sent_is_given_back(tmp_path: Path) -> None:
     limit = Limit(1000, 1.0, 200)
-    hasty, other = (FileBudgets(tmp_path).open("one", limit) for _ in range(2))
+    hasty, other = (BudgetFolder(tmp_path).open("one", limit) for _ in range(2))
     now, taken = 100.0, 0
     for _ in range(40):
         now += 0.0005
@@ -256,20 +268,20 @@ def test_what_was_granted_and_not_sent_is_given_back(tmp_path: Path) -> None:
 
 
 def test_the_folder_and_the_files_belong_to_this_user_alone(tmp_path: Path) -> None:
-    FileBudgets(tmp_path / "b").open("one")
+    BudgetFolder(tmp_path / "b").open("one")
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "b").iterdir()} == {0o600}
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SetupError, match="cannot be made"):
-        FileBudgets(tmp_path / "file" / "b")
+    with pytest.raises(SetupError, match="cannot be created"):
+        BudgetFolder(tmp_path / "file" / "b")
 
 
 def test_a_name_must_be_a_plain_one(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot name a budget"):
-        FileBudgets(tmp_path).open("../etc")
+    with pytest.raises(ValueError, match="is not a budget name"):
+        BudgetFolder(tmp_path).open("../etc")
 
 
 def test_a_fingerprint_tells_nothing_of_the_credential() -> None:

@@ -11,16 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from bide.client.budgets import Budgets
-from bide.client.budgets.opening import open_budgets
-from bide.client.budgets.place import Place, Reply
-from bide.client.budgets.postgres import PostgresPlace
-from bide.client.budgets.redis import RedisPlace
+from bide.client.budgets.backend import BackendReply, BudgetBackend, open_backend
+from bide.client.budgets.postgres import PostgresBackend
+from bide.client.budgets.redis import RedisBackend
 from bide.client.budgets.remote_clock import RemoteClock
-from bide.client.budgets.shared import SharedBudgets
+from bide.client.budgets.shared import BudgetConnection
 from bide.core.budget import Limit, read_limit
 from bide.core.errors import SetupError
-from bide.testing.budgets import BudgetsSuite
+from bide.testing.budgets import BudgetOpener, BudgetsSuite
 from tests.conftest import started
 from tests.integration.test_budgets import Spender
 from tests.servers.postgres import Postgres
@@ -37,21 +35,21 @@ class SameClock(RemoteClock):
 class Named:
     """A place in which names of one test are not those of another."""
 
-    def __init__(self, place: Place, folder: Path) -> None:
+    def __init__(self, place: BudgetBackend, folder: Path) -> None:
         self._place = place
         self._prefix = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
         self.shown = place.shown
         self.salt, self.close = place.salt, place.close
 
-    def swap(self, name: str, known: str, version: str, data: bytes) -> Reply:
+    def swap(self, name: str, known: str, version: str, data: bytes) -> BackendReply:
         return self._place.swap(self._prefix + name, known, version, data)
 
-    def read(self, name: str) -> Reply:
+    def read(self, name: str) -> BackendReply:
         return self._place.read(self._prefix + name)
 
 
-def patient(place: Place, folder: Path) -> SharedBudgets:
-    return SharedBudgets(Named(place, folder), random.Random(1), clock=SameClock(), wait=20.0)
+def patient(place: BudgetBackend, folder: Path) -> BudgetConnection:
+    return BudgetConnection(Named(place, folder), random.Random(1), clock=SameClock(), wait=20.0)
 
 
 class TestRedisBudgets(BudgetsSuite):
@@ -59,8 +57,8 @@ class TestRedisBudgets(BudgetsSuite):
     def server(self, redis_server: RedisServer) -> None:
         self.url = redis_server.url
 
-    def budgets(self, place: Path) -> Budgets:
-        return patient(RedisPlace(self.url), place)
+    def budgets(self, place: Path) -> BudgetOpener:
+        return patient(RedisBackend(self.url), place)
 
 
 class TestPostgresBudgets(BudgetsSuite):
@@ -68,8 +66,8 @@ class TestPostgresBudgets(BudgetsSuite):
     def server(self, postgres: Postgres) -> None:
         self.url = f"{postgres.url}?schema=budgets"
 
-    def budgets(self, place: Path) -> Budgets:
-        return patient(PostgresPlace(self.url), place)
+    def budgets(self, place: Path) -> BudgetOpener:
+        return patient(PostgresBackend(self.url), place)
 
 
 # --- real processes, real time
@@ -159,10 +157,10 @@ def test_a_redis_that_has_forgotten_everything_grants_nothing_twice(
 
 
 def test_all_must_name_the_same_limit(place: str) -> None:
-    one, two = open_budgets(place), open_budgets(place)
+    one, two = BudgetConnection(open_backend(place)), BudgetConnection(open_backend(place))
     try:
-        purse = one.open("limits", read_limit("60/1m"))
-        while purse.take(now := time.monotonic()) > now:
+        budget = one.open("limits", read_limit("60/1m"))
+        while budget.take(now := time.monotonic()) > now:
             time.sleep(0.001)
         with pytest.raises(SetupError, match=r"another limit \(60/60s\)"):
             two.open("limits", read_limit("30/1m"))
@@ -172,7 +170,7 @@ def test_all_must_name_the_same_limit(place: str) -> None:
 
 
 def test_the_salt_is_one_for_all(place: str) -> None:
-    one, two = open_budgets(place), open_budgets(place)
+    one, two = BudgetConnection(open_backend(place)), BudgetConnection(open_backend(place))
     assert one.salt == two.salt
     assert len(one.salt) == 32
     one.close()
@@ -191,7 +189,7 @@ def test_the_salt_is_one_for_all(place: str) -> None:
 )
 def test_a_place_that_cannot_be_used_is_told_without_its_password(url: str, says: str) -> None:
     with pytest.raises(SetupError) as told:
-        budgets = open_budgets(url)
+        budgets = BudgetConnection(open_backend(url))
         try:
             budgets.open("one", Limit(60, 60.0))
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from bide.client.budgets.shared import SharedPurse
+from bide.client.budgets.shared import SharedBudget
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.budget import Limit
@@ -59,7 +59,7 @@ async def test_children_share_with_other_machines_too(redis_server: RedisServer)
 
 async def test_who_has_another_credential_or_api_shares_nothing(redis_server: RedisServer) -> None:
     url = redis_server.url.replace("/0", "/10")
-    purses = []
+    budgets = []
     for key, at in (
         ("one", "http://127.0.0.1:1"),
         ("two", "http://127.0.0.1:1"),
@@ -67,9 +67,9 @@ async def test_who_has_another_credential_or_api_shares_nothing(redis_server: Re
     ):
         async with AsyncClient(at, key * 10, api="sync.so", limit="60/1m", budget=url) as client:
             poller = await (await client.account()).open()
-            purses.append(poller.schedule.budget)
-            assert isinstance(purses[-1], SharedPurse)
-            assert purses[-1].rate(0.0) == pytest.approx(59 / 61)
+            budgets.append(poller.schedule.budget)
+            assert isinstance(budgets[-1], SharedBudget)
+            assert budgets[-1].rate(0.0) == pytest.approx(59 / 61)
     server = redis.Redis.from_url(url)
     names = [name.decode() for name in server.keys("bide:budget:*")]  # type: ignore[union-attr]
     kept = b"".join(server.dump(name) or b"" for name in names)
@@ -95,6 +95,6 @@ def test_a_place_that_is_not_there_is_said_at_once() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "budgets cannot be shared through redis://127.0.0.1:1/0" in done.stderr
+    assert "budget cannot be shared through redis://127.0.0.1:1/0" in done.stderr
     assert "hidden" not in done.stderr
     assert "Traceback" not in done.stderr

@@ -32,8 +32,8 @@ from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.polling.kinds import Kind
 from bide.client.polling.processes import messages
 from bide.client.polling.processes import poller as parent
-from bide.client.polling.processes.learning import Notebook
-from bide.client.polling.processes.poller import Spread
+from bide.client.polling.processes.kind_sync import KindSync
+from bide.client.polling.processes.poller import ProcessPoller
 from bide.client.waiting import AT_ONCE
 from bide.core.errors import JobFailed, ServiceError
 from bide.core.hazard import Sketch
@@ -62,9 +62,9 @@ async def waiting(
         yield client, [await client.submit("film", INPUT) for _ in range(jobs)]
 
 
-async def spread_of(client: AsyncClient) -> Spread:
+async def spread_of(client: AsyncClient) -> ProcessPoller:
     found = await client._account.open()
-    assert isinstance(found, Spread)
+    assert isinstance(found, ProcessPoller)
     return found
 
 
@@ -72,7 +72,7 @@ def arrivals(vendor: Vendor) -> list[tuple[float, str]]:
     """Fills with the moment and the job of each poll."""
     found: list[tuple[float, str]] = []
     names: dict[int, str] = {}
-    ask = vendor.world.ask
+    ask = vendor.world.poll
 
     def noted(now: float, tasks: Any) -> Any:
         for task in tasks:
@@ -81,7 +81,7 @@ def arrivals(vendor: Vendor) -> list[tuple[float, str]]:
             found.append((now, names[id(task)]))
         return ask(now, tasks)
 
-    vendor.world.ask = noted  # type: ignore[method-assign]
+    vendor.world.poll = noted  # type: ignore[method-assign]
     return found
 
 
@@ -107,7 +107,7 @@ async def test_every_job_ends_as_it_does_with_one_process(short: Any) -> None:
                         await job.result()
                 else:
                     assert await job.result() == f"{vendor.url}/v2/files/{job.id}.mp4"
-            shares = [len(share.jobs) for share in (await spread_of(client))._shares]
+            shares = [len(share.jobs) for share in (await spread_of(client))._children]
             assert shares == [0, 0]
         fetched = len(jobs) - len(vendor._failed)  # a result has an address of its own
         assert client.requests == vendor.requests + fetched
@@ -214,38 +214,38 @@ async def test_a_child_that_is_killed_loses_nothing_and_nothing_is_asked_in_a_ru
         polls = arrivals(vendor)
         async with waiting(vendor, 30) as (client, jobs):
             ending = asyncio.create_task(client.wait_all(jobs, timeout=60))
-            share = (await spread_of(client))._shares[0]
+            share = (await spread_of(client))._children[0]
             await eventually(lambda: len(share.jobs) == 15, "its share")
             await eventually(
-                lambda: all(charge.job.seen for charge in share.jobs.values()), "first answers"
+                lambda: all(assigned.job.seen for assigned in share.jobs.values()), "first answers"
             )
-            mine = {charge.job.ref.id for charge in share.jobs.values()}
+            mine = {assigned.job.ref.id for assigned in share.jobs.values()}
             before = share.pid
             assert before is not None
             os.kill(before, signal.SIGKILL)
             killed = vendor.now()
-            await eventually(lambda: share.pid != before and share.lives, "another")
+            await eventually(lambda: share.pid != before and share.alive, "another")
             asked = [id for at, id in polls if killed < at < vendor.now() and id in mine]
             assert len(asked) <= 5
             await ending
-        assert "ended (signal 9); another takes over" in caplog.text
+        assert "exited (signal 9); another takes over" in caplog.text
         assert {job.latest.status for job in jobs if job.latest} == {"DONE"}
 
 
 async def test_a_child_that_stands_still_is_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(parent, "BEAT", 0.2)
-    monkeypatch.setattr(parent, "SILENT", 150)
+    monkeypatch.setattr(parent, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(parent, "MISSED_HEARTBEATS", 150)
     with Vendor(PLENTY, takes=lambda rng: 1.5, key=KEY) as vendor:
         async with waiting(vendor, 10) as (client, jobs):
             ending = asyncio.create_task(client.wait_all(jobs, timeout=60))
-            share = (await spread_of(client))._shares[0]
-            pid = await eventually(lambda: share.lives and share.pid, "a child")
+            share = (await spread_of(client))._children[0]
+            pid = await eventually(lambda: share.alive and share.pid, "a child")
             os.kill(pid, signal.SIGSTOP)
-            monkeypatch.setattr(parent, "SILENT", 9)
+            monkeypatch.setattr(parent, "MISSED_HEARTBEATS", 9)
             await eventually(lambda: share.pid != pid, "another")
-            monkeypatch.setattr(parent, "SILENT", 150)
+            monkeypatch.setattr(parent, "MISSED_HEARTBEATS", 150)
             await ending
         assert "signal 9" in caplog.text
 
@@ -263,11 +263,11 @@ async def test_others_take_the_jobs_of_one_that_cannot_start(
         return spawn(sock)
 
     monkeypatch.setattr(parent, "_spawn", fails_after_the_first)
-    monkeypatch.setattr(parent, "TRIES", 1)
+    monkeypatch.setattr(parent, "FAILED_STARTS", 1)
     with Vendor(PLENTY, takes=short, key=KEY) as vendor:
         async with waiting(vendor, 10) as (client, jobs):
             spread = await spread_of(client)
-            await eventually(lambda: spread._shares[0].lives, "the first")
+            await eventually(lambda: spread._children[0].alive, "the first")
             await client.wait_all(jobs, timeout=30)
     assert "no more processes" in caplog.text
 
@@ -277,7 +277,7 @@ async def test_an_api_that_does_not_answer_is_told_of_and_waited_for(
 ) -> None:
     with Vendor(PLENTY, takes=short, key=KEY) as vendor:
         async with waiting(vendor, 4) as (client, jobs):
-            real, left = vendor.world.ask, 6
+            real, left = vendor.world.poll, 6
 
             def sometimes(now: float, tasks: Any) -> Any:
                 nonlocal left
@@ -286,7 +286,7 @@ async def test_an_api_that_does_not_answer_is_told_of_and_waited_for(
                     raise RuntimeError("the vendor has a bad day")
                 return real(now, tasks)
 
-            vendor.world.ask = sometimes  # type: ignore[method-assign]
+            vendor.world.poll = sometimes  # type: ignore[method-assign]
             logging.getLogger("aiohttp.server").disabled = True
             try:
                 await client.wait_all(jobs, timeout=30)
@@ -302,11 +302,11 @@ async def test_children_know_the_key_from_their_socket_alone(short: Any) -> None
     with Vendor(PLENTY, takes=short, key=KEY) as vendor:
         async with waiting(vendor, 6) as (client, jobs):
             spread = await spread_of(client)
-            await eventually(lambda: all(share.lives for share in spread._shares), "children")
-            for share in spread._shares:
+            await eventually(lambda: all(share.alive for share in spread._children), "children")
+            for share in spread._children:
                 for name in ("cmdline", "environ"):
                     assert KEY not in Path(f"/proc/{share.pid}/{name}").read_text()
-            assert KEY not in repr(spread.proof())
+            assert KEY not in repr(spread.credential_update())
             await client.wait_all(jobs, timeout=30)
 
 
@@ -345,9 +345,9 @@ async def main():
         job = await client.submit("film", {"model": "lipsync-2", "input": []})
         ending = asyncio.create_task(job.result())
         spread = await client._account.open()
-        while not all(share.lives for share in spread._shares):
+        while not all(share.alive for share in spread._children):
             await asyncio.sleep(0.01)
-        print(*(share.pid for share in spread._shares), spread._folder, flush=True)
+        print(*(share.pid for share in spread._children), spread._folder, flush=True)
         await ending
 asyncio.run(main())
 """
@@ -380,7 +380,7 @@ async def test_nothing_is_left_behind(short: Any) -> None:
         async with waiting(vendor, 3) as (client, jobs):
             spread = await spread_of(client)
             await client.wait_all(jobs, timeout=30)
-            pids = [share.pid for share in spread._shares]
+            pids = [share.pid for share in spread._children]
         assert not spread._folder.exists()
         assert not any(_runs(pid) for pid in pids if pid is not None)
 
@@ -403,17 +403,17 @@ def test_so_many_processes_there_cannot_be() -> None:
 def test_what_several_learn_is_what_one_would_have_learned() -> None:
     rng = random.Random(1)
     alone = Kind()
-    notebooks = [Notebook(Kind()) for _ in range(3)]
+    syncs = [KindSync(Kind()) for _ in range(3)]
     for i in range(90):
-        one = notebooks[i % 3]
+        one = syncs[i % 3]
         took = rng.lognormvariate(3.0, 0.5)
         for kind in (alone, one.kind):
             _watch_end(kind, took)
         if i % 4 == 0:
-            _tell(one, notebooks)
-    for one in notebooks:
-        _tell(one, notebooks)
-    for one in notebooks:
+            _tell(one, syncs)
+    for one in syncs:
+        _tell(one, syncs)
+    for one in syncs:
         _assert_alike(one.kind.plans.sketch, alone.plans.sketch)
         _assert_alike(one.kind.report("progress 1").sketch, alone.report("progress 1").sketch)
         assert one.news() is None, "nothing is told twice"
@@ -434,18 +434,18 @@ def test_ends_that_nobody_saw_are_told_to_the_other_processes(
 ) -> None:
     """Each end lies between two questions; which process saw it, and when it told the others, makes no difference."""
     alone = Kind()
-    notebooks = [Notebook(Kind()) for _ in range(3)]
+    syncs = [KindSync(Kind()) for _ in range(3)]
     for number, low, factor, tells in ends:
-        one = notebooks[number]
+        one = syncs[number]
         for sketch in (alone.plans.sketch, one.kind.plans.sketch):
             sketch.survived(0.0, low)
             sketch.learn_between(low, low * factor)
         if tells:
-            _tell(one, notebooks)
-    for one in notebooks:
-        _tell(one, notebooks)
+            _tell(one, syncs)
+    for one in syncs:
+        _tell(one, syncs)
     expected = _counts(alone)
-    for one in notebooks:
+    for one in syncs:
         found = _counts(one.kind)
         assert found.keys() == expected.keys()
         for place, count in expected.items():  # the order in which they were learned fades them a little
@@ -460,12 +460,12 @@ def _counts(kind: Kind) -> dict[Any, float]:
 
 
 def test_a_process_does_not_repeat_what_it_was_told() -> None:
-    teller, hearer = Notebook(Kind()), Notebook(Kind())
+    sender, receiver = KindSync(Kind()), KindSync(Kind())
     for _ in range(100):
-        teller.kind.plans.sketch.learn_between(10.0, 50.0)
-        hearer.kind.plans.sketch.learn(3.0)
-    _tell(teller, [hearer])
-    news = hearer.news()
+        sender.kind.plans.sketch.learn_between(10.0, 50.0)
+        receiver.kind.plans.sketch.learn(3.0)
+    _tell(sender, [receiver])
+    news = receiver.news()
     assert news is not None
     assert news["durations"]["count"] == 100
     assert news["durations"]["cells"] == []
@@ -473,7 +473,7 @@ def test_a_process_does_not_repeat_what_it_was_told() -> None:
 
 def test_a_parent_learns_the_median_that_its_child_learned() -> None:
     rng = random.Random(5)
-    parent, child = Notebook(Kind()), Notebook(Kind())
+    parent, child = KindSync(Kind()), KindSync(Kind())
     for i in range(150):
         took = rng.lognormvariate(math.log(80.0), 0.3)
         asked = 0.0
@@ -497,11 +497,11 @@ def _watch_end(kind: Kind, took: float) -> None:
     kind.report("progress 1").sketch.learn(took / 20.0)
 
 
-def _tell(one: Notebook, all: list[Notebook]) -> None:
+def _tell(one: KindSync, all: list[KindSync]) -> None:
     news = one.news()
     for other in all:
         if news is not None and other is not one:
-            other.hear(msgspec.json.decode(msgspec.json.encode(news)))
+            other.absorb(msgspec.json.decode(msgspec.json.encode(news)))
 
 
 def _assert_alike(one: Sketch, other: Sketch) -> None:
@@ -512,7 +512,7 @@ def _assert_alike(one: Sketch, other: Sketch) -> None:
 
 def test_messages_survive_the_way() -> None:
     form = load("sync.so").form
-    start = messages.Start(form, "https://x", False, None, None, 1.0, "/b", (1.0, 0.0), ["a"])
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(start), type=messages.Down)
+    start = messages.StartPolling(form, "https://x", False, None, None, 1.0, "/b", (1.0, 0.0), ["a"])
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(start), type=messages.ParentMessage)
     assert again == start
-    assert "x-api-key" not in repr(messages.Proof(1, {"x-api-key": KEY}, {}))
+    assert "x-api-key" not in repr(messages.CredentialUpdate(1, {"x-api-key": KEY}, {}))

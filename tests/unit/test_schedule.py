@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -34,6 +34,8 @@ class Free:
     def take(self, now: float, cost: float = 1.0) -> float:
         self.spent.append(now)
         return now
+
+    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None: ...
 
     def rate(self, now: float) -> float | None:
         return None

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.client.budgets import record as records
-from bide.client.budgets.place import NOTHING, Away, Reply
+from bide.client.budgets.backend import NO_RECORD, BackendReply, BackendUnavailable
+from bide.client.budgets.record import BudgetRecord
 from bide.client.budgets.remote_clock import RemoteClock
-from bide.client.budgets.shared import SharedBudgets, SharedPurse
+from bide.client.budgets.shared import BudgetConnection, SharedBudget
 from bide.core.budget import Limit
 from bide.testing.budgets import WALL, BudgetsSuite
 from tests.windows import assert_within
 
 
-class FakePlace:
+class FakeBackend:
     """In memory; away, or without a memory, as one likes."""
 
     shown = "fake://place"
@@ -30,15 +30,15 @@ class FakePlace:
         self.salted = b""
         self.away = False
 
-    def swap(self, name: str, known: str, version: str, data: bytes) -> Reply:
+    def swap(self, name: str, known: str, version: str, data: bytes) -> BackendReply:
         found = self._found(name)
         if found[0] != known:
-            return Reply(False, 0.0, *found)
+            return BackendReply(False, 0.0, *found)
         self.kept[name] = (version, data)
-        return Reply(True, 0.0)
+        return BackendReply(True, 0.0)
 
-    def read(self, name: str) -> Reply:
-        return Reply(False, 0.0, *self._found(name))
+    def read(self, name: str) -> BackendReply:
+        return BackendReply(False, 0.0, *self._found(name))
 
     def salt(self, first: bytes) -> bytes:
         self.salted = self.salted or first
@@ -48,34 +48,34 @@ class FakePlace:
 
     def _found(self, name: str) -> tuple[str, bytes]:
         if self.away:
-            raise Away("nobody is there")
-        return self.kept.get(name, (NOTHING, b""))
+            raise BackendUnavailable("nobody is there")
+        return self.kept.get(name, (NO_RECORD, b""))
 
 
 class Line:
     """One machine's way to the place."""
 
-    shown = FakePlace.shown
+    shown = FakeBackend.shown
 
-    def __init__(self, place: FakePlace, time: list[float]) -> None:
+    def __init__(self, place: FakeBackend, time: list[float]) -> None:
         self._place = place
         self._time = time
         self.cut = False
         self.salt, self.close = place.salt, place.close
 
-    def swap(self, name: str, known: str, version: str, data: bytes) -> Reply:
+    def swap(self, name: str, known: str, version: str, data: bytes) -> BackendReply:
         return self._dated(self._reached().swap(name, known, version, data))
 
-    def read(self, name: str) -> Reply:
+    def read(self, name: str) -> BackendReply:
         return self._dated(self._reached().read(name))
 
-    def _reached(self) -> FakePlace:
+    def _reached(self) -> FakeBackend:
         if self.cut:
-            raise Away("the network is cut")
+            raise BackendUnavailable("the network is cut")
         return self._place
 
-    def _dated(self, reply: Reply) -> Reply:
-        return Reply(reply.swapped, self._time[0], reply.version, reply.data)
+    def _dated(self, reply: BackendReply) -> BackendReply:
+        return BackendReply(reply.swapped, self._time[0], reply.version, reply.data)
 
 
 class SameClock(RemoteClock):
@@ -83,18 +83,18 @@ class SameClock(RemoteClock):
 
 
 class Machine:
-    def __init__(self, place: FakePlace, time: list[float], limit: Limit | None) -> None:
+    def __init__(self, place: FakeBackend, time: list[float], limit: Limit | None) -> None:
         self.line = Line(place, time)
-        self.budgets = SharedBudgets(
+        self.budgets = BudgetConnection(
             self.line, random.Random(1), now=lambda: time[0], clock=SameClock(), wait=20.0
         )
-        self.purse: SharedPurse = self.budgets.open("one", limit)
+        self.budget: SharedBudget = self.budgets.open("one", limit)
         self.time = time
 
     def take(self) -> bool:
-        granted = self.purse.take(self.time[0]) <= self.time[0]
+        granted = self.budget.take(self.time[0]) <= self.time[0]
         if granted:
-            self.purse.heard(self.time[0], 200, {}, WALL)
+            self.budget.heard(self.time[0], 200, {}, WALL)
         return granted
 
     def close(self) -> None:
@@ -104,10 +104,10 @@ class Machine:
 class TestSharedBudgets(BudgetsSuite):
     @pytest.fixture(autouse=True)
     def place(self) -> None:
-        self.one = FakePlace()
+        self.one = FakeBackend()
 
-    def budgets(self, place: Path) -> SharedBudgets:
-        return SharedBudgets(self.one, random.Random(1), clock=SameClock(), wait=20.0)
+    def budgets(self, place: Path) -> BudgetConnection:
+        return BudgetConnection(self.one, random.Random(1), clock=SameClock(), wait=20.0)
 
 
 LIMITS = [Limit(20, 1.0), Limit(20, 1.0, 5), Limit(100, 2.0, 8), Limit(100, 2.0), Limit(3, 1.0)]
@@ -116,7 +116,7 @@ LIMITS = [Limit(20, 1.0), Limit(20, 1.0, 5), Limit(100, 2.0, 8), Limit(100, 2.0)
 @settings(max_examples=60)
 @given(st.sampled_from(LIMITS), st.integers(2, 4), st.integers(0, 1 << 32))
 def test_whatever_happens_no_more_is_granted_than_the_limit(limit: Limit, count: int, seed: int) -> None:
-    time, place, granted, rng = [1000.0], FakePlace(), list[float](), random.Random(seed)
+    time, place, granted, rng = [1000.0], FakeBackend(), list[float](), random.Random(seed)
     machines = [Machine(place, time, limit) for _ in range(count)]
     gap = limit.per / limit.requests
     for machine in machines:  # so that each knows the record
@@ -134,7 +134,7 @@ def test_whatever_happens_no_more_is_granted_than_the_limit(limit: Limit, count:
             place.kept.clear()
         elif event < 1.0 and len(machines) > 1:
             gone = machines.pop(rng.randrange(len(machines)))  # without a word
-            gone.budgets._errands.put(None)
+            gone.budgets._calls.put(None)
         time[0] += rng.choice([0.0, gap / 20, gap / 5, gap / 2, gap, rng.choice([gap, 10 * gap])])
         for machine in rng.sample(machines, len(machines)):
             for _ in range(rng.choice([1, 1, 50])):
@@ -148,7 +148,7 @@ def test_whatever_happens_no_more_is_granted_than_the_limit(limit: Limit, count:
 
 def test_who_is_cut_off_sends_only_what_was_kept_apart_for_it() -> None:
     limit = Limit(25, 1.0)
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     cut, *_ = machines = [Machine(place, time, limit) for _ in range(3)]
     for machine in machines:
         time[0] += 2.0
@@ -169,11 +169,11 @@ def test_who_is_cut_off_sends_only_what_was_kept_apart_for_it() -> None:
 
 
 def test_a_grant_that_was_not_used_is_void_a_moment_later() -> None:
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     slow, quick = (Machine(place, time, Limit(1000, 1.0, 50)) for _ in range(2))
     for _ in range(4):  # who comes often gets several at once
         slow.take()
-    assert slow.purse._hand
+    assert slow.budget._grants
     time[0] += 1.0
     while quick.take():
         pass
@@ -183,7 +183,7 @@ def test_a_grant_that_was_not_used_is_void_a_moment_later() -> None:
 
 
 def test_a_place_that_has_forgotten_a_burst_grants_it_to_nobody_again() -> None:
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     limit = Limit(100, 10.0, 20)
     spent, stale = (Machine(place, time, limit) for _ in range(2))
     for machine in (stale, spent):
@@ -201,9 +201,11 @@ def test_a_place_that_has_forgotten_a_burst_grants_it_to_nobody_again() -> None:
         machine.close()
 
 
-def test_while_the_place_is_away_seats_send_one_a_window(caplog: pytest.LogCaptureFixture) -> None:
-    limit = Limit(100, 10.0)  # has two seats
-    time, place = [1000.0], FakePlace()
+def test_while_the_place_is_away_reservations_send_one_per_window(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limit = Limit(100, 10.0)  # has two reservations
+    time, place = [1000.0], FakeBackend()
     machines = [Machine(place, time, limit) for _ in range(4)]
     for _ in range(20):
         time[0] += 0.2
@@ -219,7 +221,7 @@ def test_while_the_place_is_away_seats_send_one_a_window(caplog: pytest.LogCaptu
     assert all(9 <= count <= 11 for count in sorted(sent.values())[2:])
     said = [record.message for record in caplog.records if "until it is back" in record.message]
     assert len(said) == 4
-    assert sum("one request a window" in text for text in said) == 2
+    assert sum("one request per window" in text for text in said) == 2
     caplog.clear()
     caplog.set_level(logging.INFO)
     place.away = False
@@ -229,32 +231,32 @@ def test_while_the_place_is_away_seats_send_one_a_window(caplog: pytest.LogCaptu
         time[0] += 0.02
         taken += sum(machine.take() for machine in machines)
     assert taken > 40
-    assert sum("is back" in record.message for record in caplog.records) == 4
+    assert sum("available again" in record.message for record in caplog.records) == 4
     for machine in machines:
         machine.close()
 
 
-def test_a_seat_that_is_given_up_is_somebody_elses_after_its_window() -> None:
+def test_a_released_reservation_is_free_after_its_window() -> None:
     limit = Limit(20, 10.0)  # has one
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     first, second = (Machine(place, time, limit) for _ in range(2))
     for machine in (first, second):
         machine.take()
         time[0] += 1.0
-    held = records.decode(place.kept["one"][1]).seats
-    assert [seat.holder != "" for seat in held] == [True]
+    held = BudgetRecord.decode(place.kept["one"][1]).reservations
+    assert [each.holder != "" for each in held] == [True]
     first.close()
     time[0] += 1.0
     second.take()
-    assert records.decode(place.kept["one"][1]).seats[0].holder == ""
+    assert BudgetRecord.decode(place.kept["one"][1]).reservations[0].holder == ""
     time[0] += 30.0
     second.take()
-    assert records.decode(place.kept["one"][1]).seats[0].holder != ""
+    assert BudgetRecord.decode(place.kept["one"][1]).reservations[0].holder != ""
     second.close()
 
 
 def test_without_a_documented_limit_nothing_is_sent_while_the_place_is_away() -> None:
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     machine = Machine(place, time, None)
     assert machine.take()
     place.away = True
@@ -270,14 +272,14 @@ def test_without_a_documented_limit_nothing_is_sent_while_the_place_is_away() ->
 
 
 def test_what_has_no_limit_goes_on_and_obeys_refusals() -> None:
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     machine = Machine(place, time, Limit(float("inf")))
     assert machine.take()
     place.away = True
     time[0] += 1.0
     machine.take()
     assert all(machine.take() for _ in range(100))
-    machine.purse.heard(time[0], 429, {"Retry-After": "30"}, WALL)
+    machine.budget.heard(time[0], 429, {"Retry-After": "30"}, WALL)
     assert not machine.take()
     time[0] += 29.0
     assert not machine.take()
@@ -289,7 +291,7 @@ def test_what_has_no_limit_goes_on_and_obeys_refusals() -> None:
 
 def test_a_refusal_that_nobody_could_be_told_of_is_told_when_the_place_is_back() -> None:
     limit = Limit(100, 10.0)
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     first, second = (Machine(place, time, limit) for _ in range(2))
     for machine in (first, second):
         machine.take()
@@ -297,19 +299,19 @@ def test_a_refusal_that_nobody_could_be_told_of_is_told_when_the_place_is_back()
     place.away = True
     first.take()
     time[0] += 1.0
-    first.purse.heard(time[0], 429, {"Retry-After": "60"}, WALL)
+    first.budget.heard(time[0], 429, {"Retry-After": "60"}, WALL)
     place.away = False
     time[0] += 1.0
-    first.purse.ready(time[0])
+    first.budget.ready(time[0])
     time[0] += 1.0
-    assert second.purse.take(time[0]) > time[0] + 50
+    assert second.budget.take(time[0]) > time[0] + 50
     for machine in (first, second):
         machine.close()
 
 
 def test_a_server_whose_clock_is_set_back_grants_on_and_nothing_twice() -> None:
     limit = Limit(60, 60.0)
-    time, place = [100_000.0], FakePlace()
+    time, place = [100_000.0], FakeBackend()
     machine = Machine(place, time, limit)
     assert machine.take()
     time[0] += 0.1
@@ -325,7 +327,7 @@ def test_a_server_whose_clock_is_set_back_grants_on_and_nothing_twice() -> None:
 
 def test_what_others_have_begun_anew_is_not_spent_twice() -> None:
     limit = Limit(100, 10.0, 20)
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     old = Machine(place, time, limit)
     while old.take():
         pass
@@ -341,7 +343,7 @@ def test_what_others_have_begun_anew_is_not_spent_twice() -> None:
 
 
 def test_a_salt_that_was_lost_is_kept_by_who_knows_it(caplog: pytest.LogCaptureFixture) -> None:
-    time, place = [1000.0], FakePlace()
+    time, place = [1000.0], FakeBackend()
     machine = Machine(place, time, Limit(60, 60.0))
     salt = machine.budgets.salt
     machine.take()
@@ -354,23 +356,25 @@ def test_a_salt_that_was_lost_is_kept_by_who_knows_it(caplog: pytest.LogCaptureF
     place.salted = b"another"
     time[0] += 5.0
     machine.take()
-    assert "start again" in caplog.text
+    assert "Restart this process" in caplog.text
     machine.close()
 
 
 def test_nobody_waits_for_the_place() -> None:
-    """Without patience a purse is told to try again, and finds its grants in hand then."""
-    time, place = [1000.0], FakePlace()
-    budgets = SharedBudgets(Line(place, time), random.Random(1), now=lambda: time[0], clock=SameClock())
-    purse = budgets.open("one", Limit(60, 60.0))
-    at = purse.take(time[0])
+    """Without patience a budget is told to try again, and finds its grants in hand then."""
+    time, place = [1000.0], FakeBackend()
+    budgets = BudgetConnection(
+        Line(place, time), random.Random(1), now=lambda: time[0], clock=SameClock()
+    )
+    budget = budgets.open("one", Limit(60, 60.0))
+    at = budget.take(time[0])
     assert time[0] < at < time[0] + 0.1
-    assert purse._errand is not None
-    assert purse._errand[0].done.wait(20)
+    assert budget._call is not None
+    assert budget._call[0].done.wait(20)
     time[0] = at
-    assert purse.ready(at) <= at
-    assert purse.take(at) <= at
-    assert purse.take(at) > at
+    assert budget.ready(at) <= at
+    assert budget.take(at) <= at
+    assert budget.take(at) > at
     budgets.close()
 
 
@@ -384,13 +388,13 @@ def test_a_remote_clock_is_wrong_by_no_more_than_the_quickest_exchange(
         clock.measured(now, now + part * trip + ahead, now + trip)
         now += trip
         quickest = min(quickest, trip)
-        assert abs(clock.there(now) - (now + ahead)) <= quickest + 0.01 + 1e-6
-        assert clock.here(clock.there(now)) == pytest.approx(now)
+        assert abs(clock.to_server(now) - (now + ahead)) <= quickest + 0.01 + 1e-6
+        assert clock.to_local(clock.to_server(now)) == pytest.approx(now)
     clock.measured(now, now + ahead + 3600.0, now)
-    assert clock.there(now) == pytest.approx(now + ahead + 3600.0, abs=1e-5)
+    assert clock.to_server(now) == pytest.approx(now + ahead + 3600.0, abs=1e-5)
 
 
-class FrozenPlace(FakePlace):
+class FrozenBackend(FakeBackend):
     """Connected, and silent as long as it is frozen."""
 
     def __init__(self) -> None:
@@ -398,32 +402,34 @@ class FrozenPlace(FakePlace):
         self.thawed = threading.Event()
         self.thawed.set()
 
-    def swap(self, name: str, known: str, version: str, data: bytes) -> Reply:
+    def swap(self, name: str, known: str, version: str, data: bytes) -> BackendReply:
         assert self.thawed.wait(20)
         return super().swap(name, known, version, data)
 
 
 def test_a_place_that_is_silent_is_away_until_it_speaks(caplog: pytest.LogCaptureFixture) -> None:
-    time, place = [1000.0], FrozenPlace()
-    budgets = SharedBudgets(Line(place, time), random.Random(1), now=lambda: time[0], clock=SameClock())
-    purse = budgets.open("one", Limit(60, 60.0))
+    time, place = [1000.0], FrozenBackend()
+    budgets = BudgetConnection(
+        Line(place, time), random.Random(1), now=lambda: time[0], clock=SameClock()
+    )
+    budget = budgets.open("one", Limit(60, 60.0))
     place.thawed.clear()
     sent = 0
     for _ in range(100):
         time[0] += 0.1
-        sent += purse.take(time[0]) <= time[0]
-        assert purse.ready(time[0]) < time[0] + 1.0
+        sent += budget.take(time[0]) <= time[0]
+        assert budget.ready(time[0]) < time[0] + 1.0
     assert sent == 0
-    assert "it does not answer; nothing is sent until it is back" in caplog.text
-    assert purse._errand is not None
+    assert "it does not answer; this process sends no requests until it is back" in caplog.text
+    assert budget._call is not None
     place.thawed.set()
-    assert purse._errand[0].done.wait(20)
+    assert budget._call[0].done.wait(20)
     for _ in range(5):
         time[0] += 0.3
-        sent += purse.take(time[0]) <= time[0]
-        if purse._errand is not None:
-            assert purse._errand[0].done.wait(20)
-            sent += purse.take(time[0] + 0.001) <= time[0] + 0.001
+        sent += budget.take(time[0]) <= time[0]
+        if budget._call is not None:
+            assert budget._call[0].done.wait(20)
+            sent += budget.take(time[0] + 0.001) <= time[0] + 0.001
     assert sent >= 1
-    assert "is back" in caplog.text
+    assert "is available again" in caplog.text
     budgets.close()

@@ -141,12 +141,14 @@ class Account:
         }
         who = self.api, self._transport, self._signer
         if self.terms.processes == 1:
-            self._poller = Poller(*who, budget if sharing is None else sharing.purse, **options)
+            self._poller = Poller(*who, budget if sharing is None else sharing.budget, **options)
         else:
-            from bide.client.polling.processes.poller import spread
+            from bide.client.polling.processes.poller import start_process_poller
 
             options["sharing"] = sharing
-            self._poller = spread(self.terms.processes, *who, budget, self.limit, **options)
+            self._poller = start_process_poller(
+                self.terms.processes, *who, budget, self.limit, **options
+            )
 
     async def _share(self) -> Sharing | None:
         if self.terms.budget is None:

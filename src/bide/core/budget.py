@@ -1,16 +1,16 @@
-"""What an API lets one credential spend: when the next request may be sent, learned from every answer.
+"""How many requests an API lets one credential send: when the next one may be sent, learned from every response.
 
 In this order of trust: Retry-After of a refusal, the advertised limits (limits.py reads them, meter.py spends them), a
-documented limit, and a search for the hidden one where nothing tells (seeker.py). All that apply are obeyed.
+documented limit, and a search for a hidden limit where nothing is known (seeker.py). All that apply are obeyed.
 
-1. `ready` changes nothing; the moment it gives stands until the next `spend` or `heard`.
-2. A refusal is news for every job of the credential: all pause, and one goes first when the pause is over. The very
-   first request goes alone too, for its answer may tell a limit.
-3. No header, however absurd, stops it for longer than an hour at a time.
-4. In any stretch of time no more is sent than a documented limit allows: `burst + requests/per` × its length with
-   a burst, `requests` in any `per` without.
+1. `ready` changes nothing; the time it returns is valid until the next `spend` or `heard`.
+2. A refusal concerns every job of the credential: all pause, and one request goes first after the pause. The very first
+   request goes alone too, because its response may contain a limit.
+3. No header stops all requests for longer than an hour at a time.
+4. In any stretch of time, no more is sent than a documented limit allows: `burst + requests/per` × its length with a
+   burst, `requests` in any `per` without.
 
-A request that got no answer at all is told as `heard(now, 0, {}, wall)`.
+For a request without a response, call `heard(now, 0, {}, wall)`.
 """
 
 from __future__ import annotations
@@ -28,33 +28,38 @@ from bide.core.limits import read_cost, read_limits, read_pause, telling
 from bide.core.meter import LEAST_SLACK, LONGEST_PAUSE, SLACK, Meter
 from bide.core.seeker import Seeker
 
-TRANSIT = 10.0  # after this a request was counted by the API, or never will be
-MOST_FLYING = 512  # remembered of those on their way
-PROBE_HOLD = 2.0  # how long the first after a pause goes alone
+TRANSIT = 10.0  # seconds after which the API has counted a request, or never will
+MOST_FLYING = 512  # requests on their way that are remembered
+PROBE_HOLD = 2.0  # seconds for which the first request after a pause goes alone
 MOST_METERS = 8
 SLOWEST_FADES = 0.998  # per answer
-OVERTAKING = 1.25  # answers overtake each other, so the slowest took longer than it seems
+OVERTAKING = 1.25  # responses overtake each other, so the slowest took longer than it seems
 FIRST_PAUSE, LONGEST_BACKOFF = 1.0, 60.0
+UNLIMITED = 1e9  # requests: a documented limit of so many or more is none
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A documented limit. Without a burst it is spent evenly. Infinite `requests`: the API is known to have none."""
+    """A documented limit, spent evenly unless it has a burst. Infinite `requests` means that the API has no limit."""
 
     requests: float
     per: float = 1.0
     burst: float | None = None
 
     @property
+    def unlimited(self) -> bool:
+        return self.requests >= UNLIMITED
+
+    @property
     def gap(self) -> float:
-        """Seconds between two requests that can go on for ever."""
+        """Seconds between two requests at a steady pace."""
         if self.burst is None and self.requests < math.inf:
-            # A little more than even: what is jolted on the way must not put one too many into a window.
+            # A little more than even, so that network jitter does not put one request too many into a window.
             return (self.per + min(SLACK, self.per / 50)) / self.requests
         return self.per / self.requests
 
     @property
     def depth(self) -> float:
-        """What may go at once; less than the burst, for the same reason."""
+        """Requests that may be sent at once; less than the burst, for the same reason."""
         return 1.0 if self.burst is None else max(1.0, self.burst - min(SLACK, self.per / 50) / self.gap)
 
 
@@ -65,36 +70,34 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def read_limit(text: str) -> Limit:
-    """`60/1m`, `60/1m:10`, `5/s`, `100/60`; ValueError says what is wrong."""
+    """Read `60/1m`, `60/1m:10`, `5/s` or `100/60`; ValueError says what is wrong."""
     match = _LIMIT.fullmatch(text.strip())
     if match is None or not (match[2] or match[3]):
-        raise ValueError(f"{text!r} is not a limit: write 60/1m, or 60/1m:10 with a burst")
+        raise ValueError(f"{text!r} is not a limit. Use 60/1m, or 60/1m:10 with a burst")
     requests, per = float(match[1]), float(match[2] or 1) * _SECONDS[match[3] or "s"]
     burst = float(match[4]) if match[4] else None
     if not (0 < requests < math.inf and 0 < per < math.inf) or (burst is not None and burst < 1):
-        raise ValueError(
-            f"{text!r} is not a limit: all of its numbers must be above 0, a burst 1 or more"
-        )
+        raise ValueError(f"{text!r} is not a limit: its numbers must be above 0, and a burst 1 or more")
     return Limit(requests, per, burst)
 
 
-class State(msgspec.Struct, array_like=True):
-    """All that a budget remembers, in a form that processes can share."""
+class BudgetState(msgspec.Struct, array_like=True):
+    """The state of a budget, in a form that processes can share."""
 
     meters: dict[str, Meter] = {}
     seeker: Seeker = msgspec.field(default_factory=Seeker)
-    sent: list[float] = []  # when those on their way were sent
-    alone: bool = False  # the one on its way was sent when no other was
+    sent: list[float] = []  # when the requests on their way were sent
+    alone: bool = False  # the last request was sent when no other was on its way
     pace: float = LONG_AGO  # of the documented limit
     pause: float = LONG_AGO
     probe: float = LONG_AGO
     strikes: int = 0  # refusals since the last success
-    refused: float = LONG_AGO  # when the first of them was
-    took: float = 0.0  # from the first refusal to the next success, the last time
-    met: bool = False  # an answer was heard: the first request goes alone
-    unit: float = 1.0  # what a request costs, where requests differ
+    refused: float = LONG_AGO  # when the first of them arrived
+    took: float = 0.0  # seconds from the first refusal to the next success, the last time
+    met: bool = False  # there was a response; before it, one request goes alone
+    unit: float = 1.0  # the cost of a request, where requests differ
     next: float = LONG_AGO  # for a request of cost 1
-    slowest: float = 0.0  # answer of late: of one that took long before, less and less
+    slowest: float = 0.0  # seconds of the slowest recent response; decays
 
 
 class Budget:
@@ -108,10 +111,10 @@ class Budget:
         self._depth = limit.depth - 1.0 if limit else 0.0
         self._rng = rng
         self._seeking = limit is None
-        self.state = State()
+        self.state = BudgetState()
 
     def ready(self, now: float, cost: float = 1.0) -> float:
-        """The moment from which a request may be sent; not after `now`: at once."""
+        """Return when a request may be sent; a time not after `now` means at once."""
         s = self.state
         if cost == 1.0:
             return s.next
@@ -127,7 +130,7 @@ class Budget:
         return at
 
     def spend(self, now: float, cost: float = 1.0) -> None:
-        """One is sent."""
+        """Count a request that is sent now."""
         s = self.state
         sent = s.sent
         next = s.pause
@@ -152,14 +155,14 @@ class Budget:
             del sent[0]
 
     def take(self, now: float, cost: float = 1.0) -> float:
-        """Spends when the moment has come; what `ready` says, so nothing was spent when that is after `now`."""
+        """Return what `ready` returns; if that is not after `now`, the request is spent."""
         at = self.ready(now, cost)
         if at <= now:
             self.spend(now, cost)
         return at
 
     def unspend(self, count: int) -> None:
-        """So many of the last ones were not sent after all. What meters hold stays spent: they may have begun anew."""
+        """Give back the last requests, which were not sent. Meters keep them as spent: their window may be a new one."""
         s = self.state
         del s.sent[max(0, len(s.sent) - count) :]
         s.pace -= count * self._gap
@@ -167,7 +170,7 @@ class Budget:
         self._plan()
 
     def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
-        """One answer. A throttling answer in another guise (Canvas's 403) is told as 429."""
+        """Learn from one response. Pass status 429 for throttling in another form (Canvas's 403)."""
         s = self.state
         sent = s.sent
         took = now - sent[0] if sent else 0.0
@@ -194,7 +197,7 @@ class Budget:
             if not (self._seeking or seeker.found):
                 return
             seeker.accept(now, took)
-            if not seeker.found:  # only the rate may have moved, and what was planned stands
+            if not seeker.found:  # only the rate may have changed, so `next` is still right
                 return
         else:
             self._accepted(now, told, wall, took)
@@ -214,7 +217,7 @@ class Budget:
                 s.seeker.accept(now, took)
 
     def _land(self, now: float) -> None:
-        """An answer from elsewhere, perhaps: it tells nothing but that it has come."""
+        """A response without limits, perhaps from a proxy."""
         s = self.state
         flying = self._flying(now) * s.unit
         for meter in s.meters.values():
@@ -228,7 +231,7 @@ class Budget:
             return
         cost = read_cost(told)
         if cost is not None:
-            # Dear requests are believed at once, cheap ones little by little.
+            # A higher cost counts at once, a lower one gradually.
             s.unit = max(cost, s.unit + 0.1 * (cost - s.unit)) if s.meters else cost
         flying = self._flying(now) * s.unit
         alone = s.alone and not s.sent
@@ -253,13 +256,13 @@ class Budget:
         if not explained:
             s.seeker.refuse(now)
         asked = read_pause(told, wall)
-        fresh = now >= s.pause  # not one of those that were on their way when the first was refused
+        fresh = now >= s.pause  # not one that was on its way when the first was refused
         if fresh:
             s.strikes += 1
             s.refused = now if s.strikes == 1 else s.refused
         wait = min(asked * self._rng.uniform(1.0, 1.05), LONGEST_PAUSE) if asked else 0.0
-        if fresh and (not asked or s.strikes > 1):  # no advice, or it was followed in vain
-            # What it took the last time is a good first guess.
+        if fresh and (not asked or s.strikes > 1):  # no Retry-After, or it did not help
+            # The time that it took the last time is a good first guess.
             ceiling = min(LONGEST_BACKOFF, max(FIRST_PAUSE, s.took / 2) * 2.0 ** min(s.strikes - 1, 10))
             wait = max(wait, self._rng.uniform(0.5, 1.0) * ceiling)
         s.pause = max(s.pause, now + wait)
@@ -277,14 +280,14 @@ class Budget:
         s.next = next
 
     def _flying(self, now: float) -> int:
-        """How many are on their way, and perhaps not counted yet."""
+        """Return how many requests are on their way and perhaps not counted yet."""
         sent = self.state.sent
         while sent and sent[0] < now - TRANSIT:
             del sent[0]
         return len(sent)
 
     def rate(self, now: float) -> float | None:
-        """Requests a second that can be sustained; None when nothing limits them."""
+        """Return the requests per second that can be sustained; None without a limit."""
         s = self.state
         rates = [1.0 / self._gap] if self._gap else []
         rates += [r for m in s.meters.values() if (r := m.rate(now, s.unit)) is not None]
@@ -293,7 +296,7 @@ class Budget:
         return min(rates, default=None)
 
     def dump(self, now: float) -> dict[str, Any]:
-        """What was learned, with the moment that its times are relative to."""
+        """Return the state and the time that its times are relative to."""
         state = msgspec.to_builtins(self.state)
         return {"at": now, "state": state}
 
@@ -301,9 +304,9 @@ class Budget:
     def load(
         cls, data: Mapping[str, Any], limit: Limit | None, *, now: float, ago: float, rng: random.Random
     ) -> Budget:
-        """A budget as it was dumped `ago` seconds ago, perhaps by another process with another monotonic clock."""
+        """Return a budget dumped `ago` seconds ago, perhaps by another process with another monotonic clock."""
         budget = cls(limit, rng=rng)
-        state = msgspec.convert(data["state"], State)
+        state = msgspec.convert(data["state"], BudgetState)
         by = now - max(0.0, ago) - float(data["at"])
         state.sent = []
         state.pace += by

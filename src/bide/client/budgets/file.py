@@ -1,11 +1,11 @@
-"""Budgets that processes of one machine share exactly: the state is on a board that all of them see.
+"""Budgets that processes of one machine share exactly: the state is in a file that all of them map into memory.
 
-1. What one process takes, the others see with their next `take`: the sum is exact, whatever becomes of any of them.
-2. Nobody waits for another: who does not get the board tries again a millisecond later, and keeps what it heard till
-   then. What nobody waits to hear is kept back for a while anyway.
-3. A caller in a hurry is granted several at once, to be sent within a moment; what is not sent by then is void. So
-   the lock is not taken for each request, and the sum stays exact: the moment is shorter than the jitter that a
-   documented limit is spent with anyway.
+1. The others see what one process takes with their next `take`. The sum is exact, whatever happens to any process.
+2. No process waits for another. If the lock is taken, the caller tries again a millisecond later and keeps the
+   responses to report until then. Responses that no other process waits for are reported a few at a time.
+3. A process that sends fast is granted several requests at once, to be sent within GRANT_LIFETIME; the rest is void and
+   given back. So it does not take the lock for each request, and the sum stays exact: the lifetime is shorter than the
+   jitter with which a documented limit is spent anyway.
 """
 
 from __future__ import annotations
@@ -19,137 +19,141 @@ from typing import Any
 
 import msgspec
 
-from bide.client.budgets.board import LARGEST, Board, this_boot
-from bide.core.budget import Budget, Limit, State
+from bide.client.budgets.shared_counters import LARGEST, SharedCounters, boot_id
+from bide.core.budget import Budget, BudgetState, Limit
 from bide.core.errors import SetupError
 from bide.core.limits import telling
 
-MOMENT = 0.02  # within which what was granted is sent
-MOST = 64  # granted at once
-TRY_AGAIN = 0.001
-FEW, MOST_PENDING = 16, 256  # answers kept back when there is nothing to take, and in any case
+GRANT_LIFETIME = 0.02  # seconds
+MOST_GRANTS = 64  # at once
+RETRY_INTERVAL = 0.001
+# Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `heard` does.
+FEW_PENDING, MOST_PENDING = 16, 256
 UNKNOWN = (-1, -1)
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(State).decode
+_decode = msgspec.msgpack.Decoder(BudgetState).decode
 
 
-class FileBudgets:
-    """All in one folder, which belongs to this user alone."""
+class BudgetFolder:
+    """Opens budgets in one folder, which belongs to this user alone."""
 
     def __init__(self, folder: Path, rng: random.Random | None = None) -> None:
         self._folder = folder
         self._rng = rng or random.Random()
-        self._purses: dict[str, FilePurse] = {}
+        self._budgets: dict[str, FileBudget] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise SetupError(
-                f"the folder {folder} for shared budgets cannot be made: {error.strerror}"
+                f"The folder {folder} for shared budgets cannot be created: {error.strerror}"
             ) from error
 
-    def open(self, name: str, limit: Limit | None = None, first: Budget | None = None) -> FilePurse:
-        """`first` is what a budget that is new begins with."""
-        purse = self._purses.get(name)
-        if purse is None:
+    def open(self, name: str, limit: Limit | None = None, first: Budget | None = None) -> FileBudget:
+        """A new budget starts with the state of `first`."""
+        budget = self._budgets.get(name)
+        if budget is None:
             if not (name.isascii() and name.isalnum()):
-                raise ValueError(f"{name!r} cannot name a budget: letters and digits only")
-            budget = first or Budget(limit, rng=self._rng)
-            purse = self._purses[name] = FilePurse(self._board(name, budget.state), budget, limit)
-        return purse
+                raise ValueError(f"{name!r} is not a budget name: use letters and digits only")
+            start = first or Budget(limit, rng=self._rng)
+            budget = self._budgets[name] = FileBudget(self._counters(name, start.state), start, limit)
+        return budget
 
-    def _board(self, name: str, state: State) -> Board:
-        path = self._folder / f"{name}-{this_boot()}.budget"
+    def _counters(self, name: str, state: BudgetState) -> SharedCounters:
+        path = self._folder / f"{name}-{boot_id()}.budget"
         try:
             for old in self._folder.glob(f"{name}-*.budget.*"):
-                if not old.name.startswith(path.name):  # of another start of the machine
+                if not old.name.startswith(path.name):  # from before the last boot
                     old.unlink(missing_ok=True)
-            return Board(path, _encode(state), state.next)
+            return SharedCounters(path, _encode(state), state.next)
         except OSError as error:
-            raise SetupError(f"the shared budget {path} cannot be used: {error.strerror}") from error
+            raise SetupError(f"The shared budget {path} cannot be opened: {error.strerror}") from error
 
     def close(self) -> None:
-        for purse in self._purses.values():
-            purse.close()
-        self._purses.clear()
+        for budget in self._budgets.values():
+            budget.close()
+        self._budgets.clear()
 
 
-class FilePurse:
+class FileBudget:
     """This process's access to one shared budget."""
 
-    def __init__(self, board: Board, budget: Budget, limit: Limit | None) -> None:
-        self._board = board
+    def __init__(self, counters: SharedCounters, budget: Budget, limit: Limit | None) -> None:
+        self._counters = counters
         self._budget = budget
-        self._moment = min(MOMENT, limit.per / 100) if limit and limit.requests < 1e9 else MOMENT
+        limited = limit is not None and not limit.unlimited
+        self._grant_lifetime = (
+            min(GRANT_LIFETIME, limit.per / 100) if limit and limited else GRANT_LIFETIME
+        )
         self._version = UNKNOWN  # of the state that self._budget has
-        self._hand = 0  # granted and not sent yet
-        self._drawn = -math.inf  # when that was
-        self._under_way: list[float] = []  # when those were granted that were sent and not answered yet
+        self._grants = 0  # not sent yet
+        self._granted_at = -math.inf
+        self._sent: list[float] = []  # when the requests were granted whose response is still to come
         self._void_from = -math.inf
         self._closed = False
-        self._overdue = False  # there is news that must not wait
-        self._hurry = 1  # how many to be granted at once
+        self._report_now = False  # a response must be reported now
+        self._batch = 1  # grants to take at once
         self._pending: list[tuple[float, int, Mapping[str, str], float]] = []
 
     def ready(self, now: float, cost: float = 1.0) -> float:
-        if self._hand and now < self._void_from:
+        if self._grants and now < self._void_from:
             return now
-        if self._overdue and not self._change():
-            return now + TRY_AGAIN
-        return self._board.moment
+        if self._report_now and not self._change():
+            return now + RETRY_INTERVAL
+        return self._counters.timestamp
 
     def take(self, now: float, cost: float = 1.0) -> float:
-        if self._hand and now < self._void_from and cost == 1.0:
-            self._hand -= 1
-            self._under_way.append(self._drawn)
+        if self._grants and now < self._void_from and cost == 1.0:
+            self._grants -= 1
+            self._sent.append(self._granted_at)
             return now
-        kept = self._hand or self._overdue or len(self._pending) >= FEW
-        if not kept and (at := self._board.moment) > now:
+        reports = self._grants or self._report_now or len(self._pending) >= FEW_PENDING
+        if not reports and (at := self._counters.timestamp) > now:
             return at
-        if self._hand == 0 and now < self._void_from:
-            self._hurry = min(2 * self._hurry, MOST)
+        if self._grants == 0 and now < self._void_from:
+            self._batch = min(2 * self._batch, MOST_GRANTS)
         else:
-            self._hurry = max(1, self._hurry // 4)
-        at = now + TRY_AGAIN
+            self._batch = max(1, self._batch // 4)
+        at = now + RETRY_INTERVAL
         granted = 0
 
         def draw(budget: Budget) -> None:
             nonlocal at, granted
             at = budget.take(now, cost)
             if at <= now and cost == 1.0:
-                most = min(self._hurry, self._bearable(now))
+                most = min(self._batch, self._fair_share(now))
                 while granted + 1 < most and budget.take(now) <= now:
                     granted += 1
 
         if not self._change(draw):
-            return now + TRY_AGAIN
+            return now + RETRY_INTERVAL
         if at <= now:
-            self._under_way.append(now)
+            self._sent.append(now)
         if at <= now and cost == 1.0:
-            self._hand, self._drawn, self._void_from = granted, now, now + self._moment
+            self._grants, self._granted_at = granted, now
+            self._void_from = now + self._grant_lifetime
         return at
 
-    def _bearable(self, now: float) -> int:
-        """At most what the rate gives in that moment anyway, so that others get their share."""
+    def _fair_share(self, now: float) -> int:
+        """Return what the rate gives during one lifetime of a grant: more would starve the other processes."""
         rate = self._budget.rate(now)
-        return MOST if rate is None else int(rate * self._moment)
+        return MOST_GRANTS if rate is None else int(rate * self._grant_lifetime)
 
     def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
         told = telling(headers)
         self._pending.append((now, status, told or {}, wall))
         known = self._budget.state
-        # News only when nothing depends on each single answer.
-        waited_for = not known.met or known.strikes or known.meters
+        others_wait = not known.met or known.strikes or known.meters
         if (
             told is not None
-            or waited_for
+            or others_wait
             or status in (0, 429, 503)
             or len(self._pending) >= MOST_PENDING
         ):
-            self._overdue = not self._change()
+            self._report_now = not self._change()
 
     def settle(self) -> None:
-        """Tells what was kept back; to be called now and then by who may fall silent."""
-        if self._pending or self._hand:
+        """Report pending responses. Call it now and then while no requests are sent."""
+        if self._pending or self._grants:
             self._change()
 
     def rate(self, now: float) -> float | None:
@@ -162,63 +166,66 @@ class FilePurse:
 
     def close(self) -> None:
         for _ in range(100):
-            if not (self._pending or self._hand) or self._change():
+            if not (self._pending or self._grants) or self._change():
                 break
-            time.sleep(TRY_AGAIN)
+            time.sleep(RETRY_INTERVAL)
         self._load()
         self._closed = True
-        self._board.close()
+        self._counters.close()
 
     def _change(self, more: Callable[[Budget], None] | None = None) -> bool:
-        """Tells the budget what this process knows, and does `more` with it; False when that has not come about."""
-        board = self._board
-        if not board.lock():
+        """Report to the shared budget and run `more` on it; False if the change did not become valid."""
+        counters = self._counters
+        if not counters.lock():
             return False
         try:
             budget = self._load()
-            self._version = UNKNOWN  # unless all of this comes true
-            self._tell(budget)
+            self._version = UNKNOWN  # until the change is valid
+            self._report(budget)
             if more is not None:
                 more(budget)
             data = _encode(budget.state)
             assert len(data) <= LARGEST
-            board.write(data, budget.state.next)
-            version = board.version
+            counters.write(data, budget.state.next)
+            version = counters.version
         finally:
-            true = board.unlock()
-        self._hand = 0
-        if true:
+            valid = counters.unlock()
+        self._grants = 0
+        if valid:
             self._version = version
-            del self._under_way[: len(self._pending)]
+            del self._sent[: len(self._pending)]
             self._pending.clear()
-            self._overdue = False
-        return true
+            self._report_now = False
+        return valid
 
-    def _tell(self, budget: Budget) -> None:
-        """What was granted and not sent, and what was heard. A budget takes each answer for that to the first that is
-        under way, but what a dead process had under way is never answered: so ours is made the first."""
+    def _report(self, budget: Budget) -> None:
+        """Give back the grants that were not sent, and report the responses.
+
+        A budget assigns each response to the oldest request on its way. The requests of a dead process never get one,
+        so the request that each response belongs to is made the oldest.
+        """
         sent = budget.state.sent
-        for _ in range(self._hand):
-            if self._drawn in sent:
-                sent.remove(self._drawn)
-            sent.append(self._drawn)
-        if self._hand:
-            budget.unspend(self._hand)
-        ours = iter(self._under_way)
-        for heard in self._pending:
+        for _ in range(self._grants):
+            if self._granted_at in sent:
+                sent.remove(self._granted_at)
+            sent.append(self._granted_at)
+        if self._grants:
+            budget.unspend(self._grants)
+        ours = iter(self._sent)
+        for response in self._pending:
             at = next(ours, None)
             if at is not None:
                 if at in sent:
                     sent.remove(at)
                 sent.insert(0, at)
-            budget.heard(*heard)
+            budget.heard(*response)
 
     def _load(self) -> Budget:
-        """The newest state; the last that was seen, when it is closed."""
+        """Return the budget with the newest state; after `close`, with the last that was read."""
         if self._closed:
             return self._budget
-        version = self._board.version
+        version = self._counters.version
         if version != self._version:
-            self._budget.state = _decode(self._board.read())
+            self._budget.state = _decode(self._counters.read())
             self._version = version
         return self._budget

@@ -1,21 +1,19 @@
-"""Budgets that machines share through a PostgreSQL database: a row a budget, changed under its lock, in the server's time.
+"""The PostgreSQL backend of shared budgets: one row per budget, changed under its lock, in the server's time.
 
-The rows are in an unlogged table: a server that has crashed has none, rather than old ones. The salt is in a logged one.
-Both are made when they are missing; `?schema=NAME` names where, `bide` otherwise.
+The rows are in an unlogged table: after a crash the server has none, rather than old ones. The salt is in a logged one.
+Both tables are created if they are missing, in the schema `?schema=NAME`, by default `bide`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
 import re
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 
-from bide.client.budgets.place import NOTHING, Away, Reply
-from bide.client.budgets.shared import SharedBudgets
+from bide.client.budgets.backend import NO_RECORD, BackendReply, BackendUnavailable
 from bide.core.errors import SetupError
 
 _LOCK = 0x62696403
@@ -37,27 +35,29 @@ CREATE TABLE IF NOT EXISTS client_salt (one boolean PRIMARY KEY DEFAULT true CHE
 """
 
 
-class PostgresPlace:
+class PostgresBackend:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self._schema = query.pop("schema", "bide")
         if not _SCHEMA.fullmatch(self._schema):
-            raise SetupError(f"schema={self._schema}: lower-case letters, digits and '_' only")
+            raise SetupError(
+                f"{self._schema!r} is not a schema name: use lower-case letters, digits and '_' only"
+            )
         self.shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
         self._url = urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
-    def swap(self, name: str, known: str, version: str, data: bytes) -> Reply:
-        if known == NOTHING:
+    def swap(self, name: str, known: str, version: str, data: bytes) -> BackendReply:
+        if known == NO_RECORD:
             rows = self._execute(_INSERT, (name, version, data))
         else:
             rows = self._execute(_UPDATE, (version, data, name, known))
-        return Reply(True, rows[0][0]) if rows else self.read(name)
+        return BackendReply(True, rows[0][0]) if rows else self.read(name)
 
-    def read(self, name: str) -> Reply:
+    def read(self, name: str) -> BackendReply:
         ((now, version, data),) = self._execute(_READ, (name,))
-        return Reply(False, now, version or NOTHING, bytes(data or b""))
+        return BackendReply(False, now, version or NO_RECORD, bytes(data or b""))
 
     def salt(self, first: bytes) -> bytes:
         self._execute(b"INSERT INTO client_salt (salt) VALUES (%s) ON CONFLICT DO NOTHING", (first,))
@@ -73,14 +73,14 @@ class PostgresPlace:
     def _execute(self, sql: bytes, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = self._connected()
+                self._connection = self._connect()
             done = self._connection.execute(sql, values)
             return done.fetchall() if done.description is not None else []
         except psycopg.Error as error:
             self.close()
-            raise Away(" ".join(str(error).split()) or type(error).__name__) from error
+            raise BackendUnavailable(" ".join(str(error).split()) or type(error).__name__) from error
 
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         options = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
         connection = psycopg.connect(
             self._url,
@@ -100,7 +100,7 @@ class PostgresPlace:
         return connection
 
     def _prepare(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Only what is missing, for that needs rights that its user may not have any more."""
+        """Create only what is missing, because the user may have lost the right to create tables."""
         there = b"SELECT to_regclass('client_budgets') IS NOT NULL AND to_regclass('client_salt') IS NOT NULL"
         if connection.execute(there).fetchone() == (True,):
             return
@@ -110,10 +110,3 @@ class PostgresPlace:
             if found.fetchone() == (True,):
                 connection.execute(f"CREATE SCHEMA {self._schema}".encode())
             connection.execute(_TABLES, prepare=False)
-
-
-class PostgresBudgets(SharedBudgets):
-    """`Budgets` in the database at an address."""
-
-    def __init__(self, url: str, rng: random.Random | None = None, **options: Any) -> None:
-        super().__init__(PostgresPlace(url), rng, **options)

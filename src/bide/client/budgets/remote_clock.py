@@ -1,35 +1,35 @@
-"""A server's time as this machine's monotonic clock tells it: each exchange bounds how far apart they are.
+"""A server's time, computed from this machine's monotonic clock.
 
-The bounds of all exchanges are kept, a little wider with time, for clocks drift. A server whose clock was set is believed
-with its next word.
+Each exchange bounds the difference between the two clocks. The bounds of all exchanges are kept and widen slowly,
+because clocks drift. If a new bound contradicts them, the server's clock was set: only the new bound counts.
 """
 
 from __future__ import annotations
 
 import math
 
-DRIFT = 500e-6  # seconds a second; more than any clock that is kept right
+DRIFT = 500e-6  # seconds per second; more than any synchronised clock
 
 
 class RemoteClock:
     def __init__(self) -> None:
         self._low, self._high = -math.inf, math.inf
-        self._at = -math.inf
+        self._measured_at = -math.inf
         self._ahead = 0.0
-        self.trip = 0.001  # seconds that an exchange takes
+        self.round_trip = 0.001  # seconds, moving average
 
-    def there(self, now: float) -> float:
+    def to_server(self, now: float) -> float:
         return now + self._ahead
 
-    def here(self, at: float) -> float:
+    def to_local(self, at: float) -> float:
         return at - self._ahead
 
     def measured(self, sent: float, server: float, received: float) -> None:
-        """It was `server` there at some moment between these two."""
-        self.trip += 0.2 * (received - sent - self.trip)
-        wider = max(0.0, received - self._at) * DRIFT
+        """The server's clock showed `server` between `sent` and `received`."""
+        self.round_trip += 0.2 * (received - sent - self.round_trip)
+        wider = max(0.0, received - self._measured_at) * DRIFT
         low, high = server - received, server - sent
         both = max(low, self._low - wider), min(high, self._high + wider)
         self._low, self._high = both if both[0] <= both[1] else (low, high)
-        self._at = received
+        self._measured_at = received
         self._ahead = (self._low + self._high) / 2

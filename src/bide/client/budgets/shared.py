@@ -1,11 +1,17 @@
-"""Budgets that machines share exactly, through a place that all of them reach.
+"""Budgets that machines share exactly, through a backend that all of them reach.
 
-1. Nobody waits for the place: a purse that has no grant in hand asks for some, and is told to try again in a moment. A
-   thread has the conversation.
-2. Grants come as they are needed, a few at a time, and are void a moment later: see `teller`.
-3. A refusal voids what is in hand at once, here; the others hear of it with their next word with the place.
-4. While the place is away nobody draws on the budget. Who holds a seat sends one request a window, which was kept apart for
-   that; without a documented limit nothing is sent. What has no limit at all goes on.
+1. No caller waits for the backend. A budget without a grant requests some and returns the time to try again; a thread
+   talks to the backend. The thread reads the record, lets the budget decide, writes the record back, and starts again
+   if another process has changed it meanwhile.
+2. A grant is a point in time: its request is sent then or within `grant_lifetime` seconds, or never. That is less than
+   the jitter that the pace of a documented limit allows for, so that the sum is exact in any stretch of time.
+3. A process that asks a little late is granted the time at which its request was due, so that round trips cost no rate.
+   Where grants are close together, or the backend is far away, they are granted ahead: otherwise all processes would
+   ask at the same time and only one of them would get a grant.
+4. A grant that was not used is lost; nothing is given back.
+5. A refusal voids the grants of this process at once. The other processes learn of it with their next exchange.
+6. While the backend is unavailable nothing draws on the budget. The holder of a reservation sends one request per
+   window. Without a documented limit nothing is sent. An API that is known to have no limit is not held back.
 """
 
 from __future__ import annotations
@@ -20,201 +26,357 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from bide.client.budgets import record as records
-from bide.client.budgets.place import Away, Place
+from bide.client.budgets.backend import NO_RECORD, BackendReply, BackendUnavailable, BudgetBackend
+from bide.client.budgets.record import BudgetRecord, limit_fields, reserved_interval, shared_part
 from bide.client.budgets.remote_clock import RemoteClock
-from bide.client.budgets.teller import Ask, Heard, Teller, Told
 from bide.core.budget import Budget, Limit
 from bide.core.errors import SetupError
 from bide.core.limits import read_pause, telling
+from bide.core.meter import SLACK
 
 log = logging.getLogger("bide.client")
-OPENING = 10.0  # seconds that the first word may take
-LEAVING = 1.5  # and the last
-AGAIN = 0.25  # between two tries while the place is away
-SILENT = 2.0  # without an answer for so long it is away
-SHORTEST = 0.001  # between two looks whether an answer has come
-MOST = 64  # grants at once
-FEW, MOST_PENDING = 16, 256  # answers kept back when there is nothing to take, and in any case
-IN_USE = 60.0  # seconds after its last change for which a record is somebody's
-REFUSED = 60.0  # without advice, how long a seat is not used after a refusal
+OPEN_TIMEOUT = 10.0  # seconds for the first exchange
+CLOSE_TIMEOUT = 1.5  # and for the last
+RETRY_INTERVAL = 0.25  # between two attempts while the backend is unavailable
+EXCHANGE_TIMEOUT = 2.0  # after which the backend counts as unavailable
+POLL_INTERVAL = 0.001  # at least this long between two looks for a reply
+MOST_GRANTS = 64  # in one exchange
+# Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `heard` does.
+FEW_PENDING, MOST_PENDING = 16, 256
+IN_USE = 60.0  # seconds after its last change for which another process is assumed to use a record
+REFUSAL_PAUSE = 60.0  # seconds without requests on a reservation after a refusal without Retry-After
+SWAPS = 20  # attempts to write a record before the exchange fails
+DEFAULT_LIFETIME, LONGEST_LIFETIME = 0.02, 0.25  # seconds in which a grant must be sent
+AHEAD = 0.1  # seconds ahead for which grants are given where several are due within them
+CLOCK_SET = 1.0  # seconds by which a server's clock must go back before the record's times are moved
+Response = tuple[float, int, Mapping[str, str], float]
 
 
-class SharedBudgets:
-    """`wait`: how long a purse may wait for an answer itself, rather than be told to try again: for tests."""
+class BudgetConnection:
+    """Opens budgets in one backend. Tests set `wait`, the seconds that a budget waits for a reply itself."""
 
     def __init__(
         self,
-        place: Place,
+        backend: BudgetBackend,
         rng: random.Random | None = None,
         *,
         now: Callable[[], float] = time.monotonic,
         clock: RemoteClock | None = None,
         wait: float = 0.0,
     ) -> None:
-        self._place = place
+        self._backend = backend
         self._rng = rng or random.Random()
         self._now = now
         self._clock = clock or RemoteClock()
         self._wait = wait
-        self._purses: dict[str, SharedPurse] = {}
-        self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
+        self._budgets: dict[str, SharedBudget] = {}
+        self._calls: queue.SimpleQueue[BackendCall | None] = queue.SimpleQueue()
         self._salt: bytes | None = None
         self._thread = threading.Thread(target=self._work, name="bide budgets", daemon=True)
         self._thread.start()
 
-    def open(self, name: str, limit: Limit | None = None) -> SharedPurse:
-        """The first time it blocks until the place has answered; SetupError when that cannot be used."""
-        purse = self._purses.get(name)
-        if purse is None:
-            teller = Teller(self._place, name, limit, self._clock, self._now, self._rng)
-            found = self._first(teller.look)
-            if found is not None and found.limit != records.named(limit):
-                age = self._clock.there(self._now()) - found.at
+    def open(self, name: str, limit: Limit | None = None) -> SharedBudget:
+        """Blocks until the backend has answered, the first time. SetupError if the backend cannot be used."""
+        budget = self._budgets.get(name)
+        if budget is None:
+            exchange = RecordExchange(self._backend, name, limit, self._clock, self._now, self._rng)
+            found = self._first(exchange.read)
+            if found is not None and found.limit != limit_fields(limit):
+                age = self._clock.to_server(self._now()) - found.written_at
                 if age < IN_USE:
                     raise SetupError(
-                        f"others that share this budget at {self._place.shown} have another limit "
-                        f"({_written(found.limit)}): give all of them the same"
+                        f"Another process shares this budget at {self._backend.shown} with another limit "
+                        f"({_written(found.limit)}), not {_written(limit_fields(limit))}. Give all of them "
+                        "the same limit."
                     )
-            teller.on_lost = self.keep_salt
-            purse = SharedPurse(self, teller, limit)
-            self._purses[name] = purse
-        return purse
+            exchange.on_lost = self.keep_salt
+            budget = self._budgets[name] = SharedBudget(self, exchange, limit)
+        return budget
 
     @property
     def salt(self) -> bytes:
-        """With which all who share here make the names of budgets. Blocks the first time."""
+        """The salt with which all processes name budgets here. Blocks the first time."""
         if self._salt is None:
-            self._salt = self._first(lambda: self._place.salt(secrets.token_bytes(32)))
+            self._salt = self._first(lambda: self._backend.salt(secrets.token_bytes(32)))
         return self._salt
 
     @property
     def shown(self) -> str:
-        return self._place.shown
+        return self._backend.shown
 
     def close(self) -> None:
-        for purse in self._purses.values():
-            purse.close()
-        self._purses.clear()
-        self._errands.put(None)
-        self._thread.join(LEAVING)
+        for budget in self._budgets.values():
+            budget.close()
+        self._budgets.clear()
+        self._calls.put(None)
+        self._thread.join(CLOSE_TIMEOUT)
 
-    def run(self, work: Callable[[], Any]) -> Errand:
-        errand = Errand(work, self._now())
-        self._errands.put(errand)
+    def run(self, work: Callable[[], Any]) -> BackendCall:
+        call = BackendCall(work, self._now())
+        self._calls.put(call)
         if self._wait:
-            errand.done.wait(self._wait)
-        return errand
+            call.done.wait(self._wait)
+        return call
 
     def keep_salt(self) -> None:
-        """The place has lost its records, and perhaps this: who comes new must find the same."""
-        if self._salt is not None and self._place.salt(self._salt) != self._salt:
+        """The backend has lost its records, and perhaps the salt: store it again for new processes."""
+        if self._salt is not None and self._backend.salt(self._salt) != self._salt:
             log.error(
-                "%s was emptied, and others have begun anew there: start again what shares a budget through it",
-                self._place.shown,
+                "%s lost its data and other processes now share budgets there under new names. Restart this process.",
+                self._backend.shown,
             )
 
     def _first(self, work: Callable[[], Any]) -> Any:
-        errand = self.run(work)
-        if not errand.done.wait(OPENING):
-            raise SetupError(f"budgets cannot be shared through {self._place.shown}: it does not answer")
-        if errand.error is not None:
-            if not isinstance(errand.error, Away):
-                raise errand.error
+        call = self.run(work)
+        if not call.done.wait(OPEN_TIMEOUT):
             raise SetupError(
-                f"budgets cannot be shared through {self._place.shown}: {errand.error}. Check the address, and "
-                "that the server runs"
-            ) from errand.error
-        return errand.result
+                f"{self._backend.shown} did not answer within {OPEN_TIMEOUT:g} s, so the budget cannot be "
+                "shared through it. Check the URL, and that the server runs."
+            )
+        if call.error is not None:
+            if not isinstance(call.error, BackendUnavailable):
+                raise call.error
+            reason = str(call.error).rstrip(".")
+            raise SetupError(
+                f"The budget cannot be shared through {self._backend.shown}: {reason}. Check the URL, and "
+                "that the server runs."
+            ) from call.error
+        return call.result
 
     def _work(self) -> None:
-        while (errand := self._errands.get()) is not None:
+        while (call := self._calls.get()) is not None:
             try:
-                errand.result = errand.work()
+                call.result = call.work()
             except Exception as error:
-                errand.error = error
-            errand.done.set()
+                call.error = error
+            call.done.set()
         with contextlib.suppress(Exception):
-            self._place.close()
+            self._backend.close()
 
 
-class Errand:
-    """Something that the thread does."""
+class BackendCall:
+    """A call that the thread makes, and its outcome."""
 
-    __slots__ = ("done", "error", "result", "since", "work")
+    __slots__ = ("done", "error", "result", "started_at", "work")
 
-    def __init__(self, work: Callable[[], Any], since: float) -> None:
+    def __init__(self, work: Callable[[], Any], started_at: float) -> None:
         self.work = work
-        self.since = since
+        self.started_at = started_at
         self.result: Any = None
         self.error: Exception | None = None
         self.done = threading.Event()
 
 
-class SharedPurse:
+@dataclass
+class GrantRequest:
+    """What a budget asks of the record and reports to it, in this machine's time."""
+
+    now: float
+    count: int = 0
+    cost: float = 1.0
+    responses: list[Response] = field(default_factory=list)
+    # In the server's time: the grants that the responses belong to, and those that were never sent.
+    sent: list[float] = field(default_factory=list)
+    unused: list[float] = field(default_factory=list)
+    leaves: bool = False
+
+
+@dataclass
+class GrantReply:
+    """The budget after an exchange, in this machine's time except for `grants`."""
+
+    budget: Budget
+    grants: list[float]  # in the server's time
+    next: float
+    reserved_until: float | None
+
+
+class RecordExchange:
+    """Reads and writes the record of one budget. Runs in the thread of the connection."""
+
+    def __init__(
+        self,
+        backend: BudgetBackend,
+        name: str,
+        limit: Limit | None,
+        clock: RemoteClock,
+        now: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self._backend = backend
+        self._name = name
+        self._whole = limit
+        self._limit = shared_part(limit)
+        self._clock = clock
+        self._now = now
+        self._rng = rng
+        self._me = secrets.token_hex(6)
+        self._count = 0
+        self._version: str | None = None  # None: read the record first
+        self._record: bytes | None = None  # the newest that is known
+        self.grant_lifetime = _grant_lifetime(limit)
+        self.on_lost: Callable[[], None] = lambda: None
+
+    def read(self) -> BudgetRecord | None:
+        self._read()
+        return None if self._record is None else BudgetRecord.decode(self._record)
+
+    def run(self, request: GrantRequest) -> GrantReply:
+        """BackendUnavailable if the backend is; then the request has had no effect, as far as is known."""
+        for _ in range(SWAPS):
+            if self._version is None:
+                self._read()
+            assert self._version is not None
+            now = self._clock.to_server(request.now)
+            record = self._current(now)
+            budget = Budget(self._limit, rng=self._rng)
+            budget.state = record.state
+            budget.state.sent = [at for at in budget.state.sent if at not in request.unused]
+            responses = [(self._clock.to_server(r[0]), *r[1:]) for r in request.responses]
+            _report(budget, request.sent, responses)
+            grants = self._draw(budget, request, now)
+            if request.leaves:
+                record.release(self._me, now)
+                reserved = None
+            else:
+                reserved = record.reserve(self._me, self._whole, now)
+            record.written_at = max(record.written_at, now)
+            if self._swap(record.encode()):
+                local = self._clock.to_local
+                until = None if reserved is None else local(reserved)
+                return GrantReply(budget, grants, local(budget.state.next), until)
+        raise BackendUnavailable(f"other processes changed the record {SWAPS} times during one exchange")
+
+    def _draw(self, budget: Budget, request: GrantRequest, now: float) -> list[float]:
+        trip = self._clock.round_trip
+        lead = 1.5 * trip if trip > self.grant_lifetime / 4 else 0.0
+        earliest = now + lead
+        rate = budget.rate(now)
+        most = request.count
+        if rate is not None:
+            most = min(most, max(1, int(rate * (self.grant_lifetime + 2 * lead))))
+        ahead = AHEAD if rate is not None and rate * AHEAD >= 1.0 else 0.0
+        grants: list[float] = []
+        while len(grants) < most:
+            at = budget.ready(now, request.cost)
+            if at > earliest + max(lead, ahead):
+                break
+            if at < earliest - self.grant_lifetime / 2:
+                at = earliest
+            budget.spend(at, request.cost)
+            grants.append(at)
+        return grants
+
+    def _current(self, now: float) -> BudgetRecord:
+        if self._record is None:
+            return BudgetRecord.new(self._token(), self._whole)
+        record = BudgetRecord.decode(self._record)
+        if record.written_at > now + CLOCK_SET:
+            record = record.moved_back(self._limit, now, self._rng)
+        return record
+
+    def _read(self) -> None:
+        sent = self._now()
+        reply = self._backend.read(self._name)
+        self._clock.measured(sent, reply.now, self._now())
+        self._found(reply)
+
+    def _swap(self, data: bytes) -> bool:
+        assert self._version is not None
+        version, sent, known = self._token(), self._now(), self._version
+        self._version = None  # unknown until there is a reply
+        reply = self._backend.swap(self._name, known, version, data)
+        self._clock.measured(sent, reply.now, self._now())
+        if reply.swapped:
+            self._version, self._record = version, data
+        else:
+            self._found(reply)
+        return reply.swapped
+
+    def _found(self, reply: BackendReply) -> None:
+        self._version = reply.version
+        ours = None if self._record is None else BudgetRecord.decode(self._record)
+        if reply.version == NO_RECORD:
+            if ours is not None:
+                self.on_lost()
+                self._record = ours.restored(None, self._limit, reply.now).encode()
+            return
+        theirs = BudgetRecord.decode(reply.data)
+        if ours is not None and theirs.generation != ours.generation:
+            self._record = ours.restored(theirs, self._limit, reply.now).encode()
+        else:
+            self._record = reply.data
+
+    def _token(self) -> str:
+        self._count += 1
+        return f"{self._me}{self._count}"
+
+
+class SharedBudget:
     """This process's access to one shared budget."""
 
-    def __init__(self, budgets: SharedBudgets, teller: Teller, limit: Limit | None) -> None:
-        self._budgets = budgets
-        self._teller = teller
+    def __init__(
+        self, connection: BudgetConnection, exchange: RecordExchange, limit: Limit | None
+    ) -> None:
+        self._connection = connection
+        self._exchange = exchange
         self._limit = limit
-        self._clock = budgets._clock
-        self._budget = Budget(records.rest_of(limit), rng=budgets._rng)  # as it was last heard of
-        self._hand: deque[tuple[float, float]] = deque()  # grants: a moment of the server, and its cost
-        self._sent: list[float] = []  # grants that were sent and not answered yet
-        self._lost_grants: list[float] = []  # that were not sent
-        self._pending: list[Heard] = []
-        self._errand: tuple[Errand, Ask] | None = None
-        self._overdue = self._refused = False  # there is news that must not wait; a refusal
-        self._hurry = 1
-        self._drawn = -math.inf
+        self._clock = connection._clock
+        self._budget = Budget(shared_part(limit), rng=connection._rng)  # as of the last exchange
+        self._grants: deque[tuple[float, float]] = deque()  # a time of the server, and the cost
+        self._sent: list[float] = []  # grants whose response is still to come
+        self._unused: list[float] = []  # grants that were not sent
+        self._pending: list[Response] = []
+        self._call: tuple[BackendCall, GrantRequest] | None = None
+        # A response must be reported now; it was a refusal.
+        self._report_now = self._refused = False
+        self._batch = 1  # grants to request in the next exchange
+        self._requested_at = -math.inf
         self._next = -math.inf
-        self._away_since: float | None = None
-        self._seat: float | None = None  # until when
-        self._alone = -math.inf  # when the seat may be used
+        self._unavailable_since: float | None = None
+        self._reserved_until: float | None = None
+        self._reserved_next = -math.inf  # when the reservation may be used
         self._closed = False
-
-    # --- Purse
 
     def ready(self, now: float, cost: float = 1.0) -> float:
         self._collect(now)
-        if self._away_since is not None:
+        if self._unavailable_since is not None:
             return self._ready_alone(now)
-        if self._hand and not self._refused:
+        if self._grants and not self._refused:
             self._void(now)
-            if self._hand:
-                return self._clock.here(self._hand[0][0])
-        if self._errand is not None:
-            return self._soon(now)
-        if self._overdue:
-            self._start(Ask(now))
-            return self._soon(now) if self._errand is not None else max(now, self._next)
+            if self._grants:
+                return self._clock.to_local(self._grants[0][0])
+        if self._call is not None:
+            return self._reply_due(now)
+        if self._report_now:
+            self._start(GrantRequest(now))
+            return self._reply_due(now) if self._call is not None else max(now, self._next)
         return self._next
 
     def take(self, now: float, cost: float = 1.0) -> float:
         self._collect(now)
-        if self._away_since is not None:
+        if self._unavailable_since is not None:
             return self._take_alone(now)
-        if self._grant(now, cost):
+        if self._use_grant(now, cost):
             return now
-        if self._hand and not self._refused and self._hand[0][1] == cost:
-            return self._clock.here(self._hand[0][0])
-        if self._errand is not None:
-            return self._soon(now)
-        if self._next > now and not self._overdue and len(self._pending) < FEW:
+        if self._grants and not self._refused and self._grants[0][1] == cost:
+            return self._clock.to_local(self._grants[0][0])
+        if self._call is not None:
+            return self._reply_due(now)
+        if self._next > now and not self._report_now and len(self._pending) < FEW_PENDING:
             return self._next
-        self._start(Ask(now, self._wanted(now), cost))
-        return self._answered(now, cost)
+        self._start(GrantRequest(now, self._wanted(now), cost))
+        return self._after_start(now, cost)
 
-    def _answered(self, now: float, cost: float) -> float:
-        """What is to be told of a question that was just asked."""
-        if self._errand is not None:
-            return self._soon(now)
-        if self._away_since is not None:
+    def _after_start(self, now: float, cost: float) -> float:
+        if self._call is not None:
+            return self._reply_due(now)
+        if self._unavailable_since is not None:
             return self._take_alone(now)
-        return now if self._grant(now, cost) else max(self._next, now + SHORTEST)
+        return now if self._use_grant(now, cost) else max(self._next, now + POLL_INTERVAL)
 
     def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
         told = telling(headers)
@@ -224,156 +386,195 @@ class SharedPurse:
         if refused:
             self._refused = True
             self._drop()
-            if self._away_since is not None:
-                self._alone = max(self._alone, now + (read_pause(told or {}, wall) or REFUSED))
-        if len(self._pending) > 2 * MOST_PENDING:  # a place that has been away for long
+            if self._unavailable_since is not None:
+                pause = read_pause(told or {}, wall) or REFUSAL_PAUSE
+                self._reserved_next = max(self._reserved_next, now + pause)
+        if len(self._pending) > 2 * MOST_PENDING:  # the backend has been unavailable for long
             del self._pending[0], self._sent[:1]
-        waited_for = not known.met or known.strikes or known.meters
-        if told is not None or waited_for or refused or not status or len(self._pending) >= MOST_PENDING:
-            self._overdue = True
+        others_wait = not known.met or known.strikes or known.meters
+        if (
+            told is not None
+            or others_wait
+            or refused
+            or not status
+            or len(self._pending) >= MOST_PENDING
+        ):
+            self._report_now = True
             self._collect(now)
-            if self._errand is None and self._away_since is None:
-                self._start(Ask(now))
+            if self._call is None and self._unavailable_since is None:
+                self._start(GrantRequest(now))
 
     def rate(self, now: float) -> float | None:
-        return self._budget.rate(self._clock.there(now))
-
-    # --- beside it
+        return self._budget.rate(self._clock.to_server(now))
 
     def settle(self) -> None:
-        """Tells what was kept back; to be called now and then by who may fall silent."""
-        now = self._budgets._now()
+        """Report pending responses. Call it now and then while no requests are sent."""
+        now = self._connection._now()
         self._collect(now)
-        if self._pending and self._errand is None and self._away_since is None:
-            self._start(Ask(now))
+        if self._pending and self._call is None and self._unavailable_since is None:
+            self._start(GrantRequest(now))
 
     def close(self) -> None:
-        """Tells the rest, as far as the place answers."""
+        """Report what is pending and release the reservation, if the backend answers."""
         if self._closed:
             return
         self._closed = True
-        if self._errand is not None:
-            self._errand[0].done.wait(LEAVING)
-        now = self._budgets._now()
+        if self._call is not None:
+            self._call[0].done.wait(CLOSE_TIMEOUT)
+        now = self._connection._now()
         self._collect(now)
         self._drop()
-        if self._away_since is None:
-            self._start(Ask(now, leaves=True))
-            if self._errand is not None:
-                self._errand[0].done.wait(LEAVING)
+        if self._unavailable_since is None:
+            self._start(GrantRequest(now, leaves=True))
+            if self._call is not None:
+                self._call[0].done.wait(CLOSE_TIMEOUT)
 
     # --- grants
 
-    def _grant(self, now: float, cost: float) -> bool:
+    def _use_grant(self, now: float, cost: float) -> bool:
         self._void(now)
-        if self._refused or not self._hand:
+        if self._refused or not self._grants:
             return False
-        at, of = self._hand[0]
-        if of != cost or self._clock.here(at) > now:
+        at, of = self._grants[0]
+        if of != cost or self._clock.to_local(at) > now:
             return False
-        self._hand.popleft()
+        self._grants.popleft()
         self._sent.append(at)
         return True
 
     def _void(self, now: float) -> None:
-        oldest = self._clock.there(now) - self._teller.moment
-        while self._hand and self._hand[0][0] < oldest:
-            self._lost_grants.append(self._hand.popleft()[0])
+        oldest = self._clock.to_server(now) - self._exchange.grant_lifetime
+        while self._grants and self._grants[0][0] < oldest:
+            self._unused.append(self._grants.popleft()[0])
 
     def _drop(self) -> None:
-        self._lost_grants.extend(at for at, _ in self._hand)
-        self._hand.clear()
+        self._unused.extend(at for at, _ in self._grants)
+        self._grants.clear()
 
     def _wanted(self, now: float) -> int:
-        """More at once for who comes back soon."""
-        soon = now - self._drawn < self._teller.moment
-        self._hurry = min(2 * self._hurry, MOST) if soon else max(1, self._hurry // 4)
-        self._drawn = now
-        return self._hurry
+        """Request more grants at once the more often this process asks."""
+        soon = now - self._requested_at < self._exchange.grant_lifetime
+        self._batch = min(2 * self._batch, MOST_GRANTS) if soon else max(1, self._batch // 4)
+        self._requested_at = now
+        return self._batch
 
-    # --- the conversation
+    # --- exchanges
 
-    def _start(self, ask: Ask) -> None:
-        ask.heard, ask.sent, ask.lost = list(self._pending), list(self._sent), list(self._lost_grants)
-        self._errand = self._budgets.run(lambda: self._teller.run(ask)), ask
-        self._collect(ask.now)
+    def _start(self, request: GrantRequest) -> None:
+        request.responses, request.sent = list(self._pending), list(self._sent)
+        request.unused = list(self._unused)
+        self._call = self._connection.run(lambda: self._exchange.run(request)), request
+        self._collect(request.now)
 
-    def _soon(self, now: float) -> float:
-        """When an answer will have come, probably."""
-        assert self._errand is not None
-        trip = self._clock.trip
-        return max(self._errand[0].since + 1.2 * trip, now + max(SHORTEST, trip / 2))
+    def _reply_due(self, now: float) -> float:
+        """Return when the reply has probably arrived."""
+        assert self._call is not None
+        trip = self._clock.round_trip
+        return max(self._call[0].started_at + 1.2 * trip, now + max(POLL_INTERVAL, trip / 2))
 
     def _collect(self, now: float) -> None:
-        """What has come of the last question."""
-        if self._errand is None:
+        """Take the reply of the last exchange, if there is one."""
+        if self._call is None:
             return
-        errand, ask = self._errand
-        if not errand.done.is_set():
-            if now - errand.since > SILENT and self._away_since is None:
+        call, request = self._call
+        if not call.done.is_set():
+            if now - call.started_at > EXCHANGE_TIMEOUT and self._unavailable_since is None:
                 self._lost(now, "it does not answer")
             return
-        self._errand = None
-        if errand.error is not None:
-            if not isinstance(errand.error, Away):
-                log.error("a shared budget: %r", errand.error, exc_info=errand.error)
-            self._lost(now, str(errand.error))
+        self._call = None
+        if call.error is not None:
+            if not isinstance(call.error, BackendUnavailable):
+                log.error(
+                    "Exchange with %s failed: %r",
+                    self._connection.shown,
+                    call.error,
+                    exc_info=call.error,
+                )
+            self._lost(now, str(call.error))
             return
-        told: Told = errand.result
-        self._found()
-        self._budget, self._next, self._seat = told.budget, told.next, told.seat
-        del self._pending[: len(ask.heard)], self._lost_grants[: len(ask.lost)]
-        del self._sent[: min(len(ask.heard), len(ask.sent))]
+        reply: GrantReply = call.result
+        self._recovered()
+        self._budget, self._next = reply.budget, reply.next
+        self._reserved_until = reply.reserved_until
+        del self._pending[: len(request.responses)], self._unused[: len(request.unused)]
+        del self._sent[: min(len(request.responses), len(request.sent))]
         if not self._pending:
-            self._overdue = self._refused = False
-        self._hand.extend((at, ask.cost) for at in told.grants)
+            self._report_now = self._refused = False
+        self._grants.extend((at, request.cost) for at in reply.grants)
         if self._refused:
             self._drop()
 
-    # --- while the place is away
+    # --- while the backend is unavailable
 
     def _lost(self, now: float, reason: str) -> None:
-        if self._away_since is None:
-            self._away_since = now
+        if self._unavailable_since is None:
+            self._unavailable_since = now
             self._drop()
-            may = "one request a window" if self._may_alone(now) else "nothing"
-            log.warning("%s: %s; %s is sent until it is back", self._budgets.shown, reason, may)
-        self._next = now + AGAIN
+            if self._unlimited:
+                sends = "requests continue without it"
+            elif self._may_send_alone(now):
+                sends = "this process sends one request per window until it is back"
+            else:
+                sends = "this process sends no requests until it is back"
+            log.warning(
+                "Shared budget at %s is unavailable: %s; %s", self._connection.shown, reason, sends
+            )
+        self._next = now + RETRY_INTERVAL
 
-    def _found(self) -> None:
-        if self._away_since is not None:
-            self._away_since = None
-            log.warning("%s is back: its budget is shared again", self._budgets.shown)
+    def _recovered(self) -> None:
+        if self._unavailable_since is not None:
+            self._unavailable_since = None
+            log.warning("Shared budget at %s is available again", self._connection.shown)
 
-    def _may_alone(self, now: float) -> bool:
-        return self._unlimited or (self._seat is not None and now < self._seat)
+    def _may_send_alone(self, now: float) -> bool:
+        return self._unlimited or (self._reserved_until is not None and now < self._reserved_until)
 
     @property
     def _unlimited(self) -> bool:
-        return self._limit is not None and self._limit.requests >= 1e9
-
-    def _knock(self, now: float) -> None:
-        if self._errand is None and now >= self._next and not self._closed:
-            self._start(Ask(now))
+        return self._limit is not None and self._limit.unlimited
 
     def _ready_alone(self, now: float) -> float:
-        self._knock(now)
-        if self._away_since is None:
+        if self._call is None and now >= self._next and not self._closed:
+            self._start(GrantRequest(now))
+        if self._unavailable_since is None:
             return now
-        paused = self._clock.here(self._budget.state.pause)
-        at = max(self._alone, paused) if self._may_alone(now) else now + AGAIN
-        return at if at <= now else min(at, now + AGAIN)
+        paused = self._clock.to_local(self._budget.state.pause)
+        may = self._may_send_alone(now)
+        at = max(self._reserved_next, paused) if may else now + RETRY_INTERVAL
+        return at if at <= now else min(at, now + RETRY_INTERVAL)
 
     def _take_alone(self, now: float) -> float:
         at = self._ready_alone(now)
-        if self._away_since is None:
-            return now + SHORTEST
+        if self._unavailable_since is None:
+            return now + POLL_INTERVAL
         if at > now:
             return at
-        if not self._unlimited and self._limit is not None:
-            self._alone = now + records.window(self._limit)
-        self._sent.append(self._clock.there(now))
+        if self._limit is not None and not self._limit.unlimited:
+            self._reserved_next = now + reserved_interval(self._limit)
+        self._sent.append(self._clock.to_server(now))
         return now
+
+
+def _report(budget: Budget, ours: list[float], responses: list[Response]) -> None:
+    """Report responses to a budget.
+
+    A budget assigns each response to the oldest request on its way. The requests of a dead process never get one, so
+    the request that each response belongs to is made the oldest.
+    """
+    sent, mine = budget.state.sent, iter(ours)
+    for response in responses:
+        at = next(mine, None)
+        if at is not None:
+            if at in sent:
+                sent.remove(at)
+            sent.insert(0, at)
+        budget.heard(*response)
+
+
+def _grant_lifetime(limit: Limit | None) -> float:
+    if limit is None or limit.unlimited:
+        return DEFAULT_LIFETIME
+    return min(LONGEST_LIFETIME, SLACK / 2, limit.per / 100)
 
 
 def _written(limit: tuple[float, float, float | None] | None) -> str:

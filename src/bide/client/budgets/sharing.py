@@ -1,7 +1,7 @@
-"""An account's part in a budget that machines share: under which name, and with whom.
+"""The budget that an account shares with other machines.
 
-The name is a fingerprint of API, address and credential, with a salt that is kept where the budget is: who reads the
-place learns no key, and all who have the same key find each other.
+Its name is a fingerprint of API, URL and credential, with a salt that is kept in the backend. So a reader of the backend
+learns no key, and all processes with the same key find the same budget.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from bide.client.apis import Api, Credential
 from bide.client.budgets import fingerprint
-from bide.client.budgets.opening import open_budgets
-from bide.client.budgets.shared import SharedBudgets, SharedPurse
+from bide.client.budgets.backend import open_backend
+from bide.client.budgets.shared import BudgetConnection, SharedBudget
 from bide.client.ledger import bare
 from bide.client.timing import Timing
 from bide.core.budget import Limit
@@ -22,15 +22,15 @@ from bide.core.errors import SetupError
 
 @dataclass(frozen=True)
 class Sharing:
-    """Open until `close`. Another process that is told `url` and `name` draws on the same budget."""
+    """Open until `close`. Another process that opens `name` at `url` draws on the same budget."""
 
     url: str
     name: str
-    purse: SharedPurse
-    budgets: SharedBudgets
+    budget: SharedBudget
+    connection: BudgetConnection
 
     async def close(self) -> None:
-        await asyncio.to_thread(self.budgets.close)
+        await asyncio.to_thread(self.connection.close)
 
 
 async def share(
@@ -41,20 +41,23 @@ async def share(
     limit: Limit | None,
     timing: Timing,
 ) -> Sharing:
-    """SetupError when the place cannot be used."""
+    """SetupError if the backend cannot be used."""
     if timing.speed != 1.0:
-        raise SetupError("a rehearsal cannot share a budget: its time is not that of the others")
+        raise SetupError(
+            f"A client whose time runs at {timing.speed:g} times the real speed cannot share a budget. "
+            "Leave out the shared budget."
+        )
 
-    def opened() -> Sharing:
-        budgets = open_budgets(url, now=timing.now)
+    def open_shared() -> Sharing:
+        connection = BudgetConnection(open_backend(url), now=timing.now)
         try:
-            name = _name(api, credential, headers, budgets.salt)
-            return Sharing(url, name, budgets.open(name, limit), budgets)
+            name = _name(api, credential, headers, connection.salt)
+            return Sharing(url, name, connection.open(name, limit), connection)
         except BaseException:
-            budgets.close()
+            connection.close()
             raise
 
-    return await asyncio.to_thread(opened)
+    return await asyncio.to_thread(open_shared)
 
 
 def _name(api: Api, credential: Credential | None, headers: Mapping[str, str], salt: bytes) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from bide.client.apis import Api, BadPoll, Call
 from bide.client.apis.values import absolute, header
-from bide.client.budgets import Purse
+from bide.client.budgets import RequestBudget
 from bide.client.http.signer import Signer
 from bide.client.http.transport import (
     ANSWER_TIMEOUT,
@@ -38,7 +38,7 @@ class Sender:
         api: Api,
         transport: Transport,
         signer: Signer,
-        purse: Purse,
+        purse: RequestBudget,
         timing: Timing,
         breaker: Breaker,
         kick: Callable[[], None],

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from bide.client.apis import Api, Found, Ref, Seen
-from bide.client.budgets import Remembers
+from bide.client.budgets import StorableBudget
 from bide.client.ledger import Entry, Key, Learned, Ledger, bare
 from bide.client.polling.kinds import Kind
 from bide.client.polling.schedule import Schedule
@@ -75,7 +75,7 @@ class Keeper:
             if kind.plans.sketch.count:
                 durations[self._api.name, str(kind_name), str(size)] = kind.dump()
         budgets: dict[str, tuple[float, dict[str, Any]]] = {}
-        if isinstance(schedule.budget, Remembers):
+        if isinstance(schedule.budget, StorableBudget):
             dump = {**schedule.budget.dump(now), "limit": _named(limit)}
             budgets[self._account] = (self._wall(), dump)
         await self._ledger.learn(Learned(durations=durations, budgets=budgets))

@@ -29,7 +29,7 @@ from bide.client.apis import (
     Throttled,
 )
 from bide.client.apis.values import origin
-from bide.client.budgets import Purse
+from bide.client.budgets import RequestBudget
 from bide.client.http.sender import Sender, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Answer, Transport
@@ -70,7 +70,7 @@ class Poller:
         api: Api,
         transport: Transport,
         signer: Signer,
-        purse: Purse,
+        purse: RequestBudget,
         *,
         price: float = PRICE,
         timing: Timing | None = None,

@@ -17,8 +17,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Any
 
+from bide.client.budgets import RequestBudget
 from bide.client.polling.batch import Bunch
 from bide.client.polling.kinds import SIZES, SMALLEST_LEFT, Kind, Report, Size
 from bide.client.polling.planned_job import FOREVER, Waited
@@ -32,18 +33,10 @@ FEW = 500  # with no more jobs than this, the hand looks at several a time
 MOST_REPLANS = 16  # at the head of the queue, in one call
 
 
-class Grants(Protocol):
-    """What a budget must be able to say; core/budget.py has one."""
-
-    def ready(self, now: float, cost: float = 1.0) -> float: ...
-    def take(self, now: float, cost: float = 1.0) -> float: ...
-    def rate(self, now: float) -> float | None: ...
-
-
 class Schedule:
     def __init__(
         self,
-        budget: Grants,
+        budget: RequestBudget,
         *,
         rng: random.Random,
         price: float = PRICE,

@@ -1,4 +1,4 @@
-"""`python -m bide.client.polling.processes FD`: how a parent starts a child; all else comes over that socket."""
+"""`python -m bide.client.polling.processes FD`: the command of a child. The parent sends everything else over the socket."""
 
 from bide.client.polling.processes.child import main
 

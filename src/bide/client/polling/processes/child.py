@@ -1,7 +1,7 @@
-"""A child: polls its share of the jobs with a poller of its own, and tells the parent what it saw.
+"""A child process: polls its share of the jobs with a `Poller` and reports what it saw to the parent.
 
-1. It writes to nothing but its socket and the shared budget.
-2. Its end of the socket is its life: a parent that is gone ends it, and the folder of the budget with it.
+1. It writes only to its socket and to the shared budget.
+2. It exits when the parent closes the socket. If the parent was killed, it removes the folder of the budget.
 """
 
 from __future__ import annotations
@@ -18,33 +18,31 @@ from typing import Any
 
 from bide.client.apis import Api, Credential
 from bide.client.apis.bide import OwnApi
-from bide.client.budgets.file import FileBudgets
-from bide.client.budgets.opening import open_budgets
-from bide.client.budgets.shared import SharedBudgets
+from bide.client.budgets.backend import open_backend
+from bide.client.budgets.file import BudgetFolder
+from bide.client.budgets.shared import BudgetConnection
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
 from bide.client.polling.kinds import Kind
 from bide.client.polling.planned_job import FOREVER
 from bide.client.polling.poller import Poller
 from bide.client.polling.processes import messages as m
-from bide.client.polling.processes.learning import Notebook
+from bide.client.polling.processes.kind_sync import KindSync
 from bide.client.timing import Timing
 from bide.client.tracked import Tracked
 from bide.core.errors import ServiceError
 
-BEAT = 1.0
-LEARN = 3  # beats between two tellings of what was learned
+HEARTBEAT = 1.0  # seconds
+LEARN_EVERY = 3  # heartbeats between two reports of what was learned
 SHARED = "shared"  # the name of the budget
-STAGGER = (
-    0.1,
-    0.005,
-)  # of a wait, and at most so many seconds: so that children do not all wake at one moment
+# A part of each wait, and at most so many seconds, so that the children do not all wake up at the same time.
+STAGGER = (0.1, 0.005)
 
 log = logging.getLogger("bide.client")
 
 
-class Given(Credential):
-    """A credential that the parent sees to."""
+class GivenCredential(Credential):
+    """A credential that the parent manages."""
 
     __slots__ = ()
 
@@ -57,7 +55,9 @@ class Given(Credential):
 
 
 class GivenSigner(Signer):
-    def __init__(self, channel: m.Channel, api: Api, transport: Transport, timing: Timing) -> None:
+    def __init__(
+        self, channel: m.MessageChannel, api: Api, transport: Transport, timing: Timing
+    ) -> None:
         super().__init__(api, None, transport, timing.wall)
         self._channel = channel
         self._answer: asyncio.Future[None] | None = None
@@ -66,8 +66,8 @@ class GivenSigner(Signer):
     def stale(self) -> bool:
         return False
 
-    def take(self, proof: m.Proof) -> None:
-        self._credential, self._added = Given(proof.headers), proof.added
+    def take(self, proof: m.CredentialUpdate) -> None:
+        self._credential, self._added = GivenCredential(proof.headers), proof.added
         self.turn = proof.turn
         self._merged.clear()
         if self._answer is not None and not self._answer.done():
@@ -77,12 +77,12 @@ class GivenSigner(Signer):
         async with self._lock:
             if turn == self.turn:
                 self._answer = asyncio.get_running_loop().create_future()
-                self._channel.say(m.Denied(turn))
+                self._channel.send(m.CredentialRejected(turn))
                 await self._answer
         return turn != self.turn
 
 
-class Staggered(Timing):
+class StaggeredTiming(Timing):
     def __init__(self, speed: float, start: float, rng: random.Random) -> None:
         super().__init__(speed)
         self.start = start
@@ -94,148 +94,152 @@ class Staggered(Timing):
         return super().later(at + self._rng.random() * min(part * wait, most * self.speed), what)
 
 
-class Child:
-    """Listener of all of its jobs."""
+class PollingProcess:
+    """The child process; it is the listener of all of its jobs."""
 
-    def __init__(self, channel: m.Channel, start: m.Start) -> None:
+    def __init__(self, channel: m.MessageChannel, start: m.StartPolling) -> None:
         rng = random.Random()
         sys.path[:] = start.search
         self._channel = channel
         self.folder = Path(start.budgets)
-        timing = Staggered(*start.clock, rng)
+        timing = StaggeredTiming(*start.clock, rng)
         make = OwnApi if start.own else Api
         api = make(start.form, start.url, None if start.folder is None else Path(start.folder))
         self._transport = Transport(api.url or "")
         self._signer = GivenSigner(channel, api, self._transport, timing)
-        self._budgets: FileBudgets | SharedBudgets
+        self._budgets: BudgetFolder | BudgetConnection
         name = SHARED
         if start.shared is None:
-            self._budgets = FileBudgets(self.folder, rng)
+            self._budgets = BudgetFolder(self.folder, rng)
         else:
             url, name = start.shared
-            self._budgets = open_budgets(url, now=timing.now)
-        self._purse = purse = self._budgets.open(name, start.limit)
+            self._budgets = BudgetConnection(open_backend(url), now=timing.now)
+        self._budget = budget = self._budgets.open(name, start.limit)
         self._poller = Poller(
-            api, self._transport, self._signer, purse, price=start.price, timing=timing, rng=rng
+            api, self._transport, self._signer, budget, price=start.price, timing=timing, rng=rng
         )
-        self._notebooks: dict[int, Notebook] = {}
+        self._syncs: dict[int, KindSync] = {}
         self._jobs: dict[int, Tracked] = {}
         self._numbers: dict[Tracked, int] = {}
-        self._counted = 0  # requests that were told of
+        self._counted = 0  # requests that were reported
 
-    # --- what the parent says
+    # --- messages from the parent
 
-    def hear(self, message: Any) -> None:
+    def handle(self, message: Any) -> None:
         match message:
-            case m.Proof():
+            case m.CredentialUpdate():
                 self._signer.take(message)
-            case m.Kind(number, data, batch, size):
+            case m.KindKnowledge(number, data, batch, size):
                 kind = Kind.load(data, batch)
-                self._notebooks[number] = Notebook(kind)
+                self._syncs[number] = KindSync(kind)
                 self._poller.schedule.kinds[number, size] = kind
-            case m.Watch():
+            case m.WatchJob():
                 self._watch(message)
-            case m.Unwatch(number):
+            case m.UnwatchJob(number):
                 job = self._jobs.pop(number, None)
                 if job is not None:
                     del self._numbers[job]
                     self._poller.unwatch(job, self)
-            case m.Learned(number, news):
-                self._notebooks[number].hear(news)
+            case m.KindNews(number, news):
+                self._syncs[number].absorb(news)
 
-    def _watch(self, told: m.Watch) -> None:
-        job = Tracked(told.ref, "", told.submitted_at)
-        job.etag = told.etag
-        job.seen = None if told.seen is None else m.unpack(told.seen)
-        self._jobs[told.number] = job
-        self._numbers[job] = told.number
-        options = {"deadline": FOREVER, **told.options}
-        self._poller.watch(job, self, kind=self._notebooks[told.kind].kind, **options)
+    def _watch(self, message: m.WatchJob) -> None:
+        job = Tracked(message.ref, "", message.submitted_at)
+        job.etag = message.etag
+        job.seen = None if message.seen is None else m.unpack(message.seen)
+        self._jobs[message.number] = job
+        self._numbers[job] = message.number
+        options = {"deadline": FOREVER, **message.options}
+        self._poller.watch(job, self, kind=self._syncs[message.kind].kind, **options)
 
-    # --- what the poller says
+    # --- callbacks of the poller
 
     def changed(self, job: Tracked) -> None:
         assert job.seen is not None
         seen = m.pack(job.seen)
         assert seen is not None
-        self._channel.say(
-            m.Told(self._numbers[job], job.requests, self._sent(), job.ref, job.submitted_at, seen)
+        self._channel.send(
+            m.JobObserved(
+                self._numbers[job], job.requests, self._sent(), job.ref, job.submitted_at, seen
+            )
         )
         job.requests = 0
 
     def ended(self, job: Tracked) -> None:
         if isinstance(job.error, ServiceError):
             error, number = job.error, self._numbers[job]
-            self._channel.say(m.GaveUp(number, job.requests, self._sent(), error.status, error.problem))
+            self._channel.send(
+                m.JobGivenUp(number, job.requests, self._sent(), error.status, error.problem)
+            )
         else:
             self.changed(job)
         del self._jobs[self._numbers.pop(job)]
 
-    # --- now and then
+    # --- periodic reports
 
-    async def beat(self) -> None:
+    async def send_heartbeats(self) -> None:
         for count in range(1, sys.maxsize):
-            await asyncio.sleep(BEAT)
-            self._purse.settle()
-            self._channel.say(m.Beat(self._sent()))
-            if count % LEARN == 0:
-                self._tell_news()
+            await asyncio.sleep(HEARTBEAT)
+            self._budget.settle()
+            self._channel.send(m.PollingHeartbeat(self._sent()))
+            if count % LEARN_EVERY == 0:
+                self._send_news()
 
     def _sent(self) -> int:
         more = self._transport.requests - self._counted
         self._counted += more
         return more
 
-    def _tell_news(self) -> None:
-        for number, notebook in self._notebooks.items():
-            news = notebook.news()
+    def _send_news(self) -> None:
+        for number, sync in self._syncs.items():
+            news = sync.news()
             if news is not None:
-                self._channel.say(m.Learned(number, news))
+                self._channel.send(m.KindNews(number, news))
 
     async def close(self) -> None:
         await self._poller.close()
         await self._transport.close()
-        self._tell_news()
-        self._channel.say(m.Beat(self._sent()))
+        self._send_news()
+        self._channel.send(m.PollingHeartbeat(self._sent()))
         self._budgets.close()
 
 
-class _Lines(logging.Handler):
-    """Trouble is told to the parent, which has the log."""
+class _ParentLog(logging.Handler):
+    """Sends warnings and errors to the parent, which has the log."""
 
-    def __init__(self, channel: m.Channel) -> None:
+    def __init__(self, channel: m.MessageChannel) -> None:
         super().__init__(logging.WARNING)
         self._channel = channel
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._channel.say(m.Said(record.levelno, self.format(record)))
+        self._channel.send(m.LogLine(record.levelno, self.format(record)))
 
 
 async def run(sock: socket.socket) -> None:
-    channel = m.Channel(m.Down)
+    channel = m.MessageChannel(m.ParentMessage)
     await channel.open(sock)
-    log.addHandler(_Lines(channel))
+    log.addHandler(_ParentLog(channel))
     log.propagate = False
-    child: Child | None = None
-    beating: asyncio.Task[None] | None = None
-    left = False
-    async for message in channel.heard():
-        if isinstance(message, m.Start):
-            child = Child(channel, message)
-            beating = asyncio.create_task(child.beat())
-        elif isinstance(message, m.Leave):
-            left = True
+    child: PollingProcess | None = None
+    heartbeats: asyncio.Task[None] | None = None
+    stopped = False
+    async for message in channel.received():
+        if isinstance(message, m.StartPolling):
+            child = PollingProcess(channel, message)
+            heartbeats = asyncio.create_task(child.send_heartbeats())
+        elif isinstance(message, m.StopPolling):
+            stopped = True
             break
         elif child is not None:
-            child.hear(message)
-    if child is not None and beating is not None:
-        beating.cancel()
+            child.handle(message)
+    if child is not None and heartbeats is not None:
+        heartbeats.cancel()
         await child.close()
-        if not left:  # the parent was killed: nobody else tidies up
+        if not stopped:  # the parent was killed and cannot remove the folder
             shutil.rmtree(child.folder, ignore_errors=True)
     await channel.close()
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its children
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent stops its children
     asyncio.run(run(socket.socket(fileno=int(sys.argv[1]))))

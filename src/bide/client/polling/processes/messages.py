@@ -1,6 +1,6 @@
-"""What a parent and its children say to each other: frames of length + msgpack over a socket pair.
+"""The messages between a parent and its child processes: a length and msgpack, over a socket pair.
 
-Jobs and kinds have numbers, which are never used again. Either end's death is the other's EOF. Credentials go over the
+Jobs and kinds have numbers, which are never reused. If one end dies, the other reads EOF. Credentials are sent over the
 socket and nowhere else.
 """
 
@@ -25,44 +25,44 @@ _encode = msgspec.msgpack.Encoder().encode
 _read_seen = msgspec.json.Decoder(Seen).decode
 
 
-class Message(msgspec.Struct, tag=True, array_like=True):
+class PollingMessage(msgspec.Struct, tag=True, array_like=True):
     pass
 
 
-# --- down
+# --- from the parent
 
 
-class Start(Message):
-    """Where to ask, and how."""
+class StartPolling(PollingMessage):
+    """Which API to poll, and how."""
 
     form: Description
     url: str | None
-    own: bool  # a bide service
-    folder: str | None  # of the description, for files that it names
+    own: bool  # the API is a bide service
+    folder: str | None  # of the description; relative file names start here
     limit: Limit | None
     price: float
     budgets: str  # the folder of the shared budget
-    clock: tuple[float, float]  # speed, and since when
-    search: list[str]  # where modules are found
-    shared: tuple[str, str] | None = None  # where machines share the budget, and its name there
+    clock: tuple[float, float]  # speed, and start
+    search: list[str]  # sys.path of the parent
+    shared: tuple[str, str] | None = None  # URL and name of a budget that machines share
 
     def __repr__(self) -> str:
-        return f"<Start {self.form.name}>"
+        return f"<StartPolling {self.form.name}>"
 
 
-class Proof(Message):
-    """The headers that prove who asks; a higher turn than before when they are others."""
+class CredentialUpdate(PollingMessage):
+    """The headers that authenticate; `turn` is higher than before if they differ."""
 
     turn: int
     headers: dict[str, str]  # of the credential
     added: dict[str, str]  # of the caller
 
     def __repr__(self) -> str:
-        return f"<Proof {self.turn}>"
+        return f"<CredentialUpdate {self.turn}>"
 
 
-class Kind(Message):
-    """What is known of a kind."""
+class KindKnowledge(PollingMessage):
+    """What is known about a kind."""
 
     number: int
     data: dict[str, Any]
@@ -70,8 +70,8 @@ class Kind(Message):
     size: str | None
 
 
-class Watch(Message):
-    """Wait for this job."""
+class WatchJob(PollingMessage):
+    """Poll this job."""
 
     number: int
     kind: int
@@ -82,40 +82,40 @@ class Watch(Message):
     options: dict[str, Any]
 
 
-class Unwatch(Message):
+class UnwatchJob(PollingMessage):
     number: int
 
 
-class Leave(Message):
-    """Tell the rest, and exit."""
+class StopPolling(PollingMessage):
+    """Send what is left, and exit."""
 
 
-# --- both ways
+# --- in both directions
 
 
-class Learned(Message):
-    """What was learned of a kind since the last time."""
+class KindNews(PollingMessage):
+    """What was learned about a kind since the last such message."""
 
     kind: int
     news: dict[str, Any]
 
 
-# --- up
+# --- from a child
 
 
-class Told(Message):
-    """A job as an answer told: it goes on, or has ended."""
+class JobObserved(PollingMessage):
+    """The state of a job in a response."""
 
     number: int
-    requests: int  # since it was last told of
-    sent: int  # requests for all jobs, since the last message
+    requests: int  # for this job, since the last message about it
+    sent: int  # for all jobs, since the last message
     ref: Ref
     submitted_at: float | None
     seen: bytes
 
 
-class GaveUp(Message):
-    """Nothing more will be heard of a job, for this reason."""
+class JobGivenUp(PollingMessage):
+    """The child stopped polling a job because of this problem."""
 
     number: int
     requests: int
@@ -124,31 +124,33 @@ class GaveUp(Message):
     problem: dict[str, Any]
 
 
-class Denied(Message):
-    """The API does not take the proof of this turn. A Proof must follow."""
+class CredentialRejected(PollingMessage):
+    """The API rejected the credential of this turn. The parent replies with a CredentialUpdate."""
 
     turn: int
 
 
-class Beat(Message):
-    """Still alive."""
+class PollingHeartbeat(PollingMessage):
+    """The child is alive."""
 
     sent: int
 
 
-class Said(Message):
-    """A line for the log."""
+class LogLine(PollingMessage):
+    """A line for the parent's log."""
 
     level: int
     text: str
 
 
-Down = Start | Proof | Kind | Watch | Unwatch | Learned | Leave
-Up = Told | GaveUp | Denied | Learned | Beat | Said
+ParentMessage = (
+    StartPolling | CredentialUpdate | KindKnowledge | WatchJob | UnwatchJob | KindNews | StopPolling
+)
+ChildMessage = JobObserved | JobGivenUp | CredentialRejected | KindNews | PollingHeartbeat | LogLine
 
 
 def pack(seen: Seen | None) -> bytes | None:
-    """As JSON, for a result may hold numbers that msgpack does not know."""
+    """Encode as JSON, because a result may contain integers that msgpack cannot encode."""
     return None if seen is None else msgspec.json.encode(seen)
 
 
@@ -156,8 +158,8 @@ def unpack(data: bytes) -> Seen:
     return _read_seen(data)
 
 
-class Channel:
-    """One end of the socket. What is said in one round of the loop goes out together."""
+class MessageChannel:
+    """One end of the socket. Messages sent in one iteration of the event loop are written together."""
 
     def __init__(self, form: Any) -> None:
         self._decode = msgspec.msgpack.Decoder(form).decode
@@ -168,7 +170,7 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._reader, self._writer = await asyncio.open_unix_connection(sock=sock)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: PollingMessage) -> None:
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         body = _encode(message)
@@ -179,8 +181,8 @@ class Channel:
             self._writer.write(bytes(self._outgoing))
         self._outgoing.clear()
 
-    async def heard(self) -> AsyncIterator[Any]:
-        """Until the other end is gone."""
+    async def received(self) -> AsyncIterator[Any]:
+        """Yield messages until the other end closes."""
         buffer = bytearray()
         while data := await self._read():
             buffer += data

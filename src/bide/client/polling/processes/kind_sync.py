@@ -1,7 +1,7 @@
-"""What one process has learned of a kind, told to the others so that all of them know it.
+"""What one process has learned about a kind, sent to the others.
 
-A sketch is a sum over observations that fade as newer ones come. So what came since the last time is a difference, and
-others add it to theirs: after a while all know what one process would have learned alone.
+A sketch is a sum over observations that fade with newer ones. So what was learned since the last message is a
+difference, and the other processes add it to theirs. After a while each knows what a single process would have learned.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from bide.core.hazard import MEMORY, Sketch
 SLIGHT = 1e-9
 
 
-class Notebook:
-    """Of one kind: remembers what is common knowledge."""
+class KindSync:
+    """Remembers what all processes know about one kind."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self._common = Kind.load(kind.dump())
 
     def news(self) -> dict[str, Any] | None:
-        """What this process has learned since the last time."""
+        """Return what this process has learned since the last call."""
         now = self.kind.dump()
         durations = _since(self._common.plans.sketch, now["durations"])
         reports = {}
@@ -35,8 +35,8 @@ class Notebook:
             return None
         return {"durations": durations, "reports": reports}
 
-    def hear(self, news: dict[str, Any]) -> None:
-        """What another has learned."""
+    def absorb(self, news: dict[str, Any]) -> None:
+        """Add what another process has learned."""
         if news["durations"] is not None:
             _absorb(self.kind.plans.sketch, self._common.plans.sketch, news["durations"])
         for source, found in news["reports"].items():
@@ -44,11 +44,11 @@ class Notebook:
 
 
 def _absorb(own: Sketch, common: Sketch, found: dict[str, Any]) -> None:
-    # What this process has learned and not yet told makes `common` fade before the next difference is taken. `found` is
-    # not older than that: it must not fade with it, or a part of it would be told to the others as news of this process.
-    untold = own.count - common.count
+    # What this process has learned and not yet sent makes `common` fade before the next difference is taken. `found` is
+    # not older than that, so it must not fade with it: a part of it would be sent as news of this process.
+    unsent = own.count - common.count
     own.absorb(found)
-    common.absorb(found, (1.0 + 1.0 / MEMORY) ** untold)
+    common.absorb(found, (1.0 + 1.0 / MEMORY) ** unsent)
 
 
 def _since(before: Sketch, now: dict[str, Any]) -> dict[str, Any] | None:
