@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bide.lab.policies import PEERS
-from bide.lab.run import Figures, simulate
 from bide.lab.scenario import Scenario, read_scenario
+from bide.lab.simulation import Figures, simulate
 
 FIXED = (1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200)
 BACKOFFS = tuple(

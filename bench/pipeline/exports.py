@@ -20,8 +20,8 @@ from aiohttp import web
 from bench.service.table import Line
 from bide.client.timing import Timing
 from bide.lab.scenario import Rules
+from bide.lab.simulated_api import SimulatedJob
 from bide.lab.vendor import Vendor
-from bide.lab.world import Task
 from bide.pipeline.loading import load_plan
 from bide.pipeline.run import Sync
 from bide.pipeline.state import State
@@ -116,12 +116,12 @@ class School(Vendor):
     """Its limit is in its documentation alone; its files are at another origin, which the limit is not for."""
 
     async def _submit(self, request: web.Request) -> web.Response:
-        answer = self.world.ask(self.now(), ())
+        answer = self.world.poll(self.now(), ())
         if answer.status != 200:
             return self._json({"message": "too many requests"}, answer.status, answer.headers)
         id = f"gen-{len(self.jobs)}"
         now = self.now()
-        task = Task("export", now, self._takes(self._rng), self._progress, 1, now)
+        task = SimulatedJob("export", now, self._takes(self._rng), self._progress, 1, now)
         task.ends = now + task.duration
         self.jobs[id] = task
         return self._json({"id": id, "status": "PENDING"}, 201, answer.headers)

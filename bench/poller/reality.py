@@ -17,10 +17,10 @@ from bide.client.apis import load
 from bide.client.http.transport import Transport
 from bide.client.timing import Timing
 from bide.client.tracked import Tracked
-from bide.lab.run import simulate
 from bide.lab.scenario import Scenario, read_scenario
+from bide.lab.simulated_api import SimulatedApi
+from bide.lab.simulation import simulate
 from bide.lab.vendor import Vendor
-from bide.lab.world import World
 
 SPEED = 20.0
 LONGEST = 180.0  # seconds of ours
@@ -69,7 +69,7 @@ class Waiter:
 
 async def live(scenario: Scenario, seed: int) -> tuple[float, float, int]:
     """Mean delay, requests a job, refusals; by the vendor's own account."""
-    with Vendor(world=World(scenario, seed), speed=SPEED) as vendor:
+    with Vendor(world=SimulatedApi(scenario, seed), speed=SPEED) as vendor:
         api = load("sync.so", vendor.url)
         transport, timing = Transport(vendor.url), Timing(SPEED)
         account = Account(api, transport, api.credential("k"), Terms(), timing=timing)

@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from bide.lab.scenario import parse_scenario
+from bide.lab.simulated_api import SimulatedApi
 from bide.lab.vendor import Vendor
-from bide.lab.world import World
 
 KEY = "sk-d6f1a1c2b3"
 PATIENCE = 30.0
@@ -24,7 +24,7 @@ class Shop(Vendor):
 
     def __init__(self, count: int, duration: str, limit: str = "") -> None:
         text = f"{limit}\n[[jobs]]\ncount = {count}\nprogress = 'exact'\nduration = {duration}"
-        super().__init__(world=World(parse_scenario(text, "shop"), 0), key=KEY)
+        super().__init__(world=SimulatedApi(parse_scenario(text, "shop"), 0), key=KEY)
         self.asked: list[tuple[float, str]] = []
 
     async def _status(self, request: web.Request) -> web.Response:

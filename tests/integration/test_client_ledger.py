@@ -23,9 +23,8 @@ from bide.core.budget import Limit
 from bide.core.errors import BideError, SetupError
 from bide.core.wire import WireJob
 from bide.lab.scenario import parse_scenario
+from bide.lab.simulated_api import SimulatedApi, SimulatedStatus
 from bide.lab.vendor import Vendor
-from bide.lab.world import Seen as Told
-from bide.lab.world import World
 from tests.unit.fake_service import FakeService, job, job_id, says
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "documents.toml"
@@ -104,7 +103,7 @@ class Forgetful(Vendor):
 
     token = "first"
 
-    def _record(self, id: str, seen: Told, now: float) -> dict[str, Any]:
+    def _record(self, id: str, seen: SimulatedStatus, now: float) -> dict[str, Any]:
         record = super()._record(id, seen, now)
         if "outputUrl" in record:
             record["outputUrl"] += f"?token={self.token}"
@@ -172,7 +171,7 @@ async def test_a_job_that_another_process_knew_is_not_taken_for_a_new_one(tmp_pa
     speed = 200.0
     timing = Timing(speed)
     text = "[[jobs]]\ncount = 6\nduration = { fixed = 600 }\nprogress = 'none'"
-    with Vendor(world=World(parse_scenario(text), 0), speed=speed) as vendor:
+    with Vendor(world=SimulatedApi(parse_scenario(text), 0), speed=speed) as vendor:
         vendor.jobs["job-5"].ends = 800.0
         ledger = SqliteLedger(tmp_path / "l")
         await ledger.open()

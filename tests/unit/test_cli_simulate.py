@@ -39,7 +39,7 @@ def simulate(*args: str) -> Result:
 def test_a_table_of_all_policies_and_advice(scenario: str) -> None:
     result = simulate(scenario, "--seeds", "2")
     assert result.exit_code == 0, result.output
-    for name in ("adaptive", "oracle", "fixed:30", "google", "seed-docs", "backoff:1,2,60"):
+    for name in ("adaptive", "oracle", "fixed:30", "google", "grow-2-to-10", "backoff:1,2,60"):
         assert name in result.stdout
     assert "e+" not in result.output
     assert result.stderr.splitlines()[-1].startswith("the budget is ")

@@ -19,8 +19,8 @@ from bide.cli import wait as command
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.polling.kinds import TIMEOUTS
 from bide.lab.scenario import parse_scenario
+from bide.lab.simulated_api import SimulatedApi
 from bide.lab.vendor import Vendor
-from bide.lab.world import World
 from tests.unit.fake_service import FakeService, job, job_id, says
 
 KEY = "sk-d6f1a1c2b3"
@@ -32,7 +32,7 @@ class Shop(Vendor):
 
     def __init__(self, count: int = 2, duration: str = "{ fixed = 0.01 }", fails: str = "") -> None:
         text = f"[[jobs]]\ncount = {count}\nduration = {duration}\nprogress = 'exact'"
-        super().__init__(world=World(parse_scenario(text, "shop"), 0), key=KEY)
+        super().__init__(world=SimulatedApi(parse_scenario(text, "shop"), 0), key=KEY)
         self.heard: list[dict[str, str]] = []
         if fails:
             self._failed.add(fails)
@@ -166,7 +166,7 @@ def test_a_missing_key_is_told_by_the_name_of_its_variable(
         (("job-0", "--expect", "-1"), "--expect"),
         (("job-0", "--api", "nobody"), "there are airflow"),
         (("job-0", "--api", "./nothing.toml"), "cannot be read"),
-        (("../job", "--api", "sync.so"), "cannot be part of the name of a job"),
+        (("../job", "--api", "sync.so"), "is not a valid job id"),
         (("ftp://x/1", "--api", "sync.so"), "not an http or https URL"),
         ((), "--ledger"),
     ],

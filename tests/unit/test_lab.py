@@ -10,10 +10,10 @@ import pytest
 from bide.core.errors import SetupError
 from bide.lab.advice import outlook
 from bide.lab.policies import DEFAULTS, PEERS, peer
-from bide.lab.run import simulate
 from bide.lab.scenario import Scenario, parse_scenario, read_scenario, shipped
+from bide.lab.simulated_api import SimulatedApi
+from bide.lab.simulation import simulate
 from bide.lab.summary import Mean, Summary, row
-from bide.lab.world import World
 
 PLAIN = """
 [limit]
@@ -47,7 +47,7 @@ def test_a_shipped_scenario_can_be_read_and_has_a_limit(name: str) -> None:
     scenario = read_scenario(name)
     assert scenario.name == name
     assert scenario.limit.requests < math.inf
-    assert World(scenario, 0).tasks
+    assert SimulatedApi(scenario, 0).tasks
 
 
 def test_all_that_was_promised_is_shipped() -> None:
@@ -111,7 +111,7 @@ def test_a_scenario_that_is_not_there_lists_those_that_are() -> None:
     ],
 )
 def test_durations_are_drawn_as_written(duration: str, low: float, high: float) -> None:
-    tasks = World(plain(duration=duration), 0).tasks
+    tasks = SimulatedApi(plain(duration=duration), 0).tasks
     assert all(low <= task.duration <= high for task in tasks)
 
 
@@ -120,18 +120,18 @@ def test_durations_are_drawn_as_written(duration: str, low: float, high: float) 
 
 def test_the_same_seed_gives_the_same_jobs() -> None:
     scenario = plain(arrival="{ every = 30.0 }")
-    one, two, other = World(scenario, 1), World(scenario, 1), World(scenario, 2)
+    one, two, other = SimulatedApi(scenario, 1), SimulatedApi(scenario, 1), SimulatedApi(scenario, 2)
     assert [task.ends for task in one.tasks] == [task.ends for task in two.tasks]
     assert [task.ends for task in one.tasks] != [task.ends for task in other.tasks]
 
 
 def test_a_bucket_refuses_what_is_too_much_and_tells() -> None:
-    world = World(plain(), 0)
-    answers = [world.ask(0.0, world.tasks[:1]) for _ in range(12)]
+    world = SimulatedApi(plain(), 0)
+    answers = [world.poll(0.0, world.tasks[:1]) for _ in range(12)]
     assert [answer.status for answer in answers] == [200] * 10 + [429] * 2
     assert answers[0].headers["RateLimit"] == '"default";r=9;t=1'
     assert answers[-1].retry_after == 1.0
-    assert world.ask(1.0, world.tasks[:1]).status == 200
+    assert world.poll(1.0, world.tasks[:1]).status == 200
     assert (world.requests, world.refused) == (13, 2)
 
 
@@ -139,36 +139,36 @@ def test_a_window_starts_anew() -> None:
     scenario = parse_scenario(
         '[limit]\nkind = "window"\nrequests = 3\nper = 10\n[[jobs]]\ncount = 1\nduration = {fixed=1e6}'
     )
-    world = World(scenario, 0)
-    granted = [now / 10 for now in range(1000) if world.ask(now / 10, world.tasks).status == 200]
+    world = SimulatedApi(scenario, 0)
+    granted = [now / 10 for now in range(1000) if world.poll(now / 10, world.tasks).status == 200]
     assert 27 <= len(granted) <= 33
     assert sum(1 for a in granted if 40 <= a < 50) <= 6
 
 
 def test_a_hidden_limit_says_nothing() -> None:
-    world = World(plain(advertised="false"), 0)
-    answers = [world.ask(0.0, world.tasks[:1]) for _ in range(12)]
+    world = SimulatedApi(plain(advertised="false"), 0)
+    answers = [world.poll(0.0, world.tasks[:1]) for _ in range(12)]
     assert answers[-1].status == 429
     assert all(not answer.headers for answer in answers)
 
 
 def test_places_at_the_api_are_taken_in_turn() -> None:
-    world = World(plain(concurrent="2", duration="{ fixed = 10 }"), 0)
+    world = SimulatedApi(plain(concurrent="2", duration="{ fixed = 10 }"), 0)
     assert sorted(task.ends for task in world.tasks) == [10.0 * (1 + i // 2) for i in range(20)]
 
 
 def test_progress_tells_how_far_it_is() -> None:
-    world = World(plain(progress='"exact"', duration="{ fixed = 100 }"), 0)
-    (seen,) = world.ask(25.0, world.tasks[:1]).seen
+    world = SimulatedApi(plain(progress='"exact"', duration="{ fixed = 100 }"), 0)
+    (seen,) = world.poll(25.0, world.tasks[:1]).jobs
     assert seen.percent == 25.0
-    noisy = World(plain(progress='"noisy"', duration="{ fixed = 100 }"), 0)
-    percents = [noisy.ask(50.0 + i, noisy.tasks[:1]).seen[0].percent or 0.0 for i in range(9)]
+    noisy = SimulatedApi(plain(progress='"noisy"', duration="{ fixed = 100 }"), 0)
+    percents = [noisy.poll(50.0 + i, noisy.tasks[:1]).jobs[0].percent or 0.0 for i in range(9)]
     assert all(0 <= percent <= 99 for percent in percents)
     assert len(set(percents)) > 5
 
 
 def test_drift_multiplies_durations() -> None:
-    tasks = World(plain(drift="3.0", duration="{ fixed = 10 }"), 0).tasks
+    tasks = SimulatedApi(plain(drift="3.0", duration="{ fixed = 10 }"), 0).tasks
     assert sorted(task.duration for task in tasks)[0] == 10.0
     assert sorted(task.duration for task in tasks)[-1] == 30.0
 
@@ -191,9 +191,9 @@ def asks(name: str, age: float) -> list[float]:
         ("fixed:7", [7, 14, 21, 28]),
         ("azure", [0, 30]),
         ("boto", [0, 15, 30]),
-        ("seed-lipsync", [*range(26)]),
-        ("seed-docs", [0, 2, 5, 9.5, 16.25, 26.25]),
-        ("seed-video", [2 * i for i in range(1, 14)]),
+        ("double-on-429", [*range(26)]),
+        ("grow-2-to-10", [0, 2, 5, 9.5, 16.25, 26.25]),
+        ("steps-2-10-30", [2 * i for i in range(1, 14)]),
     ],
 )
 def test_peers_ask_when_they_say(name: str, ages: list[float]) -> None:
@@ -205,15 +205,15 @@ def test_peers_on_a_refusal() -> None:
     assert peer("fixed:7")().refused(3.0, dice) == 7.0
     assert peer("azure")().refused(3.0, dice) == 3.0
     assert peer("boto")().refused(3.0, dice) == 15.0
-    assert peer("seed-docs")().refused(None, dice) == 60.0
-    assert peer("seed-video")().refused(4.0, dice) == 4.0
+    assert peer("grow-2-to-10")().refused(None, dice) == 60.0
+    assert peer("steps-2-10-30")().refused(4.0, dice) == 4.0
     assert peer("backoff:1,2,60")().refused(40.0, dice) == 40.0
-    lipsync = peer("seed-lipsync")()
+    lipsync = peer("double-on-429")()
     waits = [lipsync.refused(None, dice) for _ in range(12)]
     assert 2 <= waits[0] <= 3
     assert 300 <= waits[-1] <= 450
     assert lipsync.pending(0.0, dice) == 300.0
-    advice = peer("seed-lipsync-advice")()
+    advice = peer("random-5-to-10")()
     assert 5 <= advice.first(dice) <= 10
     assert advice.refused(None, dice) > 8
     assert advice.pending(0.0, dice) <= 12
@@ -253,7 +253,7 @@ def test_adaptive_meets_no_refusal_and_no_peer_is_both_faster_and_more_sparing(n
     scenario = read_scenario(name)
     ours = simulate(scenario, "adaptive", 0)
     assert ours.refused == 0
-    for other in ("fixed:30", "azure", "google", "seed-video", "backoff:1,2,60"):
+    for other in ("fixed:30", "azure", "google", "steps-2-10-30", "backoff:1,2,60"):
         theirs = simulate(scenario, other, 0)
         assert theirs.requests > ours.requests or theirs.mean > ours.mean
 

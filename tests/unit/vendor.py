@@ -8,8 +8,8 @@ import random
 from dataclasses import dataclass, field
 
 from bide.core.budget import Budget
-from bide.lab.scenario import Group, Rules, Scenario
-from bide.lab.world import World
+from bide.lab.scenario import JobGroup, Rules, Scenario
+from bide.lab.simulated_api import SimulatedApi
 
 WALL = 1_900_000_000.0
 
@@ -72,14 +72,14 @@ class Bucket:
 
 
 class Lab:
-    """The limit of a vendor of the lab, as its World enforces and tells it."""
+    """The limit of a vendor of the lab, as its SimulatedApi enforces and tells it."""
 
     def __init__(self, rules: Rules, seed: int = 0) -> None:
-        jobs = Group("any", 1, None, lambda rng: 1.0)
-        self._world = World(Scenario("limit", 1, rules, (jobs,)), seed)
+        jobs = JobGroup("any", 1, None, lambda rng: 1.0)
+        self._world = SimulatedApi(Scenario("limit", 1, rules, (jobs,)), seed)
 
     def ask(self, at: float) -> tuple[bool, dict[str, str]]:
-        answer = self._world.ask(at, ())
+        answer = self._world.poll(at, ())
         return answer.status == 200, dict(answer.headers)
 
 

@@ -1,4 +1,4 @@
-"""`bide simulate`: policies side by side, in virtual time."""
+"""`bide simulate`: compares polling policies in virtual time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from bide.cli.output import json_option, print_json, print_table
 @click.command()
 @click.argument("scenario", metavar="SCENARIO.toml")
 @click.option(
-    "--policy", "policies", multiple=True, metavar="NAME", help="Only this one; may be repeated."
+    "--policy", "policies", multiple=True, metavar="NAME", help="Run only this policy. May be repeated."
 )
-@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1), help="How many runs.")
+@click.option(
+    "--seeds", default=1, show_default=True, type=click.IntRange(1), help="How many runs per policy."
+)
 @click.option(
     "--price",
     type=click.FloatRange(0, min_open=True),
-    help="Seconds of waiting that a request is worth.",
+    help="Seconds of delay that one request is worth.",
 )
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE.png",
-    help="Draw delay against requests.",
+    help="Plot delay against requests.",
 )
 @json_option
 def simulate(
@@ -35,12 +37,22 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare ways of waiting: how many requests, how much delay.
+    """Compare polling policies: how many requests, how much delay.
 
-    SCENARIO.toml says what an API allows and which jobs there are; the name of a scenario that comes with bide does as
-    well, and a wrong one lists them. Policies: adaptive (what the client does), oracle (the same, told the
-    true distribution), azure, boto, google, seed-docs, seed-lipsync, seed-lipsync-advice, seed-video, fixed:SECONDS
-    and backoff:FIRST,FACTOR,CAP.
+    SCENARIO.toml describes the limit of an API and the jobs; the name of a shipped scenario works too, and an unknown
+    name lists them.
+
+    \b
+    Policies:
+      adaptive                    what the client does
+      oracle                      the same, given the true distribution of durations
+      azure, boto, google         the defaults of these SDKs
+      grow-2-to-10                at once, then after 2 s, 3 s, 4.5 s … up to 10 s
+      double-on-429               every second; each 429 doubles the interval
+      random-5-to-10              every 5 to 10 s; a 429 doubles the interval until the next success
+      steps-2-10-30               every 2 s, after 30 s every 10 s, after 2 minutes every 30 s
+      fixed:SECONDS               at a fixed interval
+      backoff:FIRST,FACTOR,CAP    exponential backoff with full jitter
 
     \b
     Examples:
@@ -52,15 +64,15 @@ def simulate(
     from bide.lab import plot as plotting
     from bide.lab.advice import outlook
     from bide.lab.policies import DEFAULTS, OURS, peer
-    from bide.lab.run import simulate as run
     from bide.lab.scenario import read_scenario
+    from bide.lab.simulation import simulate as run
     from bide.lab.summary import COLUMNS, Summary, row
 
     read = read_scenario(scenario)
     names = policies or DEFAULTS
     for name in names:
         if name not in OURS:
-            peer(name)  # says so now when there is none such
+            peer(name)  # fail before the first run if there is no such policy
     if plot is not None:
         plotting.require()
     found = []

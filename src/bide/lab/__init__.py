@@ -1,1 +1,1 @@
-"""A laboratory of waiting: policies side by side, in virtual time, against a model of an API. `bide simulate`."""
+"""Simulates polling in virtual time: policies side by side, against a model of an API. Used by `bide simulate`."""

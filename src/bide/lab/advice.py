@@ -1,4 +1,4 @@
-"""Whether what a scenario's API allows can carry its jobs."""
+"""Whether the limit of a scenario's API is enough for its jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DRAWS = 2000
 
 
 def outlook(scenario: Scenario, price: float) -> Advice:
-    """By the true durations, and by how many jobs are waited for when there are most."""
+    """Advise from the true durations and the largest number of jobs that wait at the same time."""
     rng = random.Random(scenario.seed)
     loads = []
     for group in scenario.groups:

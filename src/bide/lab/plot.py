@@ -1,6 +1,6 @@
-"""Delay against requests, one point a policy and a line for adaptive at other prices, as a PNG.
+"""Plots delay against requests as a PNG: one point per policy, and a line for adaptive at other prices.
 
-matplotlib is only loaded here, and only asked for by who wants a plot.
+matplotlib is imported only here, when a plot is requested.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from bide.core.errors import SetupError
-from bide.lab.run import simulate
 from bide.lab.scenario import Scenario
+from bide.lab.simulation import simulate
 from bide.lab.summary import Summary
 
 PRICES = tuple(4.0**i for i in range(-3, 5))
 
 
 def require() -> Any:
-    """What draws; SetupError says what to install."""
+    """Return matplotlib's figure module. SetupError says what to install."""
     try:
         return import_module("matplotlib.figure")  # needs no display, unlike pyplot
     except ModuleNotFoundError:
-        raise SetupError("a plot needs matplotlib: pip install 'bide[plot]'") from None
+        raise SetupError(
+            "A plot needs matplotlib, which is not installed. Run: pip install 'bide[plot]'"
+        ) from None
 
 
 def curve(scenario: Scenario, seeds: int) -> list[Summary]:
-    """Adaptive at a row of prices."""
+    """Return adaptive at several prices."""
     return [
         Summary.of([simulate(scenario, "adaptive", seed, price) for seed in range(seeds)])
         for price in PRICES
@@ -58,7 +60,11 @@ def draw(path: Path, scenario: Scenario, found: Sequence[Summary], line: Sequenc
         )
         axes.annotate(summary.policy, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
     axes.set(
-        xscale="log", yscale="log", xlabel="requests a job", ylabel="mean delay, s", title=scenario.name
+        xscale="log",
+        yscale="log",
+        xlabel="requests per job",
+        ylabel="mean delay, s",
+        title=scenario.name,
     )
     axes.grid(visible=True, which="both", alpha=0.2)
     if line:

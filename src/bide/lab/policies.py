@@ -1,4 +1,4 @@
-"""The peers: how loops, libraries and SDKs wait, each job by itself, at their own defaults."""
+"""The peers: how plain loops, libraries and SDKs poll. Each job has its own timer, with their default settings."""
 
 from __future__ import annotations
 
@@ -11,29 +11,33 @@ from bide.core.errors import SetupError
 Dice = random.Random
 
 
-class Peer(Protocol):
-    """One job's timer. `first` is the age of the first question; the others say how long until the next."""
+class PollTimer(Protocol):
+    """Decides when to poll one job."""
 
-    def first(self, dice: Dice) -> float: ...
+    def first(self, dice: Dice) -> float:
+        """Return the age at the first poll."""
+        ...
 
     def pending(self, age: float, dice: Dice) -> float:
-        """It is not done."""
+        """Return the seconds until the next poll, after a response that the job is still running."""
         ...
 
     def refused(self, retry_after: float | None, dice: Dice) -> float:
-        """The answer was 429."""
+        """Return the seconds until the next poll, after a 429."""
         ...
 
 
-class Fixed:
-    """The plain loop: sleep, ask. Azure and boto ask at once."""
+class FixedInterval:
+    """The plain loop: sleep, poll. Azure and boto poll at once, then sleep."""
 
-    __slots__ = ("_every", "_first", "_obeys")
+    __slots__ = ("_every", "_first", "_obeys_retry_after")
 
-    def __init__(self, every: float, first: float | None = None, obeys: bool = False) -> None:
+    def __init__(
+        self, every: float, first: float | None = None, obeys_retry_after: bool = False
+    ) -> None:
         self._every = every
         self._first = every if first is None else first
-        self._obeys = obeys
+        self._obeys_retry_after = obeys_retry_after
 
     def first(self, dice: Dice) -> float:
         return self._first
@@ -42,19 +46,19 @@ class Fixed:
         return self._every
 
     def refused(self, retry_after: float | None, dice: Dice) -> float:
-        return self._every if retry_after is None or not self._obeys else retry_after
+        return self._every if retry_after is None or not self._obeys_retry_after else retry_after
 
 
-class Backoff:
+class JitteredBackoff:
     """Exponential backoff with full jitter."""
 
-    __slots__ = ("_cap", "_factor", "_obeys", "_wait")
+    __slots__ = ("_cap", "_factor", "_obeys_retry_after", "_wait")
 
-    def __init__(self, first: float, factor: float, cap: float, obeys: bool = True) -> None:
+    def __init__(self, first: float, factor: float, cap: float, obeys_retry_after: bool = True) -> None:
         self._wait = first
         self._factor = factor
         self._cap = cap
-        self._obeys = obeys
+        self._obeys_retry_after = obeys_retry_after
 
     def first(self, dice: Dice) -> float:
         return self._wait
@@ -65,11 +69,11 @@ class Backoff:
 
     def refused(self, retry_after: float | None, dice: Dice) -> float:
         wait = self.pending(0.0, dice)
-        return max(wait, retry_after) if retry_after is not None and self._obeys else wait
+        return max(wait, retry_after) if retry_after is not None and self._obeys_retry_after else wait
 
 
-class SeedLipsync:
-    """Asks every second; a 429 doubles that for good."""
+class DoubleOn429:
+    """Polls every second; each 429 doubles the interval for the rest of the wait."""
 
     __slots__ = ("_wait",)
 
@@ -87,8 +91,8 @@ class SeedLipsync:
         return self._wait * dice.uniform(1.0, 1.5)
 
 
-class SeedLipsyncAdvice:
-    """Every 5 to 10 seconds, ±2; a 429 doubles that until the next success."""
+class RandomInterval:
+    """Polls every 5 to 10 s, ± 2 s; a 429 doubles the interval until the next success."""
 
     __slots__ = ("_base", "_wait")
 
@@ -108,8 +112,8 @@ class SeedLipsyncAdvice:
         return self._wait + dice.uniform(-2.0, 2.0)
 
 
-class SeedDocs:
-    """At once, then 2 s and half as much more each time, up to 10."""
+class GrowingInterval:
+    """Polls at once, then after 2 s; each interval is 1.5 times the last, up to 10 s."""
 
     __slots__ = ("_wait",)
 
@@ -128,8 +132,8 @@ class SeedDocs:
         return 60.0 if retry_after is None else retry_after
 
 
-class SeedVideo:
-    """Every 2 s, after half a minute every 10, after two minutes every 30."""
+class SteppedInterval:
+    """Polls every 2 s, after 30 s every 10 s, after 2 minutes every 30 s."""
 
     __slots__ = ("_wait",)
 
@@ -147,21 +151,21 @@ class SeedVideo:
         return self._wait if retry_after is None else retry_after
 
 
-PEERS: dict[str, Callable[[], Peer]] = {
-    "azure": lambda: Fixed(30.0, first=0.0, obeys=True),
-    "boto": lambda: Fixed(15.0, first=0.0),
-    "google": lambda: Backoff(1.0, 1.5, 20.0, obeys=False),
-    "seed-docs": SeedDocs,
-    "seed-lipsync": SeedLipsync,
-    "seed-lipsync-advice": SeedLipsyncAdvice,
-    "seed-video": SeedVideo,
+PEERS: dict[str, Callable[[], PollTimer]] = {
+    "azure": lambda: FixedInterval(30.0, first=0.0, obeys_retry_after=True),
+    "boto": lambda: FixedInterval(15.0, first=0.0),
+    "google": lambda: JitteredBackoff(1.0, 1.5, 20.0, obeys_retry_after=False),
+    "grow-2-to-10": GrowingInterval,
+    "double-on-429": DoubleOn429,
+    "random-5-to-10": RandomInterval,
+    "steps-2-10-30": SteppedInterval,
 }
 OURS = ("adaptive", "oracle")
 DEFAULTS = (*OURS, "fixed:30", *PEERS, "backoff:1,2,60")
 
 
-def peer(name: str) -> Callable[[], Peer]:
-    """What makes one job's timer; `fixed:S` and `backoff:F,G,C` have numbers of their own."""
+def peer(name: str) -> Callable[[], PollTimer]:
+    """Return the factory of a policy's timers. `fixed:S` and `backoff:F,G,C` carry their own numbers."""
     if name in PEERS:
         return PEERS[name]
     form, _, text = name.partition(":")
@@ -170,9 +174,9 @@ def peer(name: str) -> Callable[[], Peer]:
     except ValueError:
         numbers = []
     if form == "fixed" and len(numbers) == 1 and numbers[0] > 0:
-        return lambda: Fixed(numbers[0])
+        return lambda: FixedInterval(numbers[0])
     if form == "backoff" and len(numbers) == 3 and numbers[0] > 0 and numbers[1] >= 1 and numbers[2] > 0:
         first, factor, cap = numbers
-        return lambda: Backoff(first, factor, cap)
+        return lambda: JitteredBackoff(first, factor, cap)
     known = ", ".join((*OURS, *PEERS, "fixed:SECONDS", "backoff:FIRST,FACTOR,CAP"))
-    raise SetupError(f"no policy {name!r}; there are {known}")
+    raise SetupError(f"There is no policy {name!r}. The policies are {known}")

@@ -1,4 +1,4 @@
-"""Scenarios: what an API allows and which jobs there are, read from TOML; an error names the field."""
+"""Scenarios: the limit of an API and the jobs sent to it, read from TOML. Errors name the field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Draw = Callable[[random.Random], float]
 
 @dataclass(frozen=True)
 class Rules:
-    """What the API enforces; infinite `requests`: nothing."""
+    """The limit that the API enforces; infinite `requests` means none."""
 
     kind: str = "bucket"
     requests: float = math.inf
@@ -30,8 +30,8 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Jobs of one kind: how many, when they come, how long they take."""
+class JobGroup:
+    """Jobs of one kind: how many, when they arrive, how long they take."""
 
     kind: str
     count: int
@@ -47,7 +47,7 @@ class Scenario:
     name: str
     seed: int
     limit: Rules
-    groups: tuple[Group, ...]
+    groups: tuple[JobGroup, ...]
 
 
 def shipped() -> list[str]:
@@ -57,7 +57,7 @@ def shipped() -> list[str]:
 
 
 def read_scenario(source: str | Path) -> Scenario:
-    """A file, or the name of a shipped one."""
+    """Read a scenario from a file, or by the name of a shipped one."""
     path = Path(source)
     if path.suffix != ".toml" and str(source) in shipped():
         text = (resources.files("bide.lab") / "scenarios" / f"{source}.toml").read_text("utf-8")
@@ -66,10 +66,10 @@ def read_scenario(source: str | Path) -> Scenario:
             text = path.read_text("utf-8")
         except OSError as error:
             raise SetupError(
-                f"no scenario {source}: {error.strerror}; a file, or one of {', '.join(shipped())}"
+                f"There is no scenario {source}: {error.strerror}. Give a file or one of {', '.join(shipped())}"
             ) from None
         except UnicodeDecodeError:
-            raise SetupError(f"{source} is not UTF-8 text") from None
+            raise SetupError(f"The scenario {source} is not UTF-8 text") from None
     return parse_scenario(text, path.stem)
 
 
@@ -95,7 +95,7 @@ def parse_scenario(text: str, name: str = "scenario") -> Scenario:
 
 
 class _Fields:
-    """A TOML table whose fields are taken one by one; what is left over is unknown."""
+    """A TOML table. `done` rejects the fields that were not read."""
 
     def __init__(self, data: Any, where: str) -> None:
         if not isinstance(data, Mapping):
@@ -144,7 +144,7 @@ class _Fields:
     def done(self, *taken: str) -> None:
         unknown = sorted(set(self.data) - self.taken - set(taken))
         if unknown:
-            raise self.wrong(unknown[0], f"no such field; known are {', '.join(sorted(self.taken))}")
+            raise self.wrong(unknown[0], f"unknown field. Known fields: {', '.join(sorted(self.taken))}")
 
 
 def _rules(fields: _Fields) -> Rules:
@@ -159,12 +159,12 @@ def _rules(fields: _Fields) -> Rules:
         concurrent=int(fields.number("concurrent", 0, whole=True)),
     )
     if rules.cost > (rules.burst if rules.kind == "bucket" else rules.requests):
-        raise fields.wrong("cost", "one request costs more than may ever be spent at once")
+        raise fields.wrong("cost", "one request costs more than the limit ever allows at once")
     fields.done()
     return rules
 
 
-def _group(fields: _Fields) -> Group:
+def _group(fields: _Fields) -> JobGroup:
     arrival = fields.take("arrival", "burst")
     every = None
     if isinstance(arrival, Mapping):
@@ -173,7 +173,7 @@ def _group(fields: _Fields) -> Group:
         inner.done()
     elif arrival != "burst":
         raise fields.wrong("arrival", f'must be "burst" or {{ every = 30.0 }}, not {arrival!r}')
-    group = Group(
+    group = JobGroup(
         kind=str(fields.take("kind", "job")),
         count=int(fields.number("count", None, least=1, whole=True)),
         every=every,
@@ -208,7 +208,7 @@ def _duration(value: Any, where: str) -> Draw:
             return lambda rng: rng.choice(times)
         case "mixture":
             return _mixture(given, f"{where}.mixture")
-    raise SetupError(f"{where}: {form} is not known; must be one of {forms}")
+    raise SetupError(f"{where}: unknown form {form!r}; must be one of {forms}")
 
 
 def _mixture(given: Any, where: str) -> Draw:

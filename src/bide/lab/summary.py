@@ -1,4 +1,4 @@
-"""Several runs of one policy as one: means with a 95 % interval."""
+"""The means over several runs of one policy, with a 95 % interval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bide.lab.run import Figures
+from bide.lab.simulation import Figures
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Mean:
 
 
 def _plain(number: float) -> str:
-    """Three digits that count; no powers of ten."""
+    """Format with three significant digits and no exponent."""
     return f"{number:.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
@@ -63,7 +63,7 @@ class Summary:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """The means; with several seeds also `seeds` and, under `interval`, half the width of each 95 % interval."""
+        """Return the means; with several seeds also `seeds` and, in `interval`, half the width of each 95 % interval."""
         wire: dict[str, Any] = {
             "policy": self.policy,
             "jobs": self.jobs,
@@ -85,7 +85,7 @@ class Summary:
 
 
 DELAYS = ("mean", "p50", "p95", "max")
-COLUMNS = ("policy", "requests a job", "429s", "mean delay, s", "p50", "p95", "max")
+COLUMNS = ("policy", "requests per job", "429s", "mean delay, s", "p50", "p95", "max")
 
 
 def row(summary: Summary) -> list[str]:

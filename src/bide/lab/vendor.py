@@ -1,7 +1,8 @@
-"""A vendor over a socket: takes jobs in sync.so's shapes, finishes them in its own time, and enforces its limit.
+"""An HTTP server with the job API of sync.so, on loopback: it accepts jobs, finishes them and enforces its limit.
 
-It runs on a thread with a loop of its own, so that an async client, a sync one and the command line can all speak to it.
-Its clock can run faster than ours; everything it says of seconds is then by its own clock.
+Tests, benchmarks, examples and the docs use it in place of a vendor; `bide simulate` does not. It runs in a thread with
+its own event loop, so that an asynchronous client, a blocking one and the command line can all use it. Its clock can
+run faster than real time; all durations are then by its clock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from bide.lab.scenario import Rules, Scenario, parse_scenario
-from bide.lab.world import Seen, Task, World
+from bide.lab.simulated_api import SimulatedApi, SimulatedJob, SimulatedStatus
 
 Draw = Callable[[random.Random], float]
 _NOTHING = parse_scenario("[[jobs]]\ncount = 1\nduration = { fixed = 1 }", "vendor")
@@ -37,11 +38,13 @@ class Vendor:
         progress: str = "exact",
         key: str | None = None,
         speed: float = 1.0,
-        world: World | None = None,
+        world: SimulatedApi | None = None,
     ) -> None:
         self.world = world or _empty(replace(_NOTHING, limit=limit or Rules()))
-        self.jobs: dict[str, Task] = {f"job-{i}": task for i, task in enumerate(self.world.tasks)}
-        self.told: dict[str, float] = {}  # when each job's end was first told
+        self.jobs: dict[str, SimulatedJob] = {
+            f"job-{i}": task for i, task in enumerate(self.world.tasks)
+        }
+        self.told: dict[str, float] = {}  # when a response first said that the job has ended
         self.keys: dict[str, str] = {}
         self.url = ""
         self._takes = takes
@@ -55,8 +58,6 @@ class Vendor:
         self._start = time.monotonic()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vendor", daemon=True)
-
-    # --- its life
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -84,7 +85,7 @@ class Vendor:
         return f"http://{host}:{port}"
 
     def now(self) -> float:
-        """Seconds of its own clock since it was opened."""
+        """Return the seconds of its clock since it was started."""
         return (time.monotonic() - self._start) * self._speed
 
     @property
@@ -96,10 +97,10 @@ class Vendor:
         return self.world.refused
 
     def delays(self) -> list[float]:
-        """By its own clock, from the end of each job to the answer that told it; of those that were told."""
+        """Return the seconds, by its clock, from the end of each job to the first response that says so."""
         return [self.told[id] - self.jobs[id].ends for id in self.told]
 
-    # --- what it answers
+    # --- routes
 
     async def _submit(self, request: web.Request) -> web.Response:
         if refusal := self._refusal(request):
@@ -109,7 +110,7 @@ class Vendor:
         if id is None:
             id = f"gen-{len(self.jobs)}"
             now = self.now()
-            task = Task("generation", now, self._takes(self._rng), self._progress, 1, now)
+            task = SimulatedJob("generation", now, self._takes(self._rng), self._progress, 1, now)
             task.ends = now + task.duration
             self.jobs[id] = task
             if self._rng.random() < self._fails:
@@ -126,12 +127,12 @@ class Vendor:
             return refusal
         if task is None:
             return self._json({"message": "no such generation"}, 404)
-        answer = self.world.ask(now, (task,))
+        answer = self.world.poll(now, (task,))
         if answer.status != 200:
             return self._json({"message": "too many requests"}, answer.status, answer.headers)
-        return self._json(self._record(id, answer.seen[0], now), 200, answer.headers)
+        return self._json(self._record(id, answer.jobs[0], now), 200, answer.headers)
 
-    def _record(self, id: str, seen: Seen, now: float) -> dict[str, Any]:
+    def _record(self, id: str, seen: SimulatedStatus, now: float) -> dict[str, Any]:
         if id in self._cancelled:
             return {"id": id, "status": "CANCELED"}
         if not seen.done:
@@ -158,7 +159,7 @@ class Vendor:
         denied = self._denied(request)
         if denied is not None:
             return denied
-        answer = self.world.ask(self.now(), ())
+        answer = self.world.poll(self.now(), ())
         if answer.status == 200:
             return None
         return self._json({"message": "too many requests"}, answer.status, answer.headers)
@@ -178,7 +179,7 @@ class Vendor:
         )
 
 
-def _empty(scenario: Scenario) -> World:
-    world = World(scenario, 0)
+def _empty(scenario: Scenario) -> SimulatedApi:
+    world = SimulatedApi(scenario, 0)
     world.tasks.clear()
     return world

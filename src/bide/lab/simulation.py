@@ -1,4 +1,4 @@
-"""Drives one policy through one run of a scenario, in virtual time, and says what it came to."""
+"""Runs one policy on one run of a scenario in virtual time, and returns its figures."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from bide.core.pacing import PRICE
 from bide.core.plan import Plans
 from bide.lab.policies import OURS, peer
 from bide.lab.scenario import Scenario
-from bide.lab.world import World
+from bide.lab.simulated_api import SimulatedApi
 
-EPOCH = 1_800_000_000.0  # what the wall clock shows when a run begins
-DRAWS = 2000  # from which the oracle knows a distribution
-STAGES = 20  # of drift, for each of which it is told anew
+EPOCH = 1_800_000_000.0  # the wall clock at the start of a run
+DRAWS = 2000  # durations from which the oracle knows a distribution
+STAGES = 20  # of drift; the oracle gets a new distribution at each
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a policy came to in one run."""
+    """The figures of a policy in one run."""
 
     policy: str
     jobs: int
     requests: int
     refused: int
     price: float | None
-    spent: float  # of what the API allowed while jobs were waited for
-    delays: list[float] = field(repr=False)  # in the order in which the jobs were sent
+    spent: float  # the part of the limit that was used while the client waited
+    delays: list[float] = field(repr=False)  # in the order of submission
 
     @property
     def per_job(self) -> float:
@@ -68,10 +68,10 @@ class Figures:
 def simulate(
     scenario: Scenario, policy: str, seed: int, price: float = PRICE, *, dice: int | None = None
 ) -> Figures:
-    """The seed decides the jobs, and the dice of who waits too unless they have one of their own."""
-    world = World(scenario, seed)
+    """Run a policy. `seed` determines the jobs; `dice` the random numbers of the client, by default `seed`."""
+    world = SimulatedApi(scenario, seed)
     if policy in OURS:
-        delays = _ours(world, scenario, seed if dice is None else dice, price, told=policy == "oracle")
+        delays = _ours(world, scenario, seed if dice is None else dice, price, oracle=policy == "oracle")
     else:
         delays = _peers(world, policy, random.Random(f"{policy}/{seed}"))
     shown = price if policy in OURS else None
@@ -79,23 +79,23 @@ def simulate(
     return Figures(policy, len(world.tasks), world.requests, world.refused, shown, spent, delays)
 
 
-def _peers(world: World, policy: str, dice: random.Random) -> list[float]:
-    """Each job by its own timer."""
+def _peers(world: SimulatedApi, policy: str, dice: random.Random) -> list[float]:
+    """Poll each job by its own timer."""
     make = peer(policy)
     tasks = world.tasks
     delays = [0.0] * len(tasks)
     timers = [make() for _ in tasks]
-    # Requests that leave at the same moment go over connections of their own and arrive in any order. In the order of
-    # the timers, the same jobs would get the last of a budget every time, which no network does for anybody.
+    # Requests sent at the same time arrive in random order. In the order of the timers, the same jobs would always get
+    # the last requests of the limit, which no network does.
     queue = [(task.born + timers[i].first(dice), dice.random(), i) for i, task in enumerate(tasks)]
     heapq.heapify(queue)
     while queue:
         now, _, i = queue[0]
         task = tasks[i]
-        answer = world.ask(now, (task,))
+        answer = world.poll(now, (task,))
         if answer.status == 429:
             wait = timers[i].refused(answer.retry_after, dice)
-        elif answer.seen[0].done:
+        elif answer.jobs[0].done:
             delays[i] = now - task.ends
             heapq.heappop(queue)
             continue
@@ -105,8 +105,8 @@ def _peers(world: World, policy: str, dice: random.Random) -> list[float]:
     return delays
 
 
-class Told(Sketch):
-    """A sketch that knows already and learns nothing more."""
+class FixedSketch(Sketch):
+    """A sketch of known durations that learns nothing more."""
 
     __slots__ = ()
 
@@ -126,33 +126,35 @@ class Told(Sketch):
         pass
 
 
-def _ours(world: World, scenario: Scenario, seed: int, price: float, *, told: bool) -> list[float]:
-    """The scheduler that the client uses, for as long as there are jobs."""
+def _ours(
+    world: SimulatedApi, scenario: Scenario, seed: int, price: float, *, oracle: bool
+) -> list[float]:
+    """Poll with the scheduler of the client until all jobs have ended."""
     rng = random.Random(f"ours/{seed}")
     budget = Budget(rng=rng)
     schedule = Schedule(budget, rng=rng, price=price)
-    oracle = Oracle(schedule, world, scenario) if told else None
+    teacher = Oracle(schedule, world, scenario) if oracle else None
     tasks = world.tasks
     delays = [0.0] * len(tasks)
     now, arrived, left = 0.0, 0, len(tasks)
     while left:
         while arrived < len(tasks) and tasks[arrived].born <= now:
             task = tasks[arrived]
-            if oracle is not None:
-                oracle.tell(arrived)
+            if teacher is not None:
+                teacher.teach(arrived)
             schedule.add(arrived, now, kind=schedule.kind(task.kind, task.batch))
             arrived += 1
         jobs, again = schedule.next(now)
         if not jobs:
             now = max(now, min(again, tasks[arrived].born if arrived < len(tasks) else math.inf))
             continue
-        answer = world.ask(now, [tasks[job.key] for job in jobs])
+        answer = world.poll(now, [tasks[job.key] for job in jobs])
         budget.heard(now, answer.status, answer.headers, EPOCH + now)
         if answer.status == 429:
             for job in jobs:
                 schedule.failed(job, now, now)
             continue
-        for job, seen in zip(jobs, answer.seen, strict=True):
+        for job, seen in zip(jobs, answer.jobs, strict=True):
             if seen.done:
                 schedule.ended(job, now)
                 delays[job.key] = now - tasks[job.key].ends
@@ -163,27 +165,27 @@ def _ours(world: World, scenario: Scenario, seed: int, price: float, *, told: bo
 
 
 class Oracle:
-    """Tells a schedule the true distribution of each kind: of durations as drawn, drifting as they do, or, where jobs
-    queue at the API, of the times from start to end that this run will have."""
+    """Gives a schedule the true distribution of each kind: the durations as drawn, with their drift. Where jobs queue
+    at the API, the distribution is that of the times from submission to end in this run."""
 
-    def __init__(self, schedule: Schedule, world: World, scenario: Scenario) -> None:
+    def __init__(self, schedule: Schedule, world: SimulatedApi, scenario: Scenario) -> None:
         self._schedule = schedule
         self._groups = scenario.groups
         self._tasks = world.tasks
         self._queued = bool(scenario.limit.concurrent)
-        self._told: dict[str, int] = {}
+        self._taught: dict[str, int] = {}
         rng = random.Random("oracle")
         self._drawn = {group: [group.draw(rng) for _ in range(DRAWS)] for group in scenario.groups}
 
-    def tell(self, arrived: int) -> None:
-        """Before the job with this number is sent."""
+    def teach(self, arrived: int) -> None:
+        """Update the kind of the job with this number, before the job is submitted."""
         task = self._tasks[arrived]
         groups = [group for group in self._groups if group.kind == task.kind]
         drifting = any(group.drift != 1.0 for group in groups)
         stage = STAGES * arrived // len(self._tasks) if drifting else 0
-        if self._told.get(task.kind) == stage:
+        if self._taught.get(task.kind) == stage:
             return
-        self._told[task.kind] = stage
+        self._taught[task.kind] = stage
         if self._queued:
             durations = [t.ends - t.born for t in self._tasks if t.kind == task.kind]
         else:
@@ -195,4 +197,4 @@ class Oracle:
                 for duration in self._drawn[group][: DRAWS * group.count // total]
             ]
         kind = self._schedule.kind(task.kind, task.batch)
-        kind.plans = Plans(Told(durations))
+        kind.plans = Plans(FixedSketch(durations))

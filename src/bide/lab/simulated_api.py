@@ -1,7 +1,7 @@
-"""A model of an API: it takes jobs, finishes them in its own time, answers questions and enforces its limit.
+"""A model of an API in virtual time: it accepts jobs, finishes them, answers polls and enforces its limit.
 
-When a job ends does not depend on who asks, so that policies can be compared on the very same jobs. Answers take no
-time; submitting is not counted against the limit.
+When a job ends does not depend on the polls, so that policies are compared on the same jobs. Responses take no time;
+submissions do not count against the limit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NOISE = 10.0  # percentage points by which noisy progress is off, as a standard 
 
 
 @dataclass(slots=True)
-class Task:
-    """A job as the API knows it."""
+class SimulatedJob:
+    """A job in the model of the API."""
 
     kind: str
     born: float
@@ -31,18 +31,18 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What an answer says about one job."""
+class SimulatedStatus:
+    """What a response says about one job."""
 
     done: bool
     percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SimulatedResponse:
     status: int
     headers: Mapping[str, str]
-    seen: Sequence[Seen] = ()
+    jobs: Sequence[SimulatedStatus] = ()
 
     @property
     def retry_after(self) -> float | None:
@@ -50,8 +50,8 @@ class Answer:
         return None if value is None else float(value)
 
 
-class World:
-    """One run of a scenario: the same seed gives the same jobs."""
+class SimulatedApi:
+    """One run of a scenario. The same seed gives the same jobs."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         rng = random.Random(f"{scenario.seed}/{seed}")
@@ -62,39 +62,39 @@ class World:
         self.refused = 0
         self._noise = random.Random(f"{scenario.seed}/{seed}/noise")
 
-    def ask(self, now: float, tasks: Sequence[Task]) -> Answer:
-        """One status request about one job, or several where the API takes several."""
+    def poll(self, now: float, tasks: Sequence[SimulatedJob]) -> SimulatedResponse:
+        """Answer one status request about one job, or about several where the API allows it."""
         self.requests += 1
         granted = self.limit.take(now)
         headers = self.limit.headers(now, granted)
         if not granted:
             self.refused += 1
-            return Answer(429, headers)
-        return Answer(200, headers, [self._look(task, now) for task in tasks])
+            return SimulatedResponse(429, headers)
+        return SimulatedResponse(200, headers, [self._status(task, now) for task in tasks])
 
     def spent(self, known: Sequence[float]) -> float:
-        """Which part of what the limit allowed was used, while jobs were waited for; `known`: until when each was."""
+        """Return the part of the limit that was used while a client waited. `known`: when it knew the end of each job."""
         waited = until = 0.0
         for task, end in zip(self.tasks, known, strict=True):
             waited += max(0.0, end - max(task.born, until))
             until = max(until, end)
         return (self.requests - self.refused) / self.limit.allowance(waited)
 
-    def _look(self, task: Task, now: float) -> Seen:
+    def _status(self, task: SimulatedJob, now: float) -> SimulatedStatus:
         if now >= task.ends:
             return _DONE
         if task.progress == "none":
-            return _NOT_YET
+            return _RUNNING
         percent = 100.0 * max(0.0, now - task.started) / (task.ends - task.started)
         if task.progress == "noisy":
             percent = min(99.0, max(0.0, percent + self._noise.gauss(0.0, NOISE)))
-        return Seen(False, percent)
+        return SimulatedStatus(False, percent)
 
 
-_DONE, _NOT_YET = Seen(True), Seen(False)
+_DONE, _RUNNING = SimulatedStatus(True), SimulatedStatus(False)
 
 
-def _tasks(scenario: Scenario, rng: random.Random) -> list[Task]:
+def _tasks(scenario: Scenario, rng: random.Random) -> list[SimulatedJob]:
     tasks = []
     for group in scenario.groups:
         at = 0.0
@@ -102,12 +102,14 @@ def _tasks(scenario: Scenario, rng: random.Random) -> list[Task]:
             if group.every is not None:
                 at += rng.expovariate(1.0 / group.every)
             drift = 1.0 + (group.drift - 1.0) * i / max(1, group.count - 1)
-            tasks.append(Task(group.kind, at, group.draw(rng) * drift, group.progress, group.batch))
+            tasks.append(
+                SimulatedJob(group.kind, at, group.draw(rng) * drift, group.progress, group.batch)
+            )
     return sorted(tasks, key=lambda task: task.born)
 
 
-def _run(tasks: list[Task], concurrent: int) -> None:
-    """Decides when each starts and ends: at once, or when one of the API's places is free."""
+def _run(tasks: list[SimulatedJob], concurrent: int) -> None:
+    """Set when each job starts and ends: it starts at once, or when one of the API's concurrent slots is free."""
     free = [0.0] * min(concurrent, len(tasks))
     for task in tasks:
         task.started = max(task.born, heapq.heappop(free)) if concurrent else task.born
@@ -117,17 +119,19 @@ def _run(tasks: list[Task], concurrent: int) -> None:
 
 
 class _Limit:
-    """The API's own count; a refused request costs nothing."""
+    """The limit that the API enforces; a refused request costs nothing."""
 
     def __init__(self, rules: Rules, phase: float) -> None:
         self._rules = rules
         self._rate = rules.requests / rules.per
         self._level = rules.burst if rules.kind == "bucket" else rules.requests
-        self._at = 0.0 if rules.kind == "bucket" else -phase * rules.per  # filled last, or window began
+        self._at = (
+            0.0 if rules.kind == "bucket" else -phase * rules.per
+        )  # when the bucket was filled, or the window began
         self._policy = f'"default";q={rules.requests:g};w={rules.per:g}'
 
     def allowance(self, seconds: float) -> float:
-        """Requests that can be had in so long a stretch."""
+        """Return how many requests the limit allows in so many seconds."""
         rules = self._rules
         at_once = rules.burst if rules.kind == "bucket" else rules.requests
         return (at_once + self._rate * seconds) / rules.cost
