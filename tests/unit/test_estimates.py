@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bide.core.clock import read_instant
-from bide.core.hazard import Sketch, Table
+from bide.core.hazard import Sketch, SurvivalCurve
 from bide.core.record import Job, Progress, Status
 from bide.core.wire import Event
 from bide.server.estimates import ENOUGH, Estimates
@@ -88,7 +88,7 @@ def test_while_jobs_end_by_the_thousand_a_curve_is_made_once_a_second(
     made: list[float] = []
     table = Sketch.table
 
-    def counted(sketch: Sketch) -> Table:
+    def counted(sketch: Sketch) -> SurvivalCurve:
         made.append(clock.at)
         return table(sketch)
 
@@ -110,7 +110,7 @@ def test_while_jobs_end_by_the_thousand_a_curve_is_made_once_a_second(
 
 
 def test_nothing_is_worked_out_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(sketch: Sketch) -> Table:
+    def never(sketch: Sketch) -> SurvivalCurve:
         raise AssertionError("learning makes no curve")
 
     monkeypatch.setattr(Sketch, "table", never)

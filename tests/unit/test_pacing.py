@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.core.hazard import EDGES, LAST, Sketch, Table
+from bide.core.hazard import EDGES, LAST, Sketch, SurvivalCurve
 from bide.core.pacing import (
     LONGEST_HINT,
     Hints,
@@ -21,7 +21,7 @@ from bide.core.pacing import (
 )
 
 
-def table(durations: list[float]) -> Table:
+def table(durations: list[float]) -> SurvivalCurve:
     sketch = Sketch()
     for duration in durations:
         sketch.learn(duration)
@@ -91,7 +91,7 @@ def test_the_index_reaches_the_price_after_the_interval(
     assert index(curve, age, age) == 0.0
 
 
-def asks(curve: Table, end: float) -> list[float]:
+def asks(curve: SurvivalCurve, end: float) -> list[float]:
     """The ages at which a waiting side asks until it hears of the end."""
     ages = [interval(curve, 0.0)]
     while ages[-1] < end:

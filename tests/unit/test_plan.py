@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bide.core.advice import Load, advise
-from bide.core.hazard import EDGES, Sketch, Table
+from bide.core.hazard import EDGES, Sketch, SurvivalCurve
 from bide.core.plan import Plan, Plans
 
 DURATIONS = st.lists(st.floats(0.01, 1e5), max_size=20)
 PRICES = st.floats(0.01, 1000)
 
 
-def table(durations: list[float]) -> Table:
+def table(durations: list[float]) -> SurvivalCurve:
     sketch = Sketch()
     for duration in durations:
         sketch.learn(duration)
@@ -30,7 +30,7 @@ def spread(seed: int, median: float, sigma: float, count: int = 400) -> list[flo
     return [rng.lognormvariate(math.log(median), sigma) for _ in range(count)]
 
 
-def cost(asks: list[float], curve: Table, price: float) -> float:
+def cost(asks: list[float], curve: SurvivalCurve, price: float) -> float:
     """Delay and priced requests of a fixed list of ages, and of hardly anything after it."""
     total = 0.0
     for low, high in pairwise([0.0, *asks]):
@@ -38,7 +38,7 @@ def cost(asks: list[float], curve: Table, price: float) -> float:
     return total - curve.mean()
 
 
-def walk(plan: Plan, curve: Table) -> list[float]:
+def walk(plan: Plan, curve: SurvivalCurve) -> list[float]:
     ages = [plan.next(0.0)]
     while curve.survival(ages[-1]) > 1e-6:
         ages.append(plan.next(ages[-1]))

@@ -1,4 +1,4 @@
-"""Honest advice: whether a budget can carry a load, and what would help when it cannot."""
+"""Whether a budget is enough for a number of jobs, and what would help if it is not."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bide.core.hazard import Table
+from bide.core.hazard import SurvivalCurve
 from bide.core.plan import Plan
 
-AMPLE = 1.25  # times the rate that is needed is a limit that leaves room
+AMPLE = 1.25  # a limit that leaves room, as a multiple of the rate that is needed
 HIGHEST_PRICE = 2.0**24
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Jobs of one kind: how many are waited for at a time, and how long they take."""
+    """Jobs of one kind: how many wait at the same time, and how long they take."""
 
     waiting: float
-    table: Table
+    table: SurvivalCurve
 
 
 class Advice(msgspec.Struct, frozen=True, rename="camel"):
-    """Rates are in requests a second, delays in seconds."""
+    """Rates are in requests per second, delays in seconds."""
 
-    needed: float  # what asking at the best moments would take
-    allowed: float | None  # what the budget gives; None: nothing limits it
-    delay: float  # to expect with what is allowed
-    wanted: float  # delay with what is needed
-    ask_for: float | None  # requests a minute that would be enough; None: it is enough already
-    batched: float | None  # delay to expect when one request asks about `batch` jobs; None: no gain
+    needed: float  # to poll at the best times
+    allowed: float | None  # by the budget; None: unlimited
+    delay: float  # expected with the allowed rate
+    wanted: float  # delay with the needed rate
+    ask_for: float | None  # requests per minute that would be enough; None: the budget is enough
+    batched: float | None  # expected delay if one request polls `batch` jobs; None: no gain
     batch: int = 1
 
     @property
@@ -38,27 +38,29 @@ class Advice(msgspec.Struct, frozen=True, rename="camel"):
 
     def __str__(self) -> str:
         if self.ask_for is None:
-            return f"the budget is enough: about {_plain(60 * self.needed)} requests a minute are needed"
+            return (
+                f"the budget is enough: about {_plain(60 * self.needed)} requests per minute are needed"
+            )
         text = (
-            f"the budget is too small: {_plain(60 * (self.allowed or 0.0))} requests a minute are allowed, "
+            f"the budget is too small: {_plain(60 * (self.allowed or 0.0))} requests per minute are allowed, "
             f"{_plain(60 * self.needed)} are needed. Expect a delay of about {_plain(self.delay)} s instead of "
-            f"{_plain(self.wanted)}. Ask the vendor for {self.ask_for:.0f} a minute"
+            f"{_plain(self.wanted)} s. Ask the vendor for {self.ask_for:.0f} requests per minute"
         )
         if self.batched is not None:
-            text += f", or ask about {self.batch} jobs in one request: about {_plain(self.batched)} s"
+            text += f", or poll {self.batch} jobs per request: about {_plain(self.batched)} s"
         return text
 
 
 def _plain(number: float) -> str:
-    """Three digits that count; no powers of ten."""
+    """Format with three significant digits and no exponent."""
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def advise(loads: Sequence[Load], allowed: float | None, price: float, batch: int = 10) -> Advice:
-    """What to expect of a budget, and what to ask the vendor for.
+    """Return what to expect of a budget, and what to ask the vendor for.
 
-    By Little's law a kind of which W jobs are waited for brings W / (mean duration) jobs a second; a plan says how many
-    requests each takes at a price. When that is more than is allowed, the price rises until it fits.
+    By Little's law, W waiting jobs of a kind mean W / (mean duration) jobs per second; a plan gives the requests per job
+    at a price. If that is more than allowed, the price rises until it fits.
     """
     needed, wanted = _outlook(loads, price)
     if allowed is None or needed <= allowed:
@@ -77,7 +79,7 @@ def advise(loads: Sequence[Load], allowed: float | None, price: float, batch: in
 
 
 def _outlook(loads: Sequence[Load], price: float) -> tuple[float, float]:
-    """Requests a second, and the mean delay of a job."""
+    """Return the requests per second, and the mean delay of a job."""
     rate = delay = jobs = 0.0
     for load in loads:
         requests, late = Plan(load.table, price).outlook(load.table)
@@ -89,7 +91,7 @@ def _outlook(loads: Sequence[Load], price: float) -> tuple[float, float]:
 
 
 def _squeezed(loads: Sequence[Load], allowed: float, price: float) -> float:
-    """The delay at the price at which the rate fits what is allowed."""
+    """Return the delay at the price at which the rate fits what is allowed."""
     while price < HIGHEST_PRICE:
         rate, delay = _outlook(loads, price)
         if rate <= allowed:

@@ -1,9 +1,9 @@
-"""What is known about how long a kind of job takes: learned durations, and the survival curve they give.
+"""The durations learned for a kind of job, and the survival curve that follows from them.
 
-Ages are cut into log-spaced bins; within a bin the hazard is constant. A sketch counts, bin by bin, how many jobs
-ended and how long jobs were watched, so that jobs that still go on count too. An end that nobody saw is kept as the
-stretch in which it was. fit.py makes a curve of all that, in which no hazard is ever zero. Old observations fade, so
-that drift is followed.
+Ages are divided into log-spaced bins; within a bin the hazard is constant. A sketch counts per bin how many jobs ended
+and how long jobs were watched, so running jobs count too. An end that was not seen exactly is kept as the interval that
+contains it. fit.py computes a curve from these counts, in which no hazard is zero. Old observations fade, so that the
+curve follows a drift.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 from typing import Any
 
-from bide.core.fit import COARSE, Cell, shapes
+from bide.core.fit import COARSE, EndInterval, shapes
 
 BINS_PER_OCTAVE = 8
 FIRST, LAST = 2.0**-7, 2.0**21  # 8 ms to 24 days
@@ -27,22 +27,20 @@ EDGES: list[float] = [
 BINS = len(EDGES) - 1
 WIDTHS = [high - low for low, high in pairwise(EDGES)]
 SPAN = math.log(2.0) / BINS_PER_OCTAVE  # the log-width of a bin
-# Where nothing is known a job is as likely to take 2 s as 2 hours: its hazard is about k/age, with a k that grows slowly.
+# Without observations a job is as likely to take 2 s as 2 hours: its hazard is about k/age, with a k that grows slowly.
 SHORTEST, LONGEST = 0.5, 6 * 3600.0
 PRIOR = [0.02 if low < SHORTEST else 1.0 / max(1.0, math.log(LONGEST / low)) for low in EDGES[:-1]]
 MEMORY = 200  # an observation has faded to 1/e after this many newer ones
-NARROW = 4  # bins: an end that nobody saw within fewer is taken to be where it is believed to have been
-DOUBT = 0.01  # of that is spread evenly, whatever is believed
-# A curve is made anew with so many ends new, and this part of those remembered. It takes milliseconds: where many wait
-# and news comes fast, one for each that waits beyond a crowd adds a little.
+NARROW = 4  # bins: an end known to fewer is distributed over them by the current curve at once
+DOUBT = 0.01  # of such an end is distributed evenly, whatever the curve says
+# A curve is computed again after so many new ends, plus this share of those remembered. That takes milliseconds, so the
+# threshold grows with each job beyond a crowd of waiting jobs.
 NEWS, NEWS_SHARE, CROWD, CROWD_SHARE = 0.5, 0.2, 200, 0.02
-GLIMPSE = (
-    0.15  # of an end is the news that a job still goes on at twice the age or more, and less before
-)
+GLIMPSE = 0.15  # new ends that count when a job still runs at twice the age or more; fewer before
 
 
 class Sketch:
-    """Learns durations in O(1) each; `table()` says what they come to."""
+    """Learns durations in O(1) each; `table()` returns their survival curve."""
 
     __slots__ = (
         "_enough",
@@ -60,17 +58,19 @@ class Sketch:
     def __init__(self) -> None:
         self.ended = [0.0] * BINS  # how many ended in the bin
         self.within = [0.0] * BINS  # seconds that jobs were watched in it without crossing all of it
-        self.passing = [0.0] * (BINS + 1)  # how many more crossed all of it than all of the bin before
-        self.cells: dict[tuple[int, int], float] = {}  # ends between two edges of every second bin
+        self.passing = [0.0] * (
+            BINS + 1
+        )  # how many more jobs crossed all of it than all of the bin before
+        self.cells: dict[tuple[int, int], float] = {}  # ends between two edges of coarse bins
         self.count = 0
-        self.crowd = 0  # how many jobs wait by what is known here
+        self.crowd = 0  # jobs that wait by this sketch
         self._weight = 1.0
-        self._news = 0.0  # ends since the table was made, or what is worth as much
+        self._news = 0.0  # new ends since the curve was computed
         self._enough = NEWS
-        self._table: Table | None = None
+        self._table: SurvivalCurve | None = None
 
     def learn(self, duration: float, share: float = 1.0) -> None:
-        """A job that ended at this age; a `share` below 1 makes less of it."""
+        """Learn from a job that ended at this age; a `share` below 1 reduces its weight."""
         if not (0.0 <= duration < math.inf):
             return
         self._fade()
@@ -80,7 +80,7 @@ class Sketch:
         self._news += 1.0
 
     def learn_between(self, low: float, high: float) -> None:
-        """A job that was going on at age `low`, as was told, and was found ended at age `high`."""
+        """Learn from a job that was running at age `low` and had ended at age `high`."""
         if not (0.0 <= low <= high < math.inf):
             return
         low, high = min(low, LAST), min(high, LAST)
@@ -96,7 +96,7 @@ class Sketch:
             self._between(low, high)
 
     def _between(self, low: float, high: float) -> None:
-        """Counts an end by the edges around both ages, the nearer the more."""
+        """Count an end by the edges around both ages, weighted by nearness."""
         a, b = _place(low), _place(high)
         for i, near in ((int(a), 1.0 - a % 1.0), (int(a) + 1, a % 1.0)):
             for j, close in ((int(b), 1.0 - b % 1.0), (int(b) + 1, b % 1.0)):
@@ -104,23 +104,23 @@ class Sketch:
                     self.cells[i, j] = self.cells.get((i, j), 0.0) + part
 
     def _shares(self, low: float, high: float, first: int, last: int) -> list[float]:
-        """In which bins the end was, by what is believed so far and a little doubt."""
+        """Distribute an end over bins by the current curve and DOUBT."""
         if first == last:
             return [1.0]
         table = self._table or self.table()
         start = reached = table.cumulative_at(low)
-        believed = []
+        parts = []
         for i in range(first, last + 1):
             to = table.cumulative[i] + table.hazards[i] * (min(high, EDGES[i + 1]) - EDGES[i])
-            believed.append(math.exp(start - reached) * -math.expm1(reached - to))
+            parts.append(math.exp(start - reached) * -math.expm1(reached - to))
             reached = to
-        total = sum(believed)
+        total = sum(parts)
         if total <= 0.0:
-            return [1.0 / len(believed)] * len(believed)
-        return [DOUBT / len(believed) + (1.0 - DOUBT) * share / total for share in believed]
+            return [1.0 / len(parts)] * len(parts)
+        return [DOUBT / len(parts) + (1.0 - DOUBT) * part / total for part in parts]
 
     def survived(self, low: float, high: float) -> None:
-        """A job that was going on at age `low` still goes on at age `high`."""
+        """Learn from a job that was running at age `low` and still runs at age `high`."""
         if 0.0 <= low < high < math.inf:
             self._watched(low, high if high < LAST else LAST, self._weight)
             self._news += GLIMPSE * (high - low) / high
@@ -139,7 +139,7 @@ class Sketch:
         self.passing[last] -= weight
 
     def _fade(self) -> None:
-        # A growing weight for the new is the same as fading all of the old, without touching it.
+        # A growing weight of new observations has the same effect as fading all old ones.
         self.count += 1
         self._weight *= 1.0 + 1.0 / MEMORY
         if self._weight > 1e9:
@@ -149,10 +149,10 @@ class Sketch:
             self.cells = {place: x / self._weight for place, x in self.cells.items()}
             self._weight = 1.0
 
-    def table(self) -> Table:
-        """What all of it comes to."""
+    def table(self) -> SurvivalCurve:
+        """Return the survival curve of all observations."""
         if self._table is None or self._news:
-            self._table = Table(self._hazards(), self.count)
+            self._table = SurvivalCurve(self._hazards(), self.count)
             self._news = 0.0
             crowd = max(0, self.crowd - CROWD)
             self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + CROWD_SHARE * crowd
@@ -160,11 +160,11 @@ class Sketch:
 
     @property
     def moved(self) -> bool:
-        """Whether a good part is new since the table was made."""
+        """Whether enough has been learned since the curve was computed to compute it again."""
         return self._table is None or self._news > self._enough
 
-    def latest(self) -> Table:
-        """The same, but made anew only when a good part is new: it takes milliseconds."""
+    def latest(self) -> SurvivalCurve:
+        """Return the curve, computed again only if `moved`, because that takes milliseconds."""
         table = self._table
         if table is None or self._news > self._enough:
             return self.table()
@@ -179,13 +179,13 @@ class Sketch:
                 accumulate(self.passing), WIDTHS, self.within, strict=False
             )
         ]
-        cells = [Cell(i, j, weight * scale) for (i, j), weight in self.cells.items()]
-        before = self._table.shapes() if cells and self._table is not None else None
-        found = shapes(ended, watched, cells, PRIOR, SPAN, before)
+        intervals = [EndInterval(i, j, weight * scale) for (i, j), weight in self.cells.items()]
+        previous = self._table.shapes() if intervals and self._table is not None else None
+        found = shapes(ended, watched, intervals, PRIOR, SPAN, previous)
         return [theta * SPAN / width for theta, width in zip(found, WIDTHS, strict=True)]
 
     def dump(self) -> dict[str, Any]:
-        """Only the bins that hold something, so that a row stays small."""
+        """Return the sketch for a ledger row: only the bins that are not empty."""
         scale = 1.0 / self._weight
         bins = {
             str(i): [x * scale for x in counts]
@@ -197,7 +197,7 @@ class Sketch:
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Sketch:
-        """What was dumped; with other bins, as another version had them, it begins anew."""
+        """Return the sketch of a dump; an empty one if another version dumped it with other bins."""
         sketch = cls()
         if data.get("perOctave") != BINS_PER_OCTAVE:
             return sketch
@@ -213,7 +213,7 @@ class Sketch:
         return sketch
 
     def absorb(self, data: dict[str, Any], share: float = 1.0) -> None:
-        """Adds what another sketch has learned, in the form of a dump; each observation counts `share` times."""
+        """Add a dump of another sketch; each observation counts `share` times."""
         if data.get("perOctave") != BINS_PER_OCTAVE:
             return
         for _ in range(int(data["count"])):
@@ -239,14 +239,14 @@ def _is_cell(low: int, high: int) -> bool:
 
 
 def _place(age: float) -> float:
-    """Where an age lies among the edges of every COARSE-th bin."""
+    """Return the position of an age among the edges of coarse bins."""
     if age < FIRST:
         return age / FIRST / COARSE
     return min(1.0 + BINS_PER_OCTAVE * math.log2(age / FIRST), BINS - 1.0) / COARSE
 
 
-class Table:
-    """The survival curve of a sketch: cumulative hazard, S and ∫S at the bin edges, closed form between them."""
+class SurvivalCurve:
+    """The survival curve S of a sketch: cumulative hazard, S and ∫S at the bin edges, closed form between them."""
 
     __slots__ = ("count", "cumulative", "hazards", "integral", "surviving")
 
@@ -264,7 +264,7 @@ class Table:
             self.integral.append(self.integral[-1] + gained)
 
     def shapes(self) -> list[float]:
-        """Hazard · age, as fit.py has it."""
+        """Return hazard × age per bin, as fit.py uses it."""
         return [hazard * width / SPAN for hazard, width in zip(self.hazards, WIDTHS, strict=True)]
 
     def cumulative_at(self, age: float) -> float:
@@ -274,17 +274,17 @@ class Table:
         return self.cumulative[i] + self.hazards[i] * (age - EDGES[i])
 
     def survival(self, age: float) -> float:
-        """The chance that a job is still going on at this age."""
+        """Return the probability that a job still runs at this age."""
         return math.exp(-self.cumulative_at(age))
 
     def mean(self, upto: float = LAST) -> float:
-        """The mean duration, of which only the part before an age counts."""
+        """Return the mean duration, cut off at an age."""
         i = min(max(bisect_right(EDGES, upto) - 1, 0), BINS - 1)
         part = self.surviving[i] * -math.expm1(self.hazards[i] * (EDGES[i] - upto)) / self.hazards[i]
         return self.integral[i] + part
 
     def quantile(self, q: float, age: float = 0.0) -> float:
-        """The age by which a job that has reached `age` has ended with chance q."""
+        """Return the age by which a job that has reached `age` has ended with probability q."""
         goal = self.cumulative_at(age) - math.log1p(-q)
         i = min(max(bisect_right(self.cumulative, goal) - 1, 0), BINS - 1)
         return max(age, EDGES[i] + (goal - self.cumulative[i]) / self.hazards[i])

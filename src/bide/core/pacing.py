@@ -1,9 +1,9 @@
-"""When to ask: the moment at which the expected delay of a finished but unknown job is worth a request.
+"""When to poll: at the time when the expected delay of a finished job is worth a request.
 
-`G(a, x)`, the seconds already lost in expectation by x when last asked at age a, is ∫_a^x (1 − S(u)/S(a)) du. A
-request is due when it reaches the price; one that asks about many jobs, when the sum of theirs does. The service's
-Retry-After is the same sum, so that a client that only obeys the header polls well. (plan.py looks further ahead, for
-who can afford to remember a plan.)
+`G(a, x)`, the expected seconds of delay by age x after a poll at age a, is ∫_a^x (1 − S(u)/S(a)) du. A poll of one job
+is due when G reaches the price; a poll of many jobs, when the sum of theirs does. The service computes Retry-After in
+the same way, so that a client that only obeys the header polls well. plan.py looks further ahead, for callers that
+can keep a plan.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from bide.core.hazard import BINS, BINS_PER_OCTAVE, EDGES, Table
+from bide.core.hazard import BINS, BINS_PER_OCTAVE, EDGES, SurvivalCurve
 
 PRICE = 1.0
 DEEP = 12.0  # cumulative hazard
 LONGEST_HINT = 3600
 
 
-def index(table: Table, asked: float, age: float) -> float:
-    """G: seconds lost in expectation since a job was last asked about, at age `asked`."""
+def index(table: SurvivalCurve, asked: float, age: float) -> float:
+    """Return G: the expected seconds of delay since the last poll, at age `asked`."""
     if age <= asked:
         return 0.0
     start = table.cumulative_at(asked)
@@ -37,14 +37,14 @@ def index(table: Table, asked: float, age: float) -> float:
     return max(0.0, age - asked - going_on * math.exp(start))
 
 
-def _mass(table: Table, low: float, high: float) -> float:
-    """∫ S over a stretch within one bin."""
+def _mass(table: SurvivalCurve, low: float, high: float) -> float:
+    """Return ∫ S over an interval within one bin."""
     hazard = table.hazards[min(bisect_right(EDGES, low) - 1, BINS - 1)]
     return table.survival(low) * -math.expm1(-hazard * (high - low)) / hazard
 
 
-def _walk(table: Table, asked: float, age: float, start: float) -> float:
-    """The same bin by bin, where S is so small that differences of its integral have no digits left."""
+def _walk(table: SurvivalCurve, asked: float, age: float, start: float) -> float:
+    """Compute G bin by bin, where S is so small that differences of its integral lose all digits."""
     lost, x = 0.0, asked
     while x < age:
         i = min(bisect_right(EDGES, x) - 1, BINS - 1)
@@ -54,8 +54,8 @@ def _walk(table: Table, asked: float, age: float, start: float) -> float:
     return lost
 
 
-def interval(table: Table, age: float, price: float = PRICE) -> float:
-    """How long after `age` the next question is due."""
+def interval(table: SurvivalCurve, age: float, price: float = PRICE) -> float:
+    """Return how long after `age` the next poll is due."""
     base = table.cumulative_at(age)
     lost, x = 0.0, age
     i = min(bisect_right(EDGES, max(age, 0.0)) - 1, BINS - 1)
@@ -75,7 +75,7 @@ def _lost(hazard: float, reached: float, width: float) -> float:
 
 
 def _solve(hazard: float, reached: float, price: float) -> float:
-    """The width at which `_lost` reaches the price: bisection, for it only grows."""
+    """Return the width at which `_lost` reaches the price, by bisection, because it only grows."""
     low, high = 0.0, 1.0
     while _lost(hazard, reached, high) < price:
         high *= 2
@@ -89,11 +89,11 @@ def _solve(hazard: float, reached: float, price: float) -> float:
 
 
 class Hints:
-    """Retry-After for jobs of one kind. Those of one bin get that of its lower edge, worked out when first asked for."""
+    """Retry-After for jobs of one kind. All ages in a bin get the value of its lower edge, computed on first use."""
 
     __slots__ = ("_known", "_price", "_table")
 
-    def __init__(self, table: Table, price: float = PRICE) -> None:
+    def __init__(self, table: SurvivalCurve, price: float = PRICE) -> None:
         self._table = table
         self._price = price
         self._known: dict[int, float] = {}
@@ -110,17 +110,17 @@ class Hints:
     def _at(self, edge: float) -> float:
         if self._table.count:
             return interval(self._table, edge, self._price)
-        # A service's jobs may well be short: with a hazard of 1/age nobody is told to wait for long in vain.
+        # Without observations jobs may be short: a hazard of 1/age keeps the first waits short.
         return max(self._price, math.sqrt(2.0 * self._price * edge))
 
 
 def retry_after(wait: float) -> int:
-    """As the header wants it: whole seconds, at least 1."""
+    """Return the value of the header: whole seconds, at least 1."""
     return max(1, min(LONGEST_HINT, math.ceil(wait)))
 
 
 def remaining_by_progress(elapsed: float, percent: float | None) -> float | None:
-    """What a job's own progress says is left, where it says anything."""
+    """Return the remaining seconds according to the job's progress; None without usable progress."""
     if percent is None or percent < 1.0 or elapsed <= 0:
         return None
     return elapsed * max(0.0, 100.0 - percent) / percent

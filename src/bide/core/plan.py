@@ -1,9 +1,9 @@
-"""The ages at which to ask about a job so that delay and requests together cost least.
+"""The ages at which to poll a job so that delay and requests together cost least.
 
-With S the chance that a job still goes on and c the price of a request in seconds of delay, asking at ages x1 < x2 < …
-costs, in expectation, the sum of S(x_k−1)·(x_k − x_k−1 + c) less the mean duration. The best next age from each age
-follows backwards from the end. To the cost from age x, a choice of the next age y adds a straight line in S(x), so
-the best of all is found on the lower envelope of those lines, and a whole plan takes one pass.
+With S the probability that a job still runs and c the price of a request in seconds of delay, polling at ages
+x1 < x2 < … has the expected cost Σ S(x_k−1)·(x_k − x_k−1 + c) minus the mean duration. The best next age from each age
+follows backwards from the end. For the cost from age x, each next age y gives a straight line in S(x), so the best one
+is on the lower envelope of these lines, and a whole plan takes one pass.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from bide.core.hazard import BINS, EDGES, Sketch, Table
+from bide.core.hazard import BINS, EDGES, Sketch, SurvivalCurve
 
-FINENESS = 0.35  # the step of the grid, in best intervals for the hazard of the place
-COARSEST, FINEST = 2, 12  # steps in a bin; where more would be needed, the hazard is as good as constant
-EARLY, LATE = 1e-3, 10.0  # cumulative hazard: before, a job has hardly begun; after, hardly one is left
-LEVELS = 4  # per doubling of the price: plans are made for these only
-# A curve and its plans take milliseconds: where ends come by the hundred, once a second is enough.
+FINENESS = 0.35  # the step of the grid, in best intervals for the hazard at that age
+COARSEST, FINEST = 2, 12  # steps per bin; where more would be needed, the hazard is nearly constant
+EARLY, LATE = 1e-3, 10.0  # cumulative hazard: hardly a job ends before, hardly one survives after
+LEVELS = 4  # per doubling of the price; plans exist only for these prices
+# A curve and its plans take milliseconds to compute, so after WELL_KNOWN ends it happens once per RENEWAL seconds.
 RENEWAL, WELL_KNOWN = 1.0, 50
-MARKS, MOVED = (0.05, 0.5, 0.95), 0.1  # a curve has moved when one of these quantiles has, by that part
+MARKS, MOVED = (0.05, 0.5, 0.95), 0.1  # a curve has moved if one of these quantiles has, by this part
 
 
 class Plan:
-    """For one survival curve and one price: the age to ask at next, whenever it was asked last."""
+    """The next age to poll at, from any age, for one survival curve and one price."""
 
     __slots__ = ("_ages", "_costs", "_lefts", "_logs", "_nexts", "_tail", "price")
 
-    def __init__(self, table: Table, price: float) -> None:
+    def __init__(self, table: SurvivalCurve, price: float) -> None:
         self.price = price
         self._ages, self._logs, dense = _grid(table, price)
         hazard = table.hazards[min(bisect_right(EDGES, self._ages[-1]), BINS) - 1]
@@ -38,7 +38,7 @@ class Plan:
         self._lefts: list[float] = []
 
     def next(self, age: float) -> float:
-        """The age to ask at, when asked last at this one."""
+        """Return the age of the next poll after a poll at this age."""
         ages = self._ages
         i = bisect_right(ages, age)
         if i >= len(ages):
@@ -47,14 +47,14 @@ class Plan:
         return before + (self._nexts[i] - before) * (age - low) / (ages[i] - low)
 
     def cost(self, age: float) -> float:
-        """Delay and priced requests to come, in expectation, when asked last at about this age."""
+        """Return the expected delay and priced requests still to come, after a poll at about this age."""
         if not self._lefts:
             self._lefts = self._remaining()
         i = max(bisect_right(self._ages, age) - 1, 0)
         return max(self.price, (self._costs[i] - self._lefts[i]) * math.exp(self._logs[i]))
 
     def _remaining(self) -> list[float]:
-        """S · (mean duration that is left), at each age of the grid."""
+        """Return S × mean remaining duration at each age of the grid."""
         ages, logs = self._ages, self._logs
         n = len(ages) - 1
         width, gathered = ages[n] - ages[n - 1], logs[n] - logs[n - 1]
@@ -66,8 +66,8 @@ class Plan:
             lefts[i] = left
         return lefts
 
-    def outlook(self, table: Table) -> tuple[float, float]:
-        """What a job comes to that is asked about by this plan from its start: requests, and seconds of delay."""
+    def outlook(self, table: SurvivalCurve) -> tuple[float, float]:
+        """Return the expected requests and seconds of delay of a job that follows this plan from its start."""
         requests = known = age = 0.0
         alive = 1.0
         while alive > 1e-6 and requests < 1e5:
@@ -79,22 +79,20 @@ class Plan:
 
 
 class Plans:
-    """What a sketch knows, as plans: one for each level of the price, made when it is needed."""
+    """The plans of a sketch, one per price level, computed when needed."""
 
     __slots__ = ("_looks_at", "_marks", "_plans", "_table", "sketch", "version")
 
     def __init__(self, sketch: Sketch | None = None) -> None:
         self.sketch = Sketch() if sketch is None else sketch
-        self.version = (
-            0  # grows when what is known has moved so far that older plans are worth making anew
-        )
+        self.version = 0  # grows when the curve has moved so far that older plans should be replaced
         self._marks: list[float] = []
-        self._table: Table | None = None
+        self._table: SurvivalCurve | None = None
         self._plans: dict[int, Plan] = {}
-        self._looks_at = -math.inf  # when it is looked whether there is a new curve
+        self._looks_at = -math.inf  # when to check for a new curve
 
     def at(self, price: float, now: float, dice: float = 0.5) -> Plan:
-        """The plan for a price; dice in [0, 1) decide between the levels above and below it."""
+        """Return the plan for a price; `dice` in [0, 1) chooses between the levels above and below it."""
         if now >= self._looks_at and self.sketch.latest() is not self._table:
             self._renew()
             if self.sketch.count > WELL_KNOWN:
@@ -117,8 +115,10 @@ class Plans:
             self.version += 1
 
 
-def _grid(table: Table, price: float) -> tuple[list[float], list[float], list[tuple[int, float]]]:
-    """Ages, and the cumulative hazard at them; where the grid is too coarse for it, the best interval itself."""
+def _grid(
+    table: SurvivalCurve, price: float
+) -> tuple[list[float], list[float], list[tuple[int, float]]]:
+    """Return ages, their cumulative hazards, and the best interval where the grid is too coarse for it."""
     ages, logs, dense = [0.0], [0.0], []
     cumulative = table.cumulative
     first = min(bisect_right(cumulative, EARLY), BINS) - 1
@@ -140,13 +140,13 @@ def _grid(table: Table, price: float) -> tuple[list[float], list[float], list[tu
 def _backwards(
     ages: list[float], logs: list[float], price: float, hazard: float
 ) -> tuple[list[float], list[float]]:
-    """The best next age from each age, and S · (what it costs from there on, the rest of the duration included)."""
+    """Return the best next age from each age, and S × the cost from there on, including the remaining duration."""
     n = len(ages) - 1
-    pause = math.sqrt(2.0 * price / hazard)  # beyond the grid the hazard is taken as constant
+    pause = math.sqrt(2.0 * price / hazard)  # beyond the grid the hazard counts as constant
     cost = math.exp(-logs[n]) * (price / 2 + pause + 1.0 / hazard)
     nexts, costs = [0.0] * n + [ages[n] + pause], [0.0] * n + [cost]
-    # The envelope of the lines age·q + cost, for the q = S that are still to come: these only grow, so the best line
-    # moves from the first to the last, and a first line that is beaten once is beaten for good.
+    # The envelope of the lines age·q + cost for the values q = S still to come. These only grow, so the best line moves
+    # from the first to the last, and a first line that is beaten once stays beaten.
     slopes, heights, best = [ages[n]], [cost], 0
     for i in range(n - 1, -1, -1):
         alive, slope = math.exp(-logs[i]), ages[i]

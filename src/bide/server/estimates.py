@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bide.core.clock import Clock, SystemClock, render_instant
-from bide.core.hazard import Sketch, Table
+from bide.core.hazard import Sketch, SurvivalCurve
 from bide.core.pacing import Hints, remaining_by_progress, retry_after
 from bide.core.record import SUCCESSFUL, Job, Progress, Status
 from bide.core.wire import Eta, Event
@@ -24,7 +24,7 @@ PAUSE = 1.0  # seconds in which a kind's curve is not made twice
 class Known(NamedTuple):
     """What a kind's durations came to at some moment."""
 
-    table: Table
+    table: SurvivalCurve
     hints: Hints
     at: float
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple
 
-from bide.core.hazard import Sketch, Table
+from bide.core.hazard import Sketch, SurvivalCurve
 from bide.core.plan import Plans
 
 Size = Literal["small", "medium", "large"]
@@ -57,7 +57,7 @@ class Kind:
         for factor in (0.6, 1.0, 1.6):
             self.plans.sketch.learn(duration * factor, 0.5)
 
-    def outlook(self) -> Table | None:
+    def outlook(self) -> SurvivalCurve | None:
         """How long its jobs take, by what was seen, or else by what a caller said; None when nobody knows."""
         if self.plans.sketch.count >= ENOUGH:
             return self.plans.sketch.latest()
