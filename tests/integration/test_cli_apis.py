@@ -100,7 +100,7 @@ def test_what_is_not_there_is_wrong_usage() -> None:
 @pytest.mark.parametrize("name", names())
 def test_what_comes_with_bide_is_in_order(name: str) -> None:
     result = bide("api", "check", name)
-    assert (result.exit_code, result.stdout.startswith(f"{name} is in order: ")) == (0, True)
+    assert (result.exit_code, result.stdout.startswith(f"{name} is valid: ")) == (0, True)
 
 
 def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_bide_service_s_address_and_key_do_not_count_for_another_api(
         ):
             result = bide(*command, "--api", "airflow")
             assert result.exit_code == 2, command
-            assert "airflow needs the address" in result.stderr
+            assert "airflow has no fixed URL" in result.stderr
             assert "BIDE_URL and BIDE_KEY are about a bide service" in " ".join(result.stderr.split())
         assert bide("wait", "etl/manual__1", *to(server, AIRFLOW)).exit_code == 0
         monkeypatch.delenv("AIRFLOW_TOKEN")

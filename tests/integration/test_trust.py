@@ -398,7 +398,7 @@ def test_an_address_of_a_ledger_is_confirmed(
     assert result.exit_code == 2, result.output
     host = server.url.removeprefix("http://")
     secret = "the key that you gave" if "--key" in more else "the environment variable SYNC_API_KEY"
-    assert "The ledger has jobs of sync.so at an address" in said(result)
+    assert "The ledger has jobs of sync.so at a URL" in said(result)
     assert f"It sends {secret} to {host}." in said(result)
     assert server.asked == []
     assert bide("wait", "--ledger", "l", "--trust", *more).exit_code == 0

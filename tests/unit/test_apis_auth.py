@@ -75,7 +75,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"cannot be read from .*none: No such file"):
         headers('kind = "bearer"\nsecret.file = "none"', folder=tmp_path)
     failing = [sys.executable, "-c", f"import sys; sys.exit('{SECRET}')"]
-    with pytest.raises(SetupError, match="ended with 1") as caught:
+    with pytest.raises(SetupError, match="exit code 1") as caught:
         headers(f'kind = "bearer"\nsecret.command = {failing}')
     assert SECRET not in str(caught.value)
     with pytest.raises(SetupError, match="cannot be had from `/no/such`"):
@@ -214,7 +214,7 @@ def test_a_token_that_is_refused() -> None:
 def test_aws_without_botocore_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     one = load("aws-transcribe")
-    with pytest.raises(SetupError, match="needs botocore: pip install botocore"):
+    with pytest.raises(SetupError, match="needs botocore. Run: pip install botocore"):
         one.signed(one.ask(Ref("a")), None, 0.0)
 
 

@@ -17,7 +17,7 @@ from bide.client.apis.form import Description
 from bide.client.apis.lines import keys, line_of
 from bide.client.apis.loading import read
 from bide.client.apis.paths import source
-from bide.client.apis.templates import Missing, Template, compile_body, fill_body
+from bide.client.apis.templates import MissingValue, Template, compile_body, fill_body
 from bide.core.errors import ServiceError, SetupError
 
 GOOD = """\
@@ -48,11 +48,11 @@ def test_a_good_one_is_good() -> None:
         ('path = "/jobs/{id}"', 'path = "jobs/{id}"', 5, "must begin with a slash"),
         ('path = "/jobs/{id}"', 'path = "/jobs/{id"', 5, "brace"),
         ('path = "/jobs/{id}"', 'method = "GET"', 4, "`path` or `url` is needed"),
-        ('status = "status"', 'status = "a..b"', 8, "nothing between two of its dots"),
-        ('status = "status"', 'status = "a[b"', 8, "choose from a list"),
-        ('status = "status"', 'status = "a[b!=c]"', 8, "choose from a list"),
+        ('status = "status"', 'status = "a..b"', 8, "two dots without a key"),
+        ('status = "status"', 'status = "a[b"', 8, "select from a list"),
+        ('status = "status"', 'status = "a[b!=c]"', 8, "select from a list"),
         ('status = "status"', 'message = "m"', 7, "`status` or `codes` is needed"),
-        ('done = ["ok"]', 'done = ["Running"]', 10, "is in live and in done"),
+        ('done = ["ok"]', 'done = ["Running"]', 10, "is in both live and done"),
         ('done = ["ok"]', 'ended = ["ok"]', 10, "`ended` needs `outcome` or `tally`"),
         ('done = ["ok"]', 'progress = "p"\nscale = 0', 11, "`scale` must be above 0"),
         ('done = ["ok"]', 'progress = "p"\npattern = "("', 11, "not a regular expression"),
@@ -71,7 +71,7 @@ def test_a_good_one_is_good() -> None:
         ('done = ["ok"]', '[auth]\nkind = "oauth2"', 11, "`token_url`"),
         ('done = ["ok"]', '[auth]\nkind = "magic"', 11, "invalid enum value"),
         ('done = ["ok"]', "done = [ok]", 10, "invalid value"),
-        ('name = "mine"', 'written = "{job}"\nname = "mine"', 1, "must have {id}"),
+        ('name = "mine"', 'written = "{job}"\nname = "mine"', 1, "must contain {id}"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(old: str, new: str, line: int, says: str) -> None:
@@ -92,7 +92,7 @@ def test_from_a_file_and_by_name(tmp_path: Path) -> None:
     file.write_text(GOOD)
     assert load(file).name == load(str(file), "https://other").name == "mine"
     assert load(file, "https://other/").url == "https://other"
-    with pytest.raises(SetupError, match=r"no API is called 'nobody'.*sync\.so"):
+    with pytest.raises(SetupError, match=r"no API 'nobody'.*sync\.so"):
         load("nobody")
     with pytest.raises(SetupError, match="cannot be read: No such file"):
         load(tmp_path / "none.toml")
@@ -166,7 +166,7 @@ def test_a_value_in_a_path_is_encoded() -> None:
     )
     kept = Template("/v1/{+id}", escape=True)
     assert kept.fill({"id": "/p/o?x"}) == "/v1/p/o%3Fx"
-    with pytest.raises(Missing):
+    with pytest.raises(MissingValue):
         template.fill({})
 
 

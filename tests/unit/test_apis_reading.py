@@ -196,7 +196,7 @@ def test_an_error_or_a_list_of_errors_inside_of_a_success() -> None:
 def test_words_are_compared_without_case_and_spaces() -> None:
     assert seen_by(BASIC, {"s": " Ok "}).state == "done"
     assert seen_by(BASIC, {"s": "okay"}).state == "unknown"
-    with pytest.raises(BadPoll, match="not a word"):
+    with pytest.raises(BadPoll, match="not a text"):
         seen_by(BASIC, {"s": {"a": 1}})
     with pytest.raises(BadPoll, match="no status"):
         seen_by(BASIC, {"t": "ok"})

@@ -164,7 +164,7 @@ def test_a_missing_key_is_told_by_the_name_of_its_variable(
         (("job-0", "--size", "huge"), "small"),
         (("job-0", "--price", "0"), "--price"),
         (("job-0", "--expect", "-1"), "--expect"),
-        (("job-0", "--api", "nobody"), "there are airflow"),
+        (("job-0", "--api", "nobody"), "Known APIs: airflow"),
         (("job-0", "--api", "./nothing.toml"), "cannot be read"),
         (("../job", "--api", "sync.so"), "is not a valid job id"),
         (("ftp://x/1", "--api", "sync.so"), "not an http or https URL"),

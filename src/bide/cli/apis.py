@@ -1,4 +1,4 @@
-"""`bide api`: the job APIs that bide knows, how they are described, and whether a description fits."""
+"""`bide api`: lists the job APIs that bide knows, shows their descriptions, and checks whether a description fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bide.cli.submit import read_input
 from bide.cli.targets import read_headers
 from bide.cli.trust import confirm, trust_option
 from bide.client.apis import Api, BadDescription, load, names, text_of
-from bide.client.apis.demands import Asked, demands
+from bide.client.apis.demands import DescriptionFile, demands
 from bide.client.apis.form import Description
 from bide.client.apis.loading import form_of, source_of
 from bide.client.check import Order, Trial
@@ -31,7 +31,7 @@ FITS = {True: "yes", False: "NO", None: "-"}
 
 @click.group()
 def api() -> None:
-    """Know the job APIs, and whether a description fits.
+    """List, show and check descriptions of job APIs.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def list_apis(as_json: bool) -> None:
         for one in known:
             print_json(one)
         return
-    columns = ("name", "what", "address", "can", "key from")
+    columns = ("name", "title", "url", "can", "key from")
     rows = [
         [
             one["name"],
@@ -99,7 +99,7 @@ def _summary(found: Api) -> dict[str, Any]:
 def show(name: str, as_json: bool) -> None:
     """Print a description.
 
-    It says where a key is looked for, and never has one. With --json: as it is understood, every default filled in.
+    A description names where the key is read from; it never contains one. --json prints all fields, with defaults.
 
     \b
     Examples:
@@ -118,27 +118,42 @@ def show(name: str, as_json: bool) -> None:
 
 @api.command()
 @click.argument("name", metavar="NAME|FILE")
-@click.option("--against", metavar="URL", help="Try it on the API at this address, or on the job at it.")
-@click.option("--id", "job", help="A job that is there, to be asked about.")
-@click.option("--submit", is_flag=True, help="Submit a job for it; that may cost money.")
-@click.option("--kind", default="", help="With --submit: what the API calls it.")
 @click.option(
-    "--input", "-i", "body", callback=read_input, metavar="JSON|@FILE|-", help="With --submit."
+    "--against",
+    metavar="URL",
+    help="Try the description on the API at this URL, or on the job at this URL.",
+)
+@click.option("--id", "job", help="An existing job to poll.")
+@click.option("--submit", is_flag=True, help="Submit a job. That may cost money.")
+@click.option("--kind", default="", help="With --submit: the kind, as the API calls it.")
+@click.option(
+    "--input",
+    "-i",
+    "body",
+    callback=read_input,
+    metavar="JSON|@FILE|-",
+    help="With --submit: the input of the job.",
 )
 @click.option("--cancel", is_flag=True, help="Cancel the job at the end.")
-@click.option("--key", help="The credential; better in a file, or where the description says.")
+@click.option(
+    "--key", help="The credential. Prefer --key-file, or the variable that the description names."
+)
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--header", "headers", multiple=True, callback=read_headers, help="'NAME: VALUE', sent along."
+    "--header",
+    "headers",
+    multiple=True,
+    callback=read_headers,
+    help="'NAME: VALUE': a header to send. May be repeated.",
 )
 @trust_option
 @json_option
 def check(name: str, against: str | None, trust: bool, as_json: bool, **options: Any) -> None:
-    """Say whether a description is in order, and whether it fits an API.
+    """Check whether a description is valid, and whether it fits an API.
 
-    A mistake is told with its line. With --against URL the API is asked about the job of --id, and about one that there
-    is not; each line says what of the description fits what came back: yes, NO, or - where that cannot be told. Nothing
-    is submitted without --submit and nothing cancelled without --cancel. Exit code: 0 it fits, 1 it does not, 2 usage.
+    Errors name the line. With --against URL, bide polls the job of --id and a job that does not exist. Each line of the
+    report says whether a field of the description fits the responses: yes, NO, or - if that cannot be decided. bide
+    submits nothing without --submit and cancels nothing without --cancel. Exit codes: 0 it fits, 1 it does not, 2 usage.
 
     \b
     Examples:
@@ -146,7 +161,7 @@ def check(name: str, against: str | None, trust: bool, as_json: bool, **options:
       bide api check github-actions --against https://api.github.com --id octocat/hello/30433642
       bide api check knowhere --against https://api.knowhereto.ai --submit --input @job.json --cancel
     """
-    wanted = Wanted(**options)
+    wanted = CheckOptions(**options)
     wanted.check(against)
     try:
         found = _load(name, against, wanted.credential is not None, trust)
@@ -155,14 +170,14 @@ def check(name: str, against: str | None, trust: bool, as_json: bool, **options:
             print_json({"api": name, "fits": False, "line": error.line, "error": error.message})
         raise
     if against is None:
-        _tell_good(found, as_json)
+        _report_valid(found, as_json)
     else:
         _report(asyncio.run(_try(found, against, wanted)), as_json)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be tried, and with which credential."""
+class CheckOptions:
+    """What to try, and with which credential."""
 
     job: str | None
     submit: bool
@@ -176,13 +191,17 @@ class Wanted:
     def check(self, against: str | None) -> None:
         asking = (self.job, self.submit, self.cancel, self.key, self.key_file, self.headers)
         if against is None and any(asking):
-            raise click.UsageError("with --against URL only: nothing is asked without it")
+            raise click.UsageError(
+                "--id, --submit, --cancel, --key, --key-file and --header need --against URL"
+            )
         if self.submit and self.job:
-            raise click.UsageError("--submit makes a job of its own: leave out --id")
+            raise click.UsageError(
+                "--submit and --id exclude each other: --submit creates the job to poll"
+            )
         if (self.kind or self.body is not None) and not self.submit:
-            raise click.UsageError("--kind and --input are for --submit")
+            raise click.UsageError("--kind and --input need --submit")
         if self.key is not None and self.key_file is not None:
-            raise click.UsageError("--key and --key-file: give one of them")
+            raise click.UsageError("--key and --key-file exclude each other: give one of them")
 
     @property
     def credential(self) -> str | None:
@@ -194,12 +213,12 @@ class Wanted:
 
 
 def _load(name: str, against: str | None, key: bool, trust: bool) -> Api:
-    """Without --against no secret is read, but a hook is loaded."""
+    """Load a description. Without --against no secret is read, but a hook is loaded."""
 
     def approve(form: Description, text: str, file: str, folder: Path | None) -> None:
         if folder is None:
             return
-        found = demands(form, Asked(text, file, folder, against, key))
+        found = demands(form, DescriptionFile(text, file, folder, against, key))
         if against is not None or form.hook is not None:
             confirm(found, trust)
 
@@ -225,20 +244,20 @@ def _usage() -> Iterator[None]:
 
 def _unknown(name: str) -> click.UsageError:
     return click.UsageError(
-        f"no API is called {name!r}, and no readable file: there are {', '.join(names())}"
+        f"{name!r} is neither a known API nor a readable file. Known APIs: {', '.join(names())}"
     )
 
 
-def _tell_good(found: Api, as_json: bool) -> None:
+def _report_valid(found: Api, as_json: bool) -> None:
     can = _summary(found)["can"]
     if as_json:
         print_json({"api": found.name, "fits": True, "line": None, "error": None, "can": can})
     else:
-        click.echo(f"{found.name} is in order: {', '.join(can)}")
+        click.echo(f"{found.name} is valid: {', '.join(can)}")
 
 
-def _place(found: Api, against: str, wanted: Wanted) -> tuple[str, str | None]:
-    """The address of the API, and the job: the URL of a job says both."""
+def _api_and_job(found: Api, against: str, wanted: CheckOptions) -> tuple[str, str | None]:
+    """Return the URL of the API, and the job; the URL of a job contains both."""
     if wanted.job is not None or wanted.submit:
         return against, wanted.job
     base = found.base_of(against)
@@ -248,8 +267,8 @@ def _place(found: Api, against: str, wanted: Wanted) -> tuple[str, str | None]:
     return (against, None) if base is None else (base, against)
 
 
-async def _try(found: Api, against: str, wanted: Wanted) -> list[Finding]:
-    base, job = _place(found, against, wanted)
+async def _try(found: Api, against: str, wanted: CheckOptions) -> list[Finding]:
+    base, job = _api_and_job(found, against, wanted)
     try:
         there = found.at(base)
     except SetupError as error:
@@ -268,8 +287,8 @@ def _report(findings: list[Finding], as_json: bool) -> None:
             print_json(finding)
     else:
         rows = [[finding.field, FITS[finding.fits], finding.detail] for finding in findings]
-        print_table(("field", "fits", "what came back"), rows, empty="nothing could be tried: give --id")
+        print_table(("field", "fits", "response"), rows, empty="nothing to check: give --id")
     bad = [finding.field for finding in findings if finding.fits is False]
     if bad:
-        click.echo(f"bide: it does not fit: {', '.join(bad)}", err=True)
+        click.echo(f"bide: the description does not fit: {', '.join(bad)}", err=True)
         raise click.exceptions.Exit(FAILED)

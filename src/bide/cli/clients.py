@@ -18,8 +18,7 @@ from bide.cli.settings import Connection
 from bide.cli.targets import split_url
 from bide.cli.trust import confirm, remember
 from bide.client.apis import Api, load, names, text_of
-from bide.client.apis.demands import Asked as Described
-from bide.client.apis.demands import demands, demands_at
+from bide.client.apis.demands import DescriptionFile, demands, demands_at
 from bide.client.apis.form import Description
 from bide.client.apis.loading import form_of
 from bide.client.client import AsyncClient
@@ -64,7 +63,7 @@ class Asked:
         def approve(form: Description, text: str, file: str, folder: Path | None) -> None:
             if folder is not None:
                 key = self.connection.key_by_flag
-                asked = Described(text, file, folder, url, key, typed=base is None)
+                asked = DescriptionFile(text, file, folder, url, key, typed=base is None)
                 confirm(demands(form, asked), self.trust)
             elif base is not None:
                 self.confirm_base(form, base, self.connection.key_by_flag)

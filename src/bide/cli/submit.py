@@ -18,7 +18,7 @@ from bide.client.account import Account
 from bide.client.job import JobHandle
 from bide.client.options import ClientOptions
 from bide.client.submission import SubmitOptions, read_time
-from bide.client.uploads.asked import ONLY
+from bide.client.uploads.file_submission import ONLY
 from bide.core.errors import JobFailed
 from bide.core.record import Status
 

@@ -51,7 +51,7 @@ from bide.client.submission import (
 )
 from bide.client.timing import Timing
 from bide.client.tracked import Tracked
-from bide.client.uploads.asked import Asked, open_sources
+from bide.client.uploads.file_submission import FileSubmission, open_sources
 from bide.client.uploads.submitting import Sending
 from bide.client.waiting import AT_ONCE, OnChange, Pace, Watch
 from bide.core.advice import Advice
@@ -184,7 +184,9 @@ class AsyncClient:
         account = await self.account()
         outbox = outbox_of(account.ledger)
         with ExitStack() as stack:
-            asked = Asked(kind, input, options, await asyncio.to_thread(open_sources, options, stack))
+            asked = FileSubmission(
+                kind, input, options, await asyncio.to_thread(open_sources, options, stack)
+            )
             show = stack.enter_context(_upload_bar(asked, options.get("progress", True)))
             sending = Sending(self._transport, self._pace, account.wall, outbox, asked, show)
             answer = await sending.submit()
@@ -448,7 +450,7 @@ def _bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[S
     return bars([handle._place for handle in handles])
 
 
-def _upload_bar(asked: Asked, wanted: Any) -> AbstractContextManager[Callable[[int], object]]:
+def _upload_bar(asked: FileSubmission, wanted: Any) -> AbstractContextManager[Callable[[int], object]]:
     if wanted is None or wanted is False:
         return nullcontext(lambda sent: None)
     from bide.client.progress import upload_bar

@@ -15,7 +15,7 @@ import msgspec
 
 from bide.client.apis import Api, load
 from bide.client.apis.auth import read_secret
-from bide.client.apis.demands import Asked, Demands, demands
+from bide.client.apis.demands import Demands, DescriptionFile, demands
 from bide.client.apis.form import Description, Sources
 from bide.client.apis.lines import Misplaced, within
 from bide.client.apis.loading import Approve as ApproveDescription
@@ -150,7 +150,7 @@ def _approval(
         names = str(path) if folder is None else f"{path} with {file}"
         if unread:
             names += " and the url of the settings"
-        asked = Asked(whole, names, folder or path.parent, url or table.url)
+        asked = DescriptionFile(whole, names, folder or path.parent, url or table.url)
         found = demands(form, asked, own)
         if (
             folder is None and not elsewhere and not own

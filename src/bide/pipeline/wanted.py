@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from bide.client.apis.templates import Missing, fill_body
+from bide.client.apis.templates import MissingValue, fill_body
 from bide.client.apis.values import instant
 from bide.core.clock import render_instant
 from bide.core.errors import SetupError
@@ -112,7 +112,7 @@ def _wanted(plan: Plan, dataset: Dataset, values: Values, run: Run) -> Wanted:
         kind = dataset.kind.fill(given)
         input = fill_body(dataset.input, given)
         columns = {name: template.fill(given) for name, template in dataset.columns.items()}
-    except Missing as error:
+    except MissingValue as error:
         raise SetupError(f"{dataset.name}: {error}. Is `start` of [exports.since] missing?") from None
     name = " ".join([dataset.name, *(f"{key}={value}" for key, value in values.items())])
     result = msgspec.to_builtins(dataset.table.result)

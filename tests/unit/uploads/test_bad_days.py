@@ -122,7 +122,7 @@ async def test_a_file_that_changes_while_it_is_sent_makes_no_job(
 
     async with AsyncClient(service.url) as client:
         with pytest.raises(
-            UploadFailed, match=r"film\.mp4 has changed while it was sent: it was written to"
+            UploadFailed, match=r"film\.mp4 changed during the upload: its modification time changed"
         ):
             await client.submit("transcode", file=large, progress=Meddler([]))
     assert service.requests[-1] == ("DELETE", "/files/u1"), "what was sent of it is of no use"

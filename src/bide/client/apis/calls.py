@@ -23,7 +23,7 @@ from bide.client.apis.next_page import NextCheck
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.requests import Prepared
 from bide.client.apis.signs import document
-from bide.client.apis.templates import Missing
+from bide.client.apis.templates import MissingValue
 from bide.client.apis.values import absolute, origin, word
 from bide.core.errors import SetupError
 
@@ -118,7 +118,7 @@ class Calls:
             return found
         try:
             return self._ask.address.fill({"id": ref.id, "ref": ref.more})
-        except Missing:
+        except MissingValue:
             return None
 
     def ask(self, ref: Ref, etag: str | None, hold: float | None) -> Call:
@@ -180,7 +180,7 @@ class Calls:
             return None
         try:
             url = cancel.url(values, url)
-        except Missing:
+        except MissingValue:
             return None
         return Call(
             cancel.method, url, cancel.filled_headers(values), cancel.body(values), self.meant(url)

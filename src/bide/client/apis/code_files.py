@@ -1,4 +1,4 @@
-"""The files with the code that a description runs, found without running any of it."""
+"""Finds the files with the code that a description runs, without running it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INTERPRETERS = ("bash", "dash", "node", "perl", "python", "python3", "ruby", "sh
 
 
 def code_digests(commands: Iterable[Sequence[str]], hook: str | None) -> list[str]:
-    """One digest per file; a file that cannot be read counts as empty."""
+    """Return one digest per file; a file that cannot be read counts as empty."""
     files = [file for command in commands for file in _command_files(command)]
     if hook is not None:
         files += _module_files(hook.partition(":")[0])
@@ -19,7 +19,7 @@ def code_digests(commands: Iterable[Sequence[str]], hook: str | None) -> list[st
 
 
 def _command_files(command: Sequence[str]) -> Iterator[Path]:
-    """The program, if it is a path, and the script, if the program is an interpreter."""
+    """Yield the program, if it is a path, and the script, if the program is an interpreter."""
     if "/" in command[0]:
         yield Path(command[0])
     if Path(command[0]).name in INTERPRETERS:
@@ -29,7 +29,7 @@ def _command_files(command: Sequence[str]) -> Iterator[Path]:
 
 
 def _module_files(module: str) -> Iterator[Path]:
-    """Of the module and of the packages around it. importlib.util.find_spec would import those packages."""
+    """Yield the files of the module and its packages. importlib.util.find_spec would import those packages."""
     name, path = "", None
     for part in module.split("."):
         name = f"{name}.{part}" if name else part

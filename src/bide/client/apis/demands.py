@@ -1,5 +1,5 @@
-"""What a description that does not come with bide does on this machine: the secrets that it reads, where it sends them,
-and the code that it runs."""
+"""What a description that does not come with bide does on this machine: which secrets it reads, where it sends them,
+and which code it runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ Placed = tuple[Secret, Path]  # a secret, and the folder that its file is relati
 @dataclass(frozen=True)
 class Demands:
     file: str
-    digest: str  # of the file, of what it demands and of the code that it runs: after a change it is asked about again
-    secrets: tuple[str, ...]  # what it reads, in words
-    code: tuple[str, ...]  # what it runs, in words
+    digest: (
+        str  # of the file, its demands and the code that it runs: after a change the user is asked again
+    )
+    secrets: tuple[str, ...]  # what it reads, as text for the user
+    code: tuple[str, ...]  # what it runs, as text for the user
     hosts: tuple[str, ...]  # where the secrets go
     outputs: tuple[str, ...] = ()  # files outside its folder that it writes
     reason: str = ""  # why the user is asked, if not because of the file
@@ -35,11 +37,11 @@ class Demands:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One file, and what is known beside it. `url`: the user gave this address.
+class DescriptionFile:
+    """The file of a description, and what the user gave with it. `url`: the user gave this URL.
 
-    `key`: the user gave a key, so the description's own secret is not read. The key is confirmed like a secret unless it
-    goes only to `url`.
+    `key`: the user gave a key, so the secret of the description is not read. The user must confirm the key like a secret,
+    unless it is sent only to `url`.
     """
 
     text: str
@@ -50,8 +52,8 @@ class Asked:
     typed: bool = True  # False: `url` comes from a ledger
 
 
-def demands(form: Description, asked: Asked, more: tuple[Placed, ...] = ()) -> Demands:
-    """`more` are secrets that something else than the description names, a pipeline for instance."""
+def demands(form: Description, asked: DescriptionFile, more: tuple[Placed, ...] = ()) -> Demands:
+    """Return the demands of a description. `more` are secrets that something else names, such as a pipeline."""
     auth = form.auth
     places = [auth.user, auth.client_id, auth.refresh_token]
     if auth.kind == "none":
@@ -84,19 +86,17 @@ def demands(form: Description, asked: Asked, more: tuple[Placed, ...] = ()) -> D
 
 
 def demands_at(form: Description, base: str, key: bool) -> Demands:
-    """What a description that comes with bide sends to an address of a ledger. `key`: a key was given."""
-    name = f"{form.name} of the ledger"  # not the text: another version of bide has another one
-    found = demands(form, Asked(name, name, Path(), base, key))
+    """Return what a description that comes with bide sends to a URL of a ledger. `key`: a key was given."""
+    name = f"{form.name} of the ledger"  # not the text, because it differs between versions of bide
+    found = demands(form, DescriptionFile(name, name, Path(), base, key))
     secrets = tuple(dict.fromkeys([GIVEN_KEY, *found.secrets])) if key else found.secrets
-    reason = (
-        f"The ledger has jobs of {form.name} at an address that neither you nor its description names."
-    )
+    reason = f"The ledger has jobs of {form.name} at a URL that neither you nor its description names."
     digest = hashlib.sha256(msgspec.json.encode([name, secrets])).hexdigest()
     return replace(found, digest=digest, secrets=secrets, reason=reason)
 
 
 def _read(place: Secret, folder: Path) -> list[str]:
-    """In words; a file with its real path, because `folder` and the links in it decide which file is read."""
+    """Describe what is read. A file has its real path, because `folder` and symbolic links decide which file it is."""
     names = [place.env] if isinstance(place.env, str) else place.env
     found = [f"the environment variable {name}" for name in names]
     if place.file is not None:

@@ -1,7 +1,7 @@
-"""The form of a description: what each table of the TOML file may hold. docs/reference/descriptions.md explains it.
+"""The schema of a description: the fields of each table of the TOML file. docs/reference/descriptions.md explains it.
 
-Only types and defaults are here. A text that is a source (paths.py), a template (templates.py), a limit or a pattern is
-compiled by who uses it, when the description is loaded.
+Only types and defaults are here. Sources (paths.py), templates (templates.py), limits and patterns are compiled where
+they are used, when the description is loaded.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Outcome = Literal["live", "done", "failed", "cancelled", "partial"]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table; a field that it does not know is an error, for it would do nothing."""
+    """A table; an unknown field is an error, because it would have no effect."""
 
 
 class Secret(Table, frozen=True, kw_only=True):
-    """Where a secret is: never in the description itself."""
+    """Where a secret is read from. A description never contains one."""
 
     env: str | list[str] = []
     file: str | None = None
@@ -84,7 +84,7 @@ class Ask(Request, frozen=True, kw_only=True):
 
 
 class Tally(Table, frozen=True, kw_only=True):
-    """Counts of parts, when only they tell how a job ended."""
+    """Counts of parts, for an API where only these tell how a job ended."""
 
     done: Sources
     failed: Sources | None = None
@@ -100,7 +100,7 @@ class Error(Table, frozen=True, kw_only=True):
 
 
 class Mark(Table, frozen=True, kw_only=True):
-    """A text that says what the status does not."""
+    """A text that adds to the status."""
 
     source: Sources
     contains: str
@@ -143,7 +143,7 @@ class Read(Table, frozen=True, kw_only=True):
 
 
 class Next(Table, frozen=True, kw_only=True):
-    """How the next page of a result is found."""
+    """How to find the next page of a result."""
 
     value: Sources | None = None
     query: str | None = None
@@ -157,7 +157,7 @@ class Result(Request, frozen=True, kw_only=True):
     next: Next | None = None
 
 
-class File(Table, frozen=True, kw_only=True):
+class OutputFile(Table, frozen=True, kw_only=True):
     each: Sources | None = None
     name: str = "result"
     path: str | None = None
@@ -181,7 +181,7 @@ class Batch(Request, frozen=True, kw_only=True):
 
 
 class Sign(Table, frozen=True, kw_only=True):
-    """How to tell one kind of refusal from another."""
+    """How to distinguish one kind of refusal from another."""
 
     status: list[int]
     source: Sources | None = None
@@ -197,7 +197,7 @@ class Limits(Table, frozen=True, kw_only=True):
 
 
 class Description(Table, frozen=True, kw_only=True):
-    """A job API: how to submit, ask, read and cancel."""
+    """A job API: how to submit, poll, read and cancel."""
 
     name: str
     title: str = ""
@@ -213,7 +213,7 @@ class Description(Table, frozen=True, kw_only=True):
     ask: Ask
     read: Read
     result: Result | None = None
-    files: list[File] = []
+    files: list[OutputFile] = []
     cancel: Cancel | None = None
     batch: Batch | None = None
     limits: Limits = Limits()
@@ -235,7 +235,7 @@ TABLES: dict[str, type[Table]] = {
     "read.error": Error,
     "result": Result,
     "result.next": Next,
-    "files": File,
+    "files": OutputFile,
     "cancel": Cancel,
     "batch": Batch,
     "limits": Limits,

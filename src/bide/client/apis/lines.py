@@ -1,6 +1,6 @@
-"""The line of a key in a TOML text, for errors that say where: the standard parser keeps no positions.
+"""Finds the line of a key in a TOML text, for error messages, because the standard parser keeps no positions.
 
-The text has been parsed before, so it is known to be TOML: this need not check it, only find its keys.
+The text has been parsed before, so this only finds keys and does not check the syntax.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEXT = re.compile(
 
 
 class Misplaced(ValueError):
-    """Something wrong in a table; `place` says in which."""
+    """An error in the table at `place`."""
 
     def __init__(self, place: Place, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Misplaced(ValueError):
 
 @contextmanager
 def within(*place: str | int) -> Iterator[None]:
-    """What is wrong in here is wrong in that table."""
+    """Turn a ValueError inside the context into an error at that place."""
     try:
         yield
     except Misplaced:
@@ -38,27 +38,27 @@ def within(*place: str | int) -> Iterator[None]:
 
 
 def line_of(text: str, place: Place) -> int | None:
-    """The line, from 1, of a key or of the nearest thing around it; None when not even its first key is there."""
+    """Return the line, from 1, of a key or of the nearest table around it; None if not even the first key exists."""
     best: tuple[int, int] | None = None
     for found, line in keys(text):
         common = 0
         while common < min(len(found), len(place)) and found[common] == place[common]:
             common += 1
-        # A key of a table stands for the table, but never better than the table's own line.
+        # A key in a table can stand for the table, but the table's own line is better.
         if common and (best is None or common > best[0]):
             best = (common, line)
     return best[1] if best else None
 
 
 def keys(text: str) -> Iterator[tuple[Place, int]]:
-    """Every table and key with its line; what is inside of an inline table is at the line of its key."""
+    """Yield every table and key with its line; keys of an inline table have the line of its key."""
     table: Place = ()
     counts: dict[Place, int] = {}
     depth = 0
     written = text.split("\n")
     for number, line in enumerate(_blanked(text).split("\n"), 1):
         if depth == 0:
-            # The blanked line tells what it is, the written one how it is called: a key may be in quotes.
+            # The blanked line shows the structure, the original one the names: a key may be in quotes.
             header = _HEADER.match(written[number - 1]) if _HEADER.match(line) else None
             if header is not None:
                 table = _table(header["name"], counts)
@@ -68,19 +68,19 @@ def keys(text: str) -> Iterator[tuple[Place, int]]:
                     table = (*table, index)
                 yield table, number
                 continue
-            names = _parts(written[number - 1]) if line.strip() else ()  # blank: within a text
+            names = _parts(written[number - 1]) if line.strip() else ()  # blank: inside a string
             if names:
                 yield (*table, *names), number
         depth += line.count("[") + line.count("{") - line.count("]") - line.count("}")
 
 
 def _blanked(text: str) -> str:
-    """Without the contents of texts and comments, but with the same lines."""
+    """Return the text with strings and comments blanked, on the same lines."""
     return _TEXT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def _table(name: str, counts: dict[Place, int]) -> Place:
-    """The place of `[a.b]`, where each array of tables on the way means its latest table."""
+    """Return the place of `[a.b]`; an array of tables on the way means its last table."""
     place: Place = ()
     parts = _parts(name + "=")
     for index, part in enumerate(parts):
@@ -91,7 +91,7 @@ def _table(name: str, counts: dict[Place, int]) -> Place:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """The keys before the equals sign; none when the line does not begin with a key."""
+    """Return the keys before the equals sign; none if the line does not start with a key."""
     out = []
     at = 0
     while (match := _KEY_PART.match(text, at)) is not None:

@@ -1,4 +1,4 @@
-"""Descriptions by name or file. An error in one names the file and the line."""
+"""Loads descriptions by name or file. Errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bide.core.errors import SetupError
 
 _AT = re.compile(r" - at `\$?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"field `(?P<name>[^`]+)`")
-# msgspec crashes the process when two threads are the first to convert to a type.
+# msgspec crashes the process if two threads convert to a type for the first time.
 _ONE_AT_A_TIME = threading.Lock()
 Approve = Callable[[Description, str, str, Path | None], None]
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class BadDescription(SetupError):
-    """A description that cannot be used; `line` is where, when that can be said."""
+    """A description that cannot be used; `line` is where, if known."""
 
     def __init__(self, file: str, line: int | None, message: str) -> None:
         super().__init__(file, line, message)
@@ -40,7 +40,7 @@ class BadDescription(SetupError):
 
 
 def names() -> list[str]:
-    """The APIs that come with bide."""
+    """Return the names of the APIs that come with bide."""
     return sorted(
         file.name.removesuffix(".toml")
         for file in resources.files(__package__).iterdir()
@@ -49,30 +49,30 @@ def names() -> list[str]:
 
 
 def text_of(name: str) -> str:
-    """The description of an API that comes with bide, as it is written."""
+    """Return the text of the description of an API that comes with bide."""
     if name not in names():
         known = ", ".join(names())
-        raise SetupError(f"no API is called {name!r}: there are {known}; or give a file, ./{name}.toml")
+        raise SetupError(f"There is no API {name!r}. Known APIs: {known}. Or give a file, ./{name}.toml")
     return resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
 def source_of(name: str | Path) -> tuple[str, str, Path | None]:
-    """The text of a description, how its file is called, and its folder; None for one that comes with bide."""
+    """Return the text, the file name and the folder of a description; the folder is None if it comes with bide."""
     if isinstance(name, str) and not (name.endswith(".toml") or "/" in name):
         return text_of(name), f"{name}.toml", None
     path = Path(name)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise SetupError(f"{path} cannot be read: {reason}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SetupError(f"The description {path} cannot be read: {reason}") from None
     return text, str(path), path.parent
 
 
 def load(name: str | Path, url: str | None = None, approve: Approve | None = None) -> Api:
-    """An API by its name, or from a file; at `url` rather than at the address in the description.
+    """Return an API by its name, or from a file; `url` replaces the URL in the description.
 
-    `approve` is called before anything of the description is used, and may raise.
+    `approve` is called before anything in the description is used, and may raise.
     """
     text, file, folder = source_of(name)
     if approve is not None:
@@ -81,20 +81,20 @@ def load(name: str | Path, url: str | None = None, approve: Approve | None = Non
 
 
 def form_of(text: str, file: str) -> Description:
-    """What a description says; nothing of it is used. BadDescription says what is wrong, and where."""
+    """Parse a description without using it. BadDescription says what is wrong, and where."""
     with _ONE_AT_A_TIME, located(text, file, "the description") as tables:
         return msgspec.convert(tables, Description)
 
 
 def read(text: str, file: str, url: str | None = None, folder: Path | None = None) -> Api:
-    """BadDescription says what is wrong, and where."""
+    """Return the API of a description. BadDescription says what is wrong, and where."""
     with _ONE_AT_A_TIME, located(text, file, "the description") as tables:
         return Api(msgspec.convert(tables, Description), url, folder)
 
 
 @contextmanager
 def located(text: str, file: str, whole: str) -> Iterator[dict[str, Any]]:
-    """The tables of a TOML text; what is wrong with them, or found to be inside, is told with its line."""
+    """Return the tables of a TOML text. Errors in it, or raised inside the context, get their line."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -110,7 +110,7 @@ def located(text: str, file: str, whole: str) -> Iterator[dict[str, Any]]:
 
 
 def _placed(message: str, whole: str) -> tuple[Place, str]:
-    """The place that msgspec names, and the message in our words."""
+    """Return the place in a message of msgspec, and the message reworded."""
     at = _AT.search(message)
     path = at["path"] if at else ""
     place: list[str | int] = [int(m[2]) if m[2] else m[1] for m in _STEP.finditer(path) if m[1] or m[2]]
@@ -126,7 +126,7 @@ def _placed(message: str, whole: str) -> tuple[Place, str]:
 
 
 def _narrowed(place: Place, tables: Any, message: str) -> Place:
-    """The field of a table that the message speaks of: by its name, or by its value."""
+    """Return the place of the field that a message mentions by name or by value."""
     for step in place:
         if isinstance(tables, dict):
             tables = tables.get(step)
@@ -136,7 +136,7 @@ def _narrowed(place: Place, tables: Any, message: str) -> Place:
         for name in tables:
             if f"`{name}`" in message:
                 return (*place, name)
-        for quoted in (repr, str):  # a value in quotes is surely meant, others may only sound alike
+        for quoted in (repr, str):  # a value in quotes is a sure match, so look for it first
             for name, value in tables.items():
                 if any(quoted(text) in message for text in _texts(value)):
                     return (*place, name)

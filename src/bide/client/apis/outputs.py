@@ -1,4 +1,4 @@
-"""What a job has made, as its answer tells it: the result itself, where it is, and files."""
+"""Reads the outputs of a job from a response: the result or its URL, and files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bide.client.apis.answers import Found, Ref, State
-from bide.client.apis.form import Description, File
+from bide.client.apis.form import Description, OutputFile
 from bide.client.apis.lines import within
 from bide.client.apis.paths import Headers, Source, source
-from bide.client.apis.templates import Missing, Template, Values
+from bide.client.apis.templates import MissingValue, Template, Values
 from bide.client.apis.values import absolute, count, text
 
 MOST_FILES = 1000
@@ -17,7 +17,7 @@ _KNOWN = frozenset(("body", "id", "ref"))
 
 
 class Outputs:
-    """`base` is where the API is, `asked` the address at which a job's status was asked for."""
+    """`base` is the URL of the API, `asked` returns the status URL of a job."""
 
     __slots__ = ("_asked", "_base", "_files", "_path", "_url", "_value")
 
@@ -35,7 +35,7 @@ class Outputs:
                 self._files.append(_File(file))
 
     def address(self, ref: Ref, url: Any) -> str | None:
-        """Absolute; a relative one is relative to what was asked."""
+        """Return an absolute URL; a relative one is relative to the status URL."""
         if type(url) is str and url.startswith(("https://", "http://")):
             return absolute(None, url)
         return absolute(self._asked(ref), url)
@@ -50,7 +50,7 @@ class Outputs:
         *,
         whole: bool,
     ) -> None:
-        """Adds what there is. A failed job may have made something too, but its result is none."""
+        """Add the outputs to `fields`. A failed job may have files, but no result."""
         good = state in ("done", "partial")
         if good and self._value is not None:
             fields["result"] = self._value(body, headers, ref)
@@ -76,7 +76,7 @@ class Outputs:
                 continue
             try:
                 name = file.name.fill(values)
-            except Missing:
+            except MissingValue:
                 name = url.rpartition("/")[2] or "result"
             content_type, size, sha256 = (
                 get(item, headers, ref) if get is not None else None for get in file.about
@@ -86,14 +86,14 @@ class Outputs:
     def _filled(self, template: Template, values: Values) -> str | None:
         try:
             return absolute(None, self._base + template.fill(values))
-        except Missing:
+        except MissingValue:
             return None
 
 
 class _File:
     __slots__ = ("_each", "about", "name", "path", "url")
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: OutputFile) -> None:
         if file.url is None and file.path is None:
             raise ValueError("a file needs `url` or `path`")
         self._each = source(file.each) if file.each is not None else None

@@ -1,10 +1,10 @@
-"""Where a value is in an answer: a source, compiled once.
+"""A source: where a value is in a response. Compiled once.
 
-`progress.percent` is a path into the JSON body: keys, numbers into lists, `links[rel=next].href` chooses from a list by
-a field, or by several: `links[rel=next][type*=json].href`, where `*=` is for a text that contains this, and `!*=` for one
-that does not. A backslash takes a dot for itself, and `.` alone is the whole body.
-`header:Location` is a header of the answer, `ref:NAME` what was remembered of the job. Of several sources the first
-that is there counts; null and "" are not.
+`progress.percent` is a path into the JSON body: keys, and numbers for lists. `links[rel=next].href` selects from a list
+by a field, or by several: `links[rel=next][type*=json].href`, where `*=` means that the text contains the value, and
+`!*=` that it does not. A backslash escapes a dot, and `.` alone is the whole body.
+`header:Location` is a header of the response, `ref:NAME` a remembered value of the job. The first source with a value
+counts; null and "" are no values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bide.client.apis.values import header
 
 Headers = Mapping[str, str]
 Source = Callable[[Any, Headers, Ref | None], Any]
-Condition = tuple[str, str, str]  # field, how it is compared, with what
+Condition = tuple[str, str, str]  # field, operator, value
 Step = str | int | tuple[Condition, ...]
 
 _CHOICE = re.compile(r"(?P<name>[^\[\]]*)(?P<conditions>(?:\[[^\[\]=!*]+!?\*?=[^\[\]]*\])+)")
@@ -26,7 +26,7 @@ _CONDITION = re.compile(r"\[([^\[\]=!*]+)(=|\*=|!\*=)([^\[\]]*)\]")
 
 
 def steps(path: str) -> tuple[Step, ...]:
-    """ValueError says what is wrong."""
+    """Parse a path. ValueError says what is wrong."""
     if path == ".":
         return ()
     found: list[Step] = []
@@ -34,13 +34,13 @@ def steps(path: str) -> tuple[Step, ...]:
         name = part.replace("\\.", ".")
         choice = _CHOICE.fullmatch(name)
         if not name:
-            raise ValueError(f"{path!r} is not a path: there is nothing between two of its dots")
+            raise ValueError(f"{path!r} is not a path: it has two dots without a key between them")
         conditions = _conditions(choice["conditions"]) if choice is not None else ()
         if choice is not None and conditions:
             found += [choice["name"]] if choice["name"] else []
             found.append(conditions)
         elif "[" in name or "]" in name:
-            raise ValueError(f"{path!r} is not a path: write list[key=value] to choose from a list")
+            raise ValueError(f"{path!r} is not a path: use list[key=value] to select from a list")
         else:
             found.append(int(name) if name.isascii() and name.isdigit() else name)
     return tuple(found)
@@ -81,7 +81,7 @@ def walk(document: Any, path: tuple[Step, ...]) -> Any:
 
 
 def _of_body(path: tuple[Step, ...]) -> Source:
-    """The short paths without a loop: they are read with every poll."""
+    """Short paths have no loop, because they are read with every poll."""
     if len(path) == 1 and type(path[0]) is str:
         only = path[0]
         return lambda body, headers, ref: body.get(only) if type(body) is dict else None
@@ -110,10 +110,10 @@ def _one(text: str) -> Source:
 
 
 def source(text: str | Sequence[str]) -> Source:
-    """ValueError says what is wrong."""
+    """Compile one source, or a list of alternatives. ValueError says what is wrong."""
     texts = (text,) if isinstance(text, str) else tuple(text)
     if not texts:
-        raise ValueError("a list of sources must have one at least")
+        raise ValueError("a list of sources must have at least one")
     if len(texts) == 1:
         return _one(texts[0])
     sources = tuple(_one(t) for t in texts)

@@ -1,6 +1,6 @@
-"""How jobs are named: what a person writes, what an API answers, and the Ref that both become.
+"""How jobs are named: what a user writes, what an API returns, and the Ref for both.
 
-An id is put into addresses: one that could lead to another address is refused.
+An id becomes part of a URL, so an id that could lead to another URL is rejected.
 """
 
 from __future__ import annotations
@@ -26,43 +26,47 @@ class References:
         self._base = base
         path = form.ask.path
         self._path = None
-        # Whether what a person writes, other than a URL, says where a job is.
+        # Whether text other than a URL identifies a job.
         self._by_name = path is not None and (form.written is not None or not _REMEMBERED.search(path))
         if path is not None:
             bare = path.partition("?")[0]
             pattern = Template(bare, escape=True).pattern().pattern  # [ask] has been checked before
-            # An API that names all its jobs at one address names none of them by it.
+            # If all jobs share one status URL, the URL does not identify a job.
             self._path = re.compile(f"{pattern}$") if "<id>" in pattern else None
         with within("written"):
             self._written = _written(form.written) if form.written else None
 
     def ref(self, text: str) -> Ref:
-        """From an id or a URL; SetupError says what is wrong with it."""
+        """Return the Ref of an id or a URL; SetupError says what is wrong with it."""
         text = text.strip()
         if self._is_url(text):
             return self._of_url(text)
         if not self._by_name:
-            raise SetupError(f"{self._form.name} knows its jobs by URL: give the status URL of {text!r}")
+            raise SetupError(
+                f"{self._form.name} identifies jobs by URL. Give the status URL of {text!r}"
+            )
         more: dict[str, str] = {}
         if self._written is not None:
             match = self._written.fullmatch(text)
             if match is None:
                 raise SetupError(
-                    f"{text!r} is no job of {self._form.name}: write {self._form.written}, or its URL"
+                    f"{text!r} is not a job of {self._form.name}. Use the form {self._form.written}, or its URL"
                 )
             more = match.groupdict()
             text = more.pop("id")
         for value in (text, *more.values()):
             if not usable(value):
-                raise SetupError(f"{value!r} cannot be part of the name of a job")
+                raise SetupError(
+                    f"{value!r} is not a valid job id: it is empty, too long, or could lead to another URL"
+                )
         if self._base is None:
             raise SetupError(
-                f"{self._form.name} needs the address of the service, or the URL of each job"
+                f"{self._form.name} has no fixed URL. Give the URL of the service, or the URL of each job"
             )
         return Ref(text, None, more)
 
     def text(self, ref: Ref) -> str | None:
-        """How a person writes a job so that `ref` finds it again; None when only its address can do that."""
+        """Return text from which `ref` makes the same Ref; None if only a URL can do that."""
         if ref.url is not None:
             return ref.url
         if not self._by_name:
@@ -79,7 +83,7 @@ class References:
         return None if self._is_url(text) or text != text.strip() else text
 
     def _is_url(self, text: str) -> bool:
-        """Where ids are not part of an address, gid://shopify/BulkOperation/1 is one."""
+        """Where ids are not part of a URL, an id such as gid://shopify/BulkOperation/1 is not a URL."""
         return text.lower().startswith(("http://", "https://")) or (
             "://" in text and self._path is not None
         )
@@ -90,14 +94,14 @@ class References:
             raise SetupError(f"{text!r} is not an http or https URL")
         if urlsplit(url).username is not None or urlsplit(url).password is not None:
             raise SetupError(
-                "a job's URL must not contain a user or a password: give the key apart from it"
+                "The URL of a job must not contain a user or a password. Give the key separately"
             )
         id, more, known = self.of_path(url)
-        # What the id alone leads back to needs no URL of its own.
+        # If the id alone gives the same URL, the URL is not stored.
         return Ref(id, None if known else url, more)
 
     def of_path(self, url: str) -> tuple[str, dict[str, str], bool]:
-        """Id, what else the address tells, and whether the API's base and these give the same address."""
+        """Return the id, other values in the URL, and whether the API's base and these give the same URL."""
         parts = urlsplit(url)
         match = self._path.search(parts.path) if self._path is not None else None
         if match is not None:
@@ -111,7 +115,7 @@ class References:
         return (last if usable(last) else url), {}, False
 
     def base_of(self, url: str) -> str | None:
-        """The address of the service in the URL of one of its jobs; None when the URL is of another form."""
+        """Return the URL of the service from the URL of one of its jobs; None if it has another form."""
         url = absolute(None, url) or ""
         parts = urlsplit(url)
         match = self._path.search(parts.path) if url and self._path is not None else None
@@ -121,7 +125,7 @@ class References:
 
 
 def usable(id: str) -> bool:
-    """Whether an id can be put into an address and lead nowhere else."""
+    """Return whether an id can be part of a URL without leading elsewhere."""
     if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
         return False
     return not any(part in (".", "..") for part in re.split(r"[/\\]", id))
@@ -130,7 +134,7 @@ def usable(id: str) -> bool:
 def _written(text: str) -> re.Pattern[str]:
     names = _PLACE.findall(text)
     if "id" not in names or len(set(names)) != len(names):
-        raise ValueError(f"`written` {text!r} must have {{id}}, and each name once")
+        raise ValueError(f"`written` {text!r} must contain {{id}}, and each name only once")
     out = []
     for index, part in enumerate(_PLACE.split(text)):
         out.append(re.escape(part) if index % 2 == 0 else f"(?P<{part}>[^/]+)")

@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 from bide.client.apis.form import Request
 from bide.client.apis.paths import source
-from bide.client.apis.templates import Missing, Template, Values, compile_body, fill_body
+from bide.client.apis.templates import MissingValue, Template, Values, compile_body, fill_body
 from bide.core.errors import SetupError
 from bide.core.wire import JSON_TYPE, encode
 
@@ -81,7 +81,7 @@ class Prepared:
         return self._where is not None
 
     def url(self, values: Values, url: str | None = None) -> str:
-        """The address, or the given one with the parameters; Missing when a value is not there."""
+        """The address, or the given one with the parameters; MissingValue when a value is not there."""
         found = url if url is not None else self.address.fill(values)
         added = []
         for name, template in self._query:
@@ -90,7 +90,7 @@ class Prepared:
                 continue
             try:
                 added.append((name, template.fill(values)))
-            except Missing:
+            except MissingValue:
                 continue
         return with_query(found, added) if added else found
 
@@ -101,7 +101,7 @@ class Prepared:
         for name, template in self._dynamic_headers:
             try:
                 value = template.fill(values)
-            except Missing:
+            except MissingValue:
                 continue
             check_header(name, value)
             headers[name] = value

@@ -1,6 +1,6 @@
-"""Signs requests to AWS with botocore, from the credentials that AWS's own tools would use.
+"""Signs requests to AWS with botocore, with the credentials that the AWS command line would use.
 
-The region is the description's `options.region`, or the one in the host's name, or that of the AWS configuration.
+The region is `options.region` of the description, or the one in the host name, or that of the AWS configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REGION = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
 
 
 class SigV4:
-    """The hook of the descriptions of AWS; `options.service` is the service's signing name."""
+    """The hook of the descriptions of AWS; `options.service` is the signing name of the service."""
 
     def __init__(self, form: Description) -> None:
         self._name = form.name
@@ -27,12 +27,12 @@ class SigV4:
         self._session: Any = None
 
     def sign(self, call: Call, now: float) -> Call:
-        """`now` is not used: botocore signs for the moment by its own clock."""
+        """Sign a request. `now` is not used, because botocore uses its own clock."""
         session = self._session = self._session or self._open()
         credentials = session.get_credentials()
         if credentials is None:
             raise SetupError(
-                f"{self._name}: no AWS credentials; set AWS_ACCESS_KEY_ID, or run `aws configure`"
+                f"{self._name} needs AWS credentials. Set AWS_ACCESS_KEY_ID, or run `aws configure`."
             )
         region = (
             self._region or _region(call.url) or session.get_config_variable("region") or "us-east-1"
@@ -49,7 +49,7 @@ class SigV4:
         try:
             return import_module("botocore.session").get_session()
         except ImportError:
-            raise SetupError(f"{self._name} needs botocore: pip install botocore") from None
+            raise SetupError(f"{self._name} needs botocore. Run: pip install botocore") from None
 
 
 def _region(url: str) -> str | None:

@@ -18,7 +18,7 @@ from bide.client.apis.paths import Headers, source, steps, walk
 from bide.client.apis.reading import Reader
 from bide.client.apis.references import References, usable
 from bide.client.apis.signs import document
-from bide.client.apis.templates import Missing
+from bide.client.apis.templates import MissingValue
 from bide.client.apis.values import absolute, word
 from bide.core.errors import ServiceError, SetupError
 
@@ -78,7 +78,7 @@ class Submissions:
             url = self._request.url(values)
             headers = self._request.filled_headers(values)
             body = self._request.body(values)
-        except Missing as error:
+        except MissingValue as error:
             raise SetupError(f"{name}: {error}") from None
         except ValueError as error:
             raise SetupError(f"{name}: {error}") from None
@@ -110,7 +110,7 @@ class Submissions:
             try:
                 url = request.url(values, url)
                 body = request.body(values)
-            except Missing as error:
+            except MissingValue as error:
                 raise SetupError(f"{self._form.name}: {error}") from None
             headers = request.filled_headers(values)
             calls.append(Call(request.method, url, headers, body, self._calls.meant(url)))

@@ -1,8 +1,8 @@
-"""Text and bodies with places to fill in: `/jobs/{id}`.
+"""Text and bodies with placeholders: `/jobs/{id}`.
 
-`{id}`, `{kind}`, `{key}`, `{hold}`, `{input.field}`, `{ref.name}`, `{body.path}`. In a path a value is percent-encoded,
-`{+id}` keeps its slashes. A value of a body that is one place alone, `"{input}"`, becomes what is put there, whatever
-its type; `"{null}"` is JSON's null. A header, parameter or field for which a value is missing is left out.
+`{id}`, `{kind}`, `{key}`, `{hold}`, `{input.field}`, `{ref.name}`, `{body.path}`. In a path a value is percent-encoded;
+`{+id}` keeps its slashes. A value of a body that is a single placeholder, `"{input}"`, becomes the value with its type;
+`"{null}"` is JSON's null. A header, parameter or field whose value is missing is left out.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ NAMES = frozenset(("body", "hold", "id", "ids", "input", "key", "kind", "null", 
 Values = Mapping[str, Any]
 _PLACE = re.compile(r"\{(\+?)([A-Za-z_][^{}\s]*)\}")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]+")
-_KEPT = "/:@!$&'()*+,;="  # what may stand in a path besides letters
+_KEPT = "/:@!$&'()*+,;="  # allowed in a path besides unreserved characters
 
 
-class Missing(Exception):
-    """A value that a template needs is not there."""
+class MissingValue(Exception):
+    """A value that a template needs is missing."""
 
 
 def encoded(value: str) -> str:
@@ -34,7 +34,7 @@ def _kept(value: str) -> str:
 
 
 def _written(value: str) -> str:
-    """A kind that is a path: what a person wrote may have parameters."""
+    """Encode a kind that is a path and may have parameters."""
     return quote(value.lstrip("/"), safe=_KEPT + "?%")
 
 
@@ -43,7 +43,7 @@ def _plain(value: str) -> str:
 
 
 class Template:
-    """Text with places; `fill` gives text."""
+    """Text with placeholders; `fill` returns text."""
 
     __slots__ = ("_first", "_last", "_only", "_parts", "names", "text")
 
@@ -59,7 +59,7 @@ class Template:
             name, _, path = match[2].partition(".")
             if name not in allowed:
                 raise ValueError(
-                    f"{match[0]} in {text!r} cannot be filled in here; there are {_braced(allowed)}"
+                    f"{match[0]} in {text!r} is not available here. Available: {_braced(allowed)}"
                 )
             self.names.append(match[2])
             keeping = _written if name == "kind" else _kept
@@ -69,9 +69,9 @@ class Template:
         rest = text[at:]
         texts = "".join(part for part in (*self._parts, rest) if isinstance(part, str))
         if not braces and ("{" in texts or "}" in texts):
-            raise ValueError(f"a brace in {text!r} does not belong to a name")
+            raise ValueError(f"a brace in {text!r} is not part of a placeholder")
         self._parts.append(rest)
-        # The usual one, and the one that is filled with every poll: an id between two texts.
+        # The usual template, which every poll fills: an id between two texts.
         self._only = len(self._parts) == 3 and self.names == ["id"] and escape and "{+" not in text
         self._first, self._last = str(self._parts[0]), rest
 
@@ -80,13 +80,13 @@ class Template:
         return not self.names
 
     def around(self, id: str) -> str | None:
-        """What `fill` gives, when the id is all that it needs."""
+        """Return what `fill` returns, if it needs only the id."""
         if not self._only:
             return None
         return self._first + (id if _UNRESERVED.fullmatch(id) else quote(id, safe="")) + self._last
 
     def fill(self, values: Values) -> str:
-        """Missing when a value is not there."""
+        """Return the text; MissingValue if a value is missing."""
         out = []
         for part in self._parts:
             if isinstance(part, str):
@@ -98,7 +98,7 @@ class Template:
         return "".join(out)
 
     def pattern(self) -> re.Pattern[str]:
-        """Finds the values in a text that was made from this template."""
+        """Return a pattern that finds the values in a text made from this template."""
         seen: set[str] = set()
         out = []
         names = iter(self.names)
@@ -121,7 +121,7 @@ def _as_text(value: Any, template: str) -> str:
         return "true" if value else "false"
     if kind is int or kind is float:
         return f"{value:g}" if kind is float else str(value)
-    raise Missing(f"{template} needs a value that is {'missing' if value is None else 'no text'}")
+    raise MissingValue(f"{template} needs a value that is {'missing' if value is None else 'not text'}")
 
 
 def _braced(names: frozenset[str]) -> str:
@@ -129,13 +129,13 @@ def _braced(names: frozenset[str]) -> str:
 
 
 class Whole:
-    """A value that is one place alone: it becomes what is put there."""
+    """A single placeholder, which becomes the value with its type."""
 
     __slots__ = ("name", "path")
 
     def __init__(self, name: str, path: str, allowed: frozenset[str]) -> None:
         if name not in allowed:
-            raise ValueError(f"{{{name}}} cannot be filled in here; there are {_braced(allowed)}")
+            raise ValueError(f"{{{name}}} is not available here. Available: {_braced(allowed)}")
         self.name = name
         self.path = steps(path) if path else ()
 
@@ -144,12 +144,12 @@ class Whole:
             return None
         value = walk(values.get(self.name), self.path)
         if value is None and not (self.name == "input" and not self.path):
-            raise Missing(f"{{{self.name}}} is missing")
+            raise MissingValue(f"{{{self.name}}} is missing")
         return value
 
 
 def compile_body(value: Any, allowed: frozenset[str] = NAMES) -> Any:
-    """A TOML value, its texts compiled; ValueError says what is wrong."""
+    """Compile the texts in a TOML value; ValueError says what is wrong."""
     if isinstance(value, str):
         alone = _PLACE.fullmatch(value)
         if alone is not None:
@@ -157,7 +157,7 @@ def compile_body(value: Any, allowed: frozenset[str] = NAMES) -> Any:
             return Whole(name, path, allowed)
         if not _PLACE.search(value):
             return value
-        # A brace is common in a body, in GraphQL for one: with a space beside it, it is only a brace.
+        # Braces are common in bodies, such as GraphQL: a brace next to a space is plain text.
         return Template(value, braces=True, allowed=allowed)
     if isinstance(value, dict):
         return {key: compile_body(inner, allowed) for key, inner in value.items()}
@@ -167,7 +167,7 @@ def compile_body(value: Any, allowed: frozenset[str] = NAMES) -> Any:
 
 
 def fill_body(value: Any, values: Values) -> Any:
-    """Missing when something other than a field of a table lacks its value."""
+    """Return the body; MissingValue if something other than a field of a table has no value."""
     if isinstance(value, Template | Whole):
         return value.fill(values)
     if isinstance(value, dict):
@@ -175,7 +175,7 @@ def fill_body(value: Any, values: Values) -> Any:
         for key, inner in value.items():
             try:
                 out[key] = fill_body(inner, values)
-            except Missing:
+            except MissingValue:
                 continue
         return out
     if isinstance(value, list):

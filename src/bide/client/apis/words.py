@@ -1,7 +1,8 @@
-"""From an API's own words to a state.
+"""Maps the status words of an API to states.
 
-1. A word is compared without case; one that the description does not name is `otherwise`: unknown unless it says more.
-2. A job is done only when nothing contradicts it: an error inside of a success makes it failed or partial.
+1. Words are compared without case. A word that the description does not list has the state `otherwise`, by default
+   unknown.
+2. A job is done only if nothing contradicts it: an error inside a success makes it failed or partial.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from bide.client.apis.values import number, word
 
 STATES: tuple[State, ...] = ("live", "done", "failed", "cancelled", "partial")
 _ENDED: Final = "ended"
-_Meaning = State | Literal["ended"]  # `ended` says that it is over, and not how
+_Meaning = State | Literal["ended"]  # `ended`: it has ended, but the word does not say how
 
 
 class Words:
-    """The state that an answer tells, and the word it told it with."""
+    """Reads the state of a job, and its status word, from a response."""
 
     __slots__ = (
         "_absent",
@@ -42,11 +43,11 @@ class Words:
         for state in meanings:
             for name in getattr(read, state):
                 if self._known.setdefault(name.lower(), state) != state:
-                    raise ValueError(f"{name!r} is in {self._known[name.lower()]} and in {state}")
+                    raise ValueError(f"{name!r} is in both {self._known[name.lower()]} and {state}")
         self._outcome = source(read.outcome) if read.outcome is not None else None
         self._tally = _tally(read.tally) if read.tally is not None else None
         if read.ended and self._outcome is None and self._tally is None:
-            raise ValueError("`ended` needs `outcome` or `tally`: they say how")
+            raise ValueError("`ended` needs `outcome` or `tally`, which say how the job ended")
         self._otherwise = read.otherwise
         self._absent: State | None = read.absent
         self._codes: dict[int, State] = {_code(code): state for code, state in read.codes.items()}
@@ -55,16 +56,16 @@ class Words:
         self._failed_if = source(read.failed_if) if read.failed_if is not None else None
         self._partial_if = source(read.partial_if) if read.partial_if is not None else None
         if self._status is None and not self._codes:
-            raise ValueError("`status` or `codes` is needed: where a job's state is")
+            raise ValueError("`status` or `codes` is needed, which say where the state of a job is")
 
     def by_code(self, status: int) -> State | None:
-        """What the HTTP status says by itself."""
+        """Return the state of an HTTP status alone."""
         return self._codes.get(status)
 
     def state(
         self, body: Any, headers: Headers, ref: Ref | None, status: int
     ) -> tuple[State, str, bool]:
-        """State, word, and whether only the HTTP status told it; BadPoll when nothing did."""
+        """Return the state, the word, and whether only the HTTP status gave it; BadPoll without a state."""
         by_code = self._codes.get(status)
         if self._words_only is not None and self._words_only(body, headers, ref) is not None:
             by_code = None
@@ -76,10 +77,10 @@ class Words:
         found = word(value)
         if found is None:
             if value is not None and value != "":
-                raise BadPoll(status, "its status is not a word")
+                raise BadPoll(status, "the status in the response is not a text")
             state = by_code or self._absent
             if state is None:
-                raise BadPoll(status, "the answer has no status")
+                raise BadPoll(status, "the response has no status")
             if state == "done":
                 state = self._doubted(body, headers, ref)
             return state, "", by_code is not None
@@ -132,5 +133,5 @@ def _tally(tally: Tally) -> list[list[Source]]:
 
 
 def _sum(sources: list[Source], body: Any, headers: Headers, ref: Ref | None) -> float:
-    """A tally adds up what its sources say, where other fields take the first."""
+    """Return the sum of the sources; other fields use the first source with a value."""
     return sum(number(get(body, headers, ref)) or 0.0 for get in sources)

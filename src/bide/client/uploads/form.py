@@ -1,4 +1,4 @@
-"""A submission and its files as one multipart/form-data body (RFC 7578), made as it is sent."""
+"""A submission and its files as one multipart/form-data body (RFC 7578), generated while it is sent."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from urllib.parse import quote
 
-from bide.client.uploads.asked import parameter_of
+from bide.client.uploads.file_submission import parameter_of
 from bide.client.uploads.source import Source
 from bide.client.uploads.tus import Piece, Show
 from bide.core.wire import JSON_TYPE
 
 JOB = "job"  # the name of the part with the submission
-FILE = "file"  # of a file whose parameter was not named: the service finds it
+FILE = "file"  # the name of a file part without a parameter: the service chooses the parameter
 _ESCAPES = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
 
 
 class Form:
-    """`files` by the names of their parts, small ones: they are read twice. To be made in a thread."""
+    """`files` is by part name. Only for small files, because they are read twice. Create it in a thread."""
 
     def __init__(self, submission: bytes, files: Mapping[str, Source], show: Show) -> None:
         boundary = secrets.token_hex(16)
@@ -54,12 +54,12 @@ class Form:
 
 
 def _head(boundary: str, name: str, content_type: str, source: Source | None = None) -> bytes:
-    """Of a part; that of a file says what the file must come to."""
+    """Return the headers of a part; those of a file contain its digest."""
     disposition = f'form-data; name="{name.translate(_ESCAPES)}"'
     digest = ""
     if source is not None:
         disposition += f'; filename="{source.name.translate(_ESCAPES)}"'
-        if "%" in source.name:  # which the form above cannot tell from an escape
+        if "%" in source.name:  # in the form above it would look like an escape
             disposition += f"; filename*=UTF-8''{quote(source.name, safe='')}"
         digest = f"Content-Digest: {source.digest()}\r\n"
     text = (

@@ -1,10 +1,10 @@
-"""One file that is sent: read in blocks, hashed once, and known again.
+"""A file to upload: read in blocks, hashed once, and recognised when an upload is resumed.
 
-1. What is sent is the file as it was when it was opened: a change while it is read is an UploadFailed, never a mixture.
+1. The client sends the file as it was when it was opened. If it changes meanwhile, that is an UploadFailed.
 2. Each byte is hashed once, in order, however often it is sent.
-3. Memory is that of a block, whatever the size.
+3. Memory use is one block, whatever the size.
 
-Everything here blocks: it belongs into a thread.
+Everything here blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from bide.core.digest import render_digest
 from bide.core.errors import UploadFailed
 
 ANY_TYPE = "application/octet-stream"
-HEAD = 64 * 1024  # bytes by which a file is known again, besides its size and its time
+HEAD = 64 * 1024  # first bytes that identify a file, with its size and modification time
 BLOCK = 1024 * 1024
 
 
 class Source:
-    """A path, or a seekable file object, which is sent from its beginning and stays the caller's to close."""
+    """A path, or a seekable file object, which is sent from its start and which the caller closes."""
 
     def __init__(self, given: Given) -> None:
         if isinstance(given, str | os.PathLike):
@@ -37,7 +37,7 @@ class Source:
             self.path: Path | None = path.absolute()
             if not stat.S_ISREG(path.stat().st_mode):
                 raise ValueError(
-                    f"{path} is not a file that can be sent: it is a folder, a pipe or a device"
+                    f"{path} cannot be uploaded: it is a folder, a pipe or a device, not a regular file"
                 )
             self._file: BinaryIO = path.open("rb")
             self._ours = True
@@ -51,9 +51,8 @@ class Source:
         self._state = self._look()
         self._hash = hashlib.sha256()
         self._hashed = 0
-        self._lock = (
-            threading.Lock()
-        )  # a request that was cut off may still read when the next one begins
+        # An aborted request may still read when the next one starts.
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +65,7 @@ class Source:
             self._file.close()
 
     def item(self) -> Item:
-        """By what it is known again."""
+        """Return what identifies the file in the ledger."""
         with self._lock:
             head = hashlib.sha256(self._read(0, min(HEAD, self.size))).hexdigest()
         modified = 0 if self._state is None else self._state[1]
@@ -74,7 +73,7 @@ class Source:
         return Item(path=path, size=self.size, modified=modified, head=head)
 
     def block(self, offset: int, most: int = BLOCK) -> bytes:
-        """The bytes from `offset` on, at least one of them unless it is the end; UploadFailed when the file has changed."""
+        """Return bytes from `offset`, at least one unless it is the end; UploadFailed if the file has changed."""
         with self._lock:
             self._catch_up(offset)
             data = self._read(offset, min(most, self.size - offset))
@@ -82,30 +81,30 @@ class Source:
             return data
 
     def catch_up(self, offset: int) -> None:
-        """Hashes what somebody sent before us; of much of it that takes a while, so before anybody waits for bytes."""
+        """Hash the bytes that an earlier process sent. That can take long, so call it before the request starts."""
         with self._lock:
             self._catch_up(offset)
 
     def sha256(self) -> str:
-        """Of the whole file, as it still is."""
+        """Return the SHA-256 of the whole file; UploadFailed if it has changed."""
         self.check()
         with self._lock:
             self._catch_up(self.size)
             return self._hash.hexdigest()
 
     def digest(self) -> str:
-        """The same in the words of RFC 9530."""
+        """Return the SHA-256 as a Content-Digest (RFC 9530)."""
         return render_digest(self.sha256())
 
     def check(self) -> None:
-        """UploadFailed when it is no longer what it was."""
+        """Raise UploadFailed if the file has changed."""
         now = self._look()
         if now != self._state:
             was, is_now = self._state or (0, 0), now or (0, 0)
             what = (
-                f"it had {was[0]} bytes and has {is_now[0]}"
+                f"it had {was[0]} bytes and now has {is_now[0]}"
                 if was[0] != is_now[0]
-                else "it was written to"
+                else "its modification time changed"
             )
             raise changed(self.name, what)
 
@@ -131,7 +130,7 @@ class Source:
         return data
 
     def _look(self) -> tuple[int, int] | None:
-        """Size and time; None for what is in no file system."""
+        """Return size and modification time; None for an object without a file descriptor."""
         try:
             found = os.fstat(self._file.fileno())
         except (OSError, AttributeError):  # io.UnsupportedOperation is an OSError
@@ -141,17 +140,17 @@ class Source:
 
 def changed(name: str, what: str) -> UploadFailed:
     return UploadFailed(
-        f"{name} has changed while it was sent: {what}. No job was made of it; send it again when nobody writes to it"
+        f"{name} changed during the upload: {what}. No job was created. Send it again when nothing writes to it."
     )
 
 
 def _seekable(given: Any) -> BinaryIO:
     if isinstance(given, io.TextIOBase):
-        raise TypeError("a file object that is sent must be opened as bytes: open(path, 'rb')")
+        raise TypeError("Open the file object in binary mode: open(path, 'rb')")
     if not (hasattr(given, "read") and hasattr(given, "seek")):
-        raise TypeError(f"a file is a path or a file object, not {type(given).__name__}")
+        raise TypeError(f"A file must be a path or a file object, not {type(given).__name__}")
     if hasattr(given, "seekable") and not given.seekable():
-        raise ValueError("a file object that is sent must be seekable: write it to a file first")
+        raise ValueError("The file object is not seekable. Write it to a file first.")
     found: BinaryIO = given
     return found
 

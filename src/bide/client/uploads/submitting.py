@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from bide.client.http.transport import Answer, Transport
 from bide.client.ledger.outbox import Item, Outbox, Parcel
-from bide.client.uploads.asked import ONLY, Asked, about, parameter_of
+from bide.client.uploads.file_submission import ONLY, FileSubmission, about, parameter_of
 from bide.client.uploads.form import Form
 from bide.client.uploads.patience import Patience
 from bide.client.uploads.source import Source
@@ -43,7 +43,7 @@ class Sending:
         pace: Pace,
         wall: Callable[[], float],
         outbox: Outbox | None,
-        asked: Asked,
+        asked: FileSubmission,
         show: Show,
     ) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""What a submission with files asks for, in the forms in which it is sent."""
+"""A submission with files, in the forms in which it can be sent."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ from bide.client.submission import (
 from bide.client.uploads.source import Source
 from bide.core.wire import encode
 
-ONLY = ""  # stands for the only parameter that takes a file, whatever it is called
-_NUMBER = "/"  # between a parameter that takes a list and the place in it
+ONLY = ""  # the only parameter that accepts a file, whatever its name is
+_NUMBER = "/"  # between a parameter that accepts a list and the index in it
 
 
 def parameter_of(name: str) -> str:
     return name.partition(_NUMBER)[0]
 
 
-class Asked:
-    """A submission as it was asked for. `sources` are by parameter; those of one that takes a list have numbers."""
+class FileSubmission:
+    """A submission with files. `sources` is by parameter; the files of a list have the parameter and an index."""
 
     def __init__(
         self, kind: str, input: Any, options: SubmitOptions, sources: Mapping[str, Source]
     ) -> None:
         if input is not None and not isinstance(input, Mapping):
-            raise TypeError(f"an input with files is an object by parameter, not {type(input).__name__}")
+            raise TypeError(
+                f"The input of a submission with files must be an object, not {type(input).__name__}"
+            )
         self.sources = sources
         self.size = sum(source.size for source in sources.values())
         self.body = render_submission(kind, input, options)
@@ -52,20 +54,19 @@ class Asked:
         return {**self.preference, **key_header(key)}
 
     def metadata(self, name: str, key: str | None) -> dict[str, str]:
-        """For an upload that becomes the job: what is asked for, in tus's form."""
-        told = about(self.sources[name])
+        """Return the tus metadata of an upload that becomes the job."""
+        metadata = about(self.sources[name])
         for field, value in self.body.items():
-            told[field] = (
-                value if isinstance(value, str) and field != "input" else encode(value).decode()
-            )
+            plain = isinstance(value, str) and field != "input"
+            metadata[field] = value if plain else encode(value).decode()
         if name != ONLY:
-            told["parameter"] = parameter_of(name)
+            metadata["parameter"] = parameter_of(name)
         if key is not None:
-            told["idempotencyKey"] = quoted_key(key)
-        return told
+            metadata["idempotencyKey"] = quoted_key(key)
+        return metadata
 
     def filled(self, uploads: Mapping[str, str]) -> dict[str, Any]:
-        """The submission with the ids of uploads in the place of its files."""
+        """Return the submission with the ids of uploads in place of its files."""
         given = dict(self.body.get("input") or {})
         for name, upload in uploads.items():
             if _NUMBER in name:
@@ -80,10 +81,10 @@ def about(source: Source) -> dict[str, str]:
 
 
 def open_sources(options: SubmitOptions, stack: ExitStack) -> dict[str, Source]:
-    """By parameter. In a thread."""
+    """Open the files of a submission, by parameter. Blocks: call it in a thread."""
     file, files = options.get("file"), options.get("files")
     if file is not None and files:
-        raise TypeError("give `file`, or `files` with a name for each, not both")
+        raise TypeError("Give either `file`, or `files` with a parameter for each, not both")
     given: dict[str, Given] = {} if file is None else {ONLY: file}
     for name, one in (files or {}).items():
         if isinstance(one, list | tuple):
