@@ -273,7 +273,7 @@ def test_submit_and_wait_times_out_with_3(bide: Any, service: FakeService) -> No
     result = bide("submit", "transcode", "--wait", "--timeout", "0.05")
     never.set()
     assert result.exit_code == 3
-    assert "still going on" in result.stderr
+    assert "it still runs" in result.stderr
 
 
 # --- status, list, cancel, retry, queue

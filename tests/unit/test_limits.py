@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bide.core.limits import (
     TELLING,
-    Seen,
+    AdvertisedLimit,
     read_cost,
     read_limits,
     read_pause,
@@ -21,7 +21,7 @@ from bide.core.limits import (
 WALL = 1_900_000_000.0  # Sun, 17 Mar 2030 17:46:40 GMT
 
 
-def limits(**headers: str) -> list[Seen]:
+def limits(**headers: str) -> list[AdvertisedLimit]:
     told = telling({name.replace("_", "-"): value for name, value in headers.items()})
     return read_limits(told or {}, WALL)
 
@@ -33,7 +33,7 @@ def pause(**headers: str) -> float | None:
 
 def test_structured_fields() -> None:
     assert limits(RateLimit='"default";r=50;t=30', RateLimit_Policy='"default";q=100;w=60') == [
-        Seen("default", 100, 60, 50, 30, coarse=True)
+        AdvertisedLimit("default", 100, 60, 50, 30, coarse=True)
     ]
 
 
@@ -43,38 +43,38 @@ def test_several_policies_each_with_its_own_state() -> None:
         RateLimit_Policy='"burst";q=10;w=1, "daily";q=1000;w=86400;pk=:YWJj:, "bytes";q=5;w=1;qu="content-bytes"',
     )
     assert found == [
-        Seen("burst", 10, 1, 4, 1, coarse=True),
-        Seen("daily", 1000, 86400, 900, 5000, coarse=True),
+        AdvertisedLimit("burst", 10, 1, 4, 1, coarse=True),
+        AdvertisedLimit("daily", 1000, 86400, 900, 5000, coarse=True),
     ]
 
 
 def test_a_state_without_a_reset_or_without_a_policy() -> None:
-    assert limits(RateLimit='"a";r=7') == [Seen("a", None, None, 7)]
+    assert limits(RateLimit='"a";r=7') == [AdvertisedLimit("a", None, None, 7)]
 
 
 def test_commas_and_semicolons_inside_of_quotes() -> None:
-    assert limits(RateLimit='"a,b;c";r=7;t=1.5') == [Seen("a,b;c", None, None, 7, 1.5)]
+    assert limits(RateLimit='"a,b;c";r=7;t=1.5') == [AdvertisedLimit("a,b;c", None, None, 7, 1.5)]
 
 
 def test_a_policy_alone_gives_its_shortest_window() -> None:
-    assert limits(RateLimit_Policy='"d";q=1000;w=86400, "m";q=60;w=60') == [Seen("m", 60, 60)]
+    assert limits(RateLimit_Policy='"d";q=1000;w=86400, "m";q=60;w=60') == [AdvertisedLimit("m", 60, 60)]
 
 
 def test_the_earlier_drafts() -> None:
     assert limits(RateLimit="limit=100, remaining=50, reset=30", RateLimit_Policy="100;w=60") == [
-        Seen("default", 100, 60, 50, 30, coarse=True)
+        AdvertisedLimit("default", 100, 60, 50, 30, coarse=True)
     ]
     found = limits(
         RateLimit_Limit='100, 100;w=60;comment="x, y"', RateLimit_Remaining="3", RateLimit_Reset="9"
     )
-    assert found == [Seen("ratelimit-remaining", 100, 60, 3, 9, coarse=True)]
+    assert found == [AdvertisedLimit("ratelimit-remaining", 100, 60, 3, 9, coarse=True)]
 
 
 def test_the_x_families() -> None:
     (seen,) = limits(X_RateLimit_Limit="60", X_RateLimit_Remaining="59", X_RateLimit_Reset="30")
-    assert seen == Seen("x-ratelimit-remaining", 60, None, 59, 30, coarse=True, vague=True)
+    assert seen == AdvertisedLimit("x-ratelimit-remaining", 60, None, 59, 30, coarse=True, vague=True)
     (seen,) = limits(X_Rate_Limit_Limit="60", X_Rate_Limit_Remaining="59", X_Rate_Limit_Reset="30.5")
-    assert seen == Seen("x-rate-limit-remaining", 60, None, 59, 30.5, vague=True)
+    assert seen == AdvertisedLimit("x-rate-limit-remaining", 60, None, 59, 30.5, vague=True)
     (seen,) = limits(X_RateLimit_Remaining_Requests="59", X_RateLimit_Reset_Requests="6m0.5s")
     assert (seen.remaining, seen.reset) == (59, 360.5)
     (seen,) = limits(
@@ -127,7 +127,7 @@ def test_a_pause_in_every_form() -> None:
 def test_the_cost_of_a_request() -> None:
     told = telling({"X-Request-Cost": "0.25", "X-Rate-Limit-Remaining": "699.5"}) or {}
     assert read_cost(told) == 0.25
-    assert read_limits(told, WALL) == [Seen("x-rate-limit-remaining", None, None, 699.5)]
+    assert read_limits(told, WALL) == [AdvertisedLimit("x-rate-limit-remaining", None, None, 699.5)]
     assert read_cost({"x-request-cost": "-3"}) is None
 
 

@@ -1,4 +1,4 @@
-"""The one impure leaf: what time it is. Always injected, so that tests decide it."""
+"""Clocks and instants. A clock is always injected, so that tests control the time."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-# Earlier than every moment of any clock: a monotonic one may be near zero, and below it where clocks are made to differ.
+# Earlier than any time of any clock: a monotonic clock may be near zero, and tests use negative ones.
 # Finite, because JSON has no infinity.
 LONG_AGO = -1e18
 SLOW = 0.5  # the speed of a clock that is ahead of the time that it follows
-# A clock that is further behind the newest event than this is wrong, or was. Following the events would hide it.
+# If a clock is further behind the newest event than this, one of the two is wrong. Following the event would hide it.
 MOST_BEHIND = 86400.0
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch, UTC; never goes back."""
+        """Return the seconds since the epoch, UTC. Never goes back."""
         ...
 
 
 class SystemClock:
-    """The wall clock as it was at the start, carried on by the monotonic one.
+    """The wall clock at the start plus the monotonic time since then.
 
-    So a step of the system's clock in either direction moves no lease and no deadline of a running service. Time that
-    the machine spent asleep counts, where the system can tell.
+    So setting the system's clock moves no lease and no deadline of a running service. On Linux, time that the machine
+    was suspended counts.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ _elapsed = (
 
 
 def render_instant(at: float) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
+    """Return the instant as RFC 3339 in UTC, to the millisecond."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
@@ -82,12 +82,12 @@ _EARLIEST, _LATEST = -62135596800.0, 253402300799.0
 
 
 def read_instant(text: str) -> float:
-    """Seconds since the epoch; ValueError when `text` is not RFC 3339 with an offset."""
+    """Return the seconds since the epoch; ValueError if `text` is not RFC 3339 with an offset."""
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise ValueError("not an instant: write 2030-01-31T12:00:00Z")
+        raise ValueError("not an instant: use the form 2030-01-31T12:00:00Z")
     if match["offset"] is None:
-        raise ValueError("an offset is missing: write 2030-01-31T12:00:00Z")
+        raise ValueError("the offset is missing: use the form 2030-01-31T12:00:00Z")
     at = datetime.fromisoformat(text.upper()).timestamp()
     if not _EARLIEST <= at <= _LATEST:
         raise ValueError("an instant must be within the years 1 to 9999 in UTC")

@@ -1,11 +1,10 @@
-"""Every error of bide, with the code, the HTTP answer and the advice that go with it.
+"""Every error of bide, with its code, its HTTP status and its remedy.
 
 BideError
-├── Problem                what an HTTP answer other than success says (RFC 9457)
+├── Problem                an HTTP error response (RFC 9457)
 │   ├── MalformedRequest          400   ├── NotFound           404   ├── PayloadTooLarge     413
 │   ├── IdempotencyKeyRequired    400   ├── MethodNotAllowed   405   ├── UnsupportedMedia    415
-│   ├── BadCursor                 400   ├── NotAcceptable      406   ├── InvalidInput        422
-│   ├── UntrustedHost             400
+│   ├── BadCursor                 400   ├── UntrustedHost      400   ├── InvalidInput        422
 │   ├── BadSignature              403   ├── SignatureExpired   403
 │   ├── CrossSite                 403   ├── RequestTimeout     408   ├── HeadTooLarge        431
 │   ├── Conflict                  409   ├── Gone               410   ├── UnknownKind         422
@@ -15,16 +14,16 @@ BideError
 │   ├── TakenOver                 409   ├── WrongLength        422   ├── ChecksumMismatch    460
 │   ├── UploadConflict            409   ├── TusVersion         412   ├── StorageFull         507
 │   └── StorageUnavailable        503
-├── JobError               what a handler raises to say exactly what went wrong
-├── JobFailed              what a waiting caller gets when the job itself failed
-├── WaitTimeout            the caller's own patience ran out; the job goes on
-├── ServiceError           the service answered, but not with what was asked for
-│   └── UnusableService    its certificate is not trusted, or it does not speak HTTP
-├── ServiceUnreachable     the service did not answer at all
-├── UploadFailed           a file cannot be sent as it is, or did not arrive as it was
-└── SetupError             something about this installation; says what to do
+├── JobError               raised by a handler, with a code
+├── JobFailed              the job that a caller waits for failed
+├── WaitTimeout            the job did not end within the caller's timeout; it still runs
+├── ServiceError           the service returned an error
+│   └── UnusableService    the certificate of the service is not trusted, or it does not speak HTTP
+├── ServiceUnreachable     the service did not respond
+├── UploadFailed           a file changed while it was sent, or arrived damaged
+└── SetupError             the installation or configuration is wrong; the message says what to do
 
-A code is stable and machine readable; a title is the same for every occurrence; `detail` is about this one.
+A code is stable and machine readable; a title is the same for every occurrence; `detail` describes this occurrence.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ import msgspec
 
 
 class BideError(Exception):
-    """The root: `except BideError` catches everything that bide raises on purpose."""
+    """The base class: `except BideError` catches every error that bide raises deliberately."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=False, rename="camel"):
-    """The structured error of a job, as it is stored and shown."""
+    """The structured error of a job."""
 
     code: str
     message: str
@@ -47,13 +46,15 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=False, rename="camel"
     failed_step: str | None = None
     attempt: int | None = None
     trace_id: str | None = None
-    errors: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET  # what a partial success lacks
+    errors: list[dict[str, Any]] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # the failed parts of a partial success
 
 
 class JobError(BideError):
     """Raised by a handler: `raise JobError("OCR_TIMEOUT", "page 7 took too long", retryable=True)`.
 
-    `retryable=True` leaves it to the kind's `retries`, like any other exception; False ends the job at once.
+    With `retryable=True` the `retries` of the kind apply, as for any other exception; False ends the job at once.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class JobFailed(BideError):
 
 
 class WaitTimeout(BideError, TimeoutError):
-    """The wait ended before the job did; the job goes on and can be waited for again."""
+    """The job did not end within the timeout. It still runs, and you can wait for it again."""
 
     def __init__(self, job_id: str, timeout: float) -> None:
         super().__init__(job_id, timeout)
@@ -95,11 +96,11 @@ class WaitTimeout(BideError, TimeoutError):
         self.timeout = timeout
 
     def __str__(self) -> str:
-        return f"job {self.job_id} did not end within {self.timeout:g} s; it is still going on"
+        return f"job {self.job_id} did not end within {self.timeout:g} s; it still runs"
 
 
 class ServiceError(BideError):
-    """The service refused; `problem` is its RFC 9457 document where it sent one."""
+    """The service returned an error; `problem` is its RFC 9457 document, if it sent one."""
 
     def __init__(self, status: int, problem: dict[str, Any], url: str = "") -> None:
         super().__init__(status, problem, url)
@@ -123,9 +124,9 @@ class ServiceError(BideError):
 
 
 class UnusableService(ServiceError):
-    """The client cannot use what is at this address: its certificate is not trusted, or it does not speak HTTP.
+    """The client cannot use the server at this URL: its certificate is not trusted, or it does not speak HTTP.
 
-    Only before the first answer: later such a failure may pass, and is retried.
+    Raised only before the first response: later the client retries such a failure.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -139,15 +140,16 @@ class UnusableService(ServiceError):
 
 
 class ServiceUnreachable(BideError):
-    """No answer: refused, reset, name not found, timed out. `connected`: somebody was there."""
+    """There was no response: connection refused or reset, name not found, timeout. `connected`: a server accepted the
+    connection."""
 
     connected = True
 
 
 class UploadFailed(BideError):
-    """A file changed while it was sent, or did not arrive as it was; the message says which.
+    """A file changed while it was sent, or arrived damaged; the message says which.
 
-    `resumable`: the same submission with the same ledger goes on where it was.
+    `resumable`: the same submission with the same ledger resumes the upload.
     """
 
     def __init__(self, message: str, *, resumable: bool = False) -> None:
@@ -156,11 +158,11 @@ class UploadFailed(BideError):
 
 
 class SetupError(BideError):
-    """The installation or the configuration is wrong; the message says what to do about it."""
+    """The installation or the configuration is wrong; the message says what to do."""
 
 
 class Problem(BideError):
-    """An HTTP answer other than success. Subclasses fix code, status and the page at /problems/{code}."""
+    """An HTTP error response. Subclasses set the code, the status and the page at /problems/{code}."""
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
@@ -184,151 +186,147 @@ class Problem(BideError):
 
 class MalformedRequest(Problem):
     code, status, title = "malformed-request", 400, "Malformed request"
-    meaning = "The body, a header or a query parameter could not be read at all."
+    meaning = "The service cannot read the body, a header or a query parameter."
     remedy = "Correct what `detail` names and send the request again."
 
 
 class IdempotencyKeyRequired(Problem):
     code, status, title = "idempotency-key-required", 400, "Idempotency-Key required"
-    meaning = "This kind of job is only accepted with an Idempotency-Key header."
-    remedy = "Send a key that is unique to this piece of work and stays the same when you send it again."
+    meaning = "Jobs of this kind need an Idempotency-Key header."
+    remedy = "Send a key that is unique to this job, and the same key when you retry."
 
 
 class BadCursor(Problem):
     code, status, title = "bad-cursor", 400, "Bad cursor"
-    meaning = "The cursor does not come from the `next` field of an earlier answer."
-    remedy = "Start again without a cursor and follow `next` as it is."
+    meaning = "The cursor is not the `next` field of an earlier response."
+    remedy = "Start again without a cursor, and pass `next` unchanged."
 
 
 class UntrustedHost(Problem):
     code, status, title = "untrusted-host", 400, "The service does not answer to this host"
     meaning = (
-        "The Host header names a host that the service does not know. A web page whose name was pointed at the "
-        "service's address would send such a request."
+        "The Host header names a host that the service does not trust. A web page whose host name was rebound to the "
+        "address of the service sends such requests."
     )
     remedy = (
-        "Use the service's own address, or start it with --trusted-hosts and the name that callers use."
+        "Use the address of the service, or start it with --trusted-hosts and the name that callers use."
     )
 
 
 class CrossSite(Problem):
     code, status, title = "cross-site", 403, "Refused to a page of another origin"
-    meaning = "A browser sent this for a page of another origin, and it could change something."
+    meaning = "A browser sent this request for a page of another origin, and the request could change something."
     remedy = (
-        "Send it from a program, or from a page that the service's own address serves. Allow pages of another origin "
-        "with --origin. Behind a proxy that changes the Host header, name the public host with --trusted-hosts."
+        "Send it from a program, or from a page of the service's own origin. Allow pages of another origin with "
+        "--origin. Behind a proxy that changes the Host header, give the public host with --trusted-hosts."
     )
 
 
 class NotFound(Problem):
     code, status, title = "not-found", 404, "Not found"
-    meaning = "There is nothing at this address: no such job, file, queue, problem or page."
-    remedy = "Check the address; a job's own is in the Location header of the answer that accepted it."
+    meaning = "There is no such job, file, queue, problem or page."
+    remedy = (
+        "Check the URL. The URL of a job is in the Location header of the response to its submission."
+    )
 
 
 class MethodNotAllowed(Problem):
     code, status, title = "method-not-allowed", 405, "Method not allowed"
-    meaning = "The address exists, but not for this method."
+    meaning = "The resource exists, but does not support this method."
     remedy = "Use one of the methods in the Allow header."
-
-
-class NotAcceptable(Problem):
-    code, status, title = "not-acceptable", 406, "Not acceptable"
-    meaning = "The Accept header rules out every form that this resource has."
-    remedy = "Accept application/json, or leave the header out."
 
 
 class RequestTimeout(Problem):
     code, status, title, retryable = "request-timeout", 408, "Request timeout", True
-    meaning = "The request did not arrive in time: its headers or its body were begun and not finished."
-    remedy = "Send it again, without pauses; put large data into files."
+    meaning = "The client did not finish sending the headers or the body in time."
+    remedy = "Send the request again, without pauses. Upload large data as files."
 
 
 class Conflict(Problem):
     code, status, title = "conflict", 409, "Conflict with the job's status"
-    meaning = "The job's status does not allow this: for example a cancel after it has ended."
-    remedy = "Read the job's status; `detail` says which statuses would allow it."
+    meaning = "The status of the job does not allow this, for example a cancel after its end."
+    remedy = "Read the status of the job; `detail` says which statuses allow it."
 
 
 class NoResult(Problem):
     code, status, title = "no-result", 409, "No result"
     meaning = "The job has no result: it has not ended yet, or it failed."
-    remedy = "Wait until the status is DONE or PARTIAL_SUCCESS; a failed job has an `error` instead."
+    remedy = "Wait until the status is DONE or PARTIAL_SUCCESS. A failed job has an `error` instead."
 
 
 class Gone(Problem):
     code, status, title = "gone", 410, "Gone"
     meaning = (
-        "The job existed, and was deleted or purged after its retention time. A submission gets this answer when "
-        "its Idempotency-Key belongs to such a job."
+        "The job was deleted, or purged after its retention time. A submission gets this response if its "
+        "Idempotency-Key belongs to such a job."
     )
     remedy = (
-        "Keep results that you need beyond the kind's retention, or raise the retention. Use a new "
-        "Idempotency-Key for new work."
+        "Save results that you need for longer than the retention time of the kind, or raise that time. Use a new "
+        "Idempotency-Key for a new job."
     )
 
 
 class VersionMismatch(Problem):
     code, status, title = "version-mismatch", 412, "The job has changed"
-    meaning = "If-Match names an ETag that the job no longer has."
-    remedy = "Read the job again, decide again, and send its present ETag."
+    meaning = "The job no longer has the ETag in If-Match."
+    remedy = "Read the job again and, if you still want the change, send its current ETag."
 
 
 class PayloadTooLarge(Problem):
     code, status, title = "payload-too-large", 413, "Payload too large"
     meaning = "The body is larger than this service accepts."
-    remedy = "Send less in one request; put large data into files."
+    remedy = "Send less in one request. Upload large data as files."
 
 
 class UnsupportedMedia(Problem):
     code, status, title = "unsupported-media-type", 415, "Unsupported media type"
-    meaning = "The body's Content-Type or Content-Encoding is not one that this resource reads."
+    meaning = "This resource does not support the Content-Type or Content-Encoding of the body."
     remedy = "Send application/json in UTF-8, without a Content-Encoding."
 
 
 class RangeNotSatisfiable(Problem):
     code, status, title = "range-not-satisfiable", 416, "Range not satisfiable"
-    meaning = "The Range header asks for bytes that the file does not have."
-    remedy = "Ask within the size that Content-Range tells."
+    meaning = "The Range header requests bytes beyond the end of the file."
+    remedy = "Request bytes within the size in Content-Range."
 
 
 class InvalidInput(Problem):
     code, status, title = "invalid-input", 422, "Invalid input"
-    meaning = "The request is well formed, but values in it are not what the kind's schema says."
-    remedy = "Correct each place in `errors`; GET /kinds has the schema."
+    meaning = "The request is well formed, but its values do not match the schema of the kind."
+    remedy = "Correct each field in `errors`. GET /kinds returns the schema."
 
 
 class UnknownKind(Problem):
     code, status, title = "unknown-kind", 422, "Unknown kind"
-    meaning = "No handler with this name is registered with the service."
-    remedy = "GET /kinds lists the kinds that there are."
+    meaning = "The service has no handler for this kind."
+    remedy = "Use one of the kinds that GET /kinds lists."
 
 
 class IdempotencyConflict(Problem):
     code, status, title = "idempotency-conflict", 422, "Idempotency-Key used for another body"
     meaning = (
-        "This key was used for a different submission of the same kind, whose job has not ended or ended less "
+        "The key was used for a different submission of the same kind, and that job has not ended or ended less "
         "than 24 hours ago."
     )
-    remedy = "Use a new key for new work; send the same body to get the first job again."
+    remedy = "Use a new key for a new job. Send the same body to get the first job again."
 
 
 class HeadTooLarge(Problem):
     code, status, title = "head-too-large", 431, "Request header fields too large"
-    meaning = "The address and the headers are larger, or the headers more, than this service reads."
-    remedy = "Send fewer and shorter headers, or ask for less in one address."
+    meaning = "The URL and the headers are larger, or there are more headers, than this service accepts."
+    remedy = "Send fewer or shorter headers, or a shorter URL."
 
 
 class Internal(Problem):
     code, status, title, retryable = "internal", 500, "Internal error", True
-    meaning = "Something in the service went wrong. It is in its log under the same traceId."
-    remedy = "Send the request again; with an Idempotency-Key that is always safe."
+    meaning = "An internal error occurred. The log of the service has it under the same traceId."
+    remedy = "Send the request again. With an Idempotency-Key that is always safe."
 
 
 class Unavailable(Problem):
     code, status, title, retryable = "unavailable", 503, "Unavailable", True
-    meaning = "The service is starting, stopping, has too much to do, or cannot write to its store."
-    remedy = "Wait as long as Retry-After says, then send the request again."
+    meaning = "The service is starting, stopping or overloaded, or cannot write to its store."
+    remedy = "Wait for the seconds in Retry-After, then send the request again."
 
 
 class StorageUnavailable(Problem):
@@ -338,45 +336,47 @@ class StorageUnavailable(Problem):
         "The storage of files is unavailable",
         True,
     )
-    meaning = "Where this service keeps the bytes of files does not answer, or refuses the service."
+    meaning = "The file storage of the service does not respond, or denies access."
     remedy = (
-        "Wait as long as Retry-After says, then send the request again. If it stays so, who runs the service finds "
+        "Wait for the seconds in Retry-After, then send the request again. If the problem persists, the operator finds "
         "the cause with `bide doctor`."
     )
 
 
 class BadSignature(Problem):
     code, status, title = "bad-signature", 403, "The address was not signed for this request"
-    meaning = "The address was changed, or signed for another upload, method, size or content type than this request has."
+    meaning = "The URL was changed, or was signed for another upload, method, size or content type."
     remedy = (
-        "Send exactly what was signed: method, address and headers as POST /uploads/presign gave them."
+        "Send exactly what was signed: the method, URL and headers that POST /uploads/presign returned."
     )
 
 
 class SignatureExpired(Problem):
     code, status, title = "signature-expired", 403, "The signed address has expired"
-    meaning = "A signed address is good until the instant that was told with it."
-    remedy = "Begin the upload anew with POST /uploads/presign, or ask for the part's address again."
+    meaning = "The signed URL is no longer valid: its expiry has passed."
+    remedy = "Start the upload again with POST /uploads/presign, or request the URL of the part again."
 
 
 class WrongOffset(Problem):
     code, status, title = "wrong-offset", 409, "Not where the upload is at"
-    meaning = "Upload-Offset is not the number of bytes that the service has of this upload."
-    remedy = "Ask with HEAD where the upload is at, and go on from there."
+    meaning = "Upload-Offset is not the number of bytes that the service has received of this upload."
+    remedy = "Get the offset with HEAD, and continue from there."
 
 
 class TakenOver(Problem):
     code, status, title = "taken-over", 409, "Another request goes on with this upload"
-    meaning = (
-        "While this request was sending, a newer one for the same upload came: the newer one counts."
+    meaning = "A newer request for the same upload arrived while this one was sending, and replaced it."
+    remedy = (
+        "Send an upload from one process. The bytes received so far are kept: HEAD returns how many."
     )
-    remedy = "Send one upload from one place. What came before is kept: HEAD tells how much."
 
 
 class UploadConflict(Problem):
     code, status, title = "upload-conflict", 409, "The upload's state does not allow this"
-    meaning = "The upload is not whole yet, is whole already, came in another way, or a job uses it."
-    remedy = "Read `detail`, and GET the upload: its status and what is missing are there."
+    meaning = (
+        "The upload is incomplete, is complete already, uses another protocol, or is used by a job."
+    )
+    remedy = "Read `detail`, and GET the upload for its status and what is missing."
 
 
 class TusVersion(Problem):
@@ -387,40 +387,38 @@ class TusVersion(Problem):
 
 class MisdirectedUpload(Problem):
     code, status, title, retryable = "misdirected-upload", 421, "The upload is at another replica", True
-    meaning = "Until an upload is whole its bytes are on the disk of the replica where it was begun."
-    remedy = (
-        "Let the load balancer send all requests for one upload to one replica; see the page on uploads."
+    meaning = (
+        "Until an upload is complete, its bytes are on the disk of the replica where it was started."
     )
+    remedy = "Configure the load balancer to send all requests for one upload to one replica; see the page on uploads."
 
 
 class WrongLength(Problem):
     code, status, title = "wrong-length", 422, "More or fewer bytes than announced"
     meaning = (
-        "The bytes that came are not as many as the upload, the chunk or the request was announced with."
+        "The number of bytes differs from the declared length of the upload, the chunk or the request."
     )
-    remedy = "Send exactly what was announced; what was acknowledged before is kept."
+    remedy = "Send exactly the declared length. The bytes acknowledged so far are kept."
 
 
 class WrongContent(Problem):
     code, status, title = "wrong-content", 422, "Not a file of the type that is accepted"
-    meaning = "The first bytes of the file show another type than this kind of job accepts."
-    remedy = "Send a file of one of the types in `detail`; renaming one does not change what it is."
+    meaning = "By its first bytes, the file has a type that this kind of job does not accept."
+    remedy = "Send a file of one of the types in `detail`. Renaming a file does not change its type."
 
 
 class ChecksumMismatch(Problem):
     code, status, title, retryable = "checksum-mismatch", 460, "Checksum mismatch", True
-    meaning = (
-        "The bytes that came do not have the checksum that came with them: they were damaged on the way."
-    )
-    remedy = "Send the same part again; the damaged bytes were thrown away."
+    meaning = "The received bytes do not match the checksum that was sent with them."
+    remedy = "Send the same part again. The service has discarded the damaged bytes."
 
 
 class StorageFull(Problem):
     code, status, title, retryable = "storage-full", 507, "No room for the upload", True
     meaning = "The disk for uploads is full, or all uploads together have reached their quota."
-    remedy = "Remove uploads that nobody needs, or have who runs the service make room; then go on where it stopped."
+    remedy = "Remove uploads that are no longer needed, or ask the operator to free space; then resume the upload."
 
 
 def problems() -> list[type[Problem]]:
-    """Every problem that an answer can carry, by status and code."""
+    """Return every problem, by status and code."""
     return sorted(Problem.__subclasses__(), key=lambda p: (p.status, p.code))

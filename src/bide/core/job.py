@@ -1,10 +1,10 @@
 """The job and its state machine. Everything that affects the state machine lives in this file.
 
 Invariants:
-1. A status changes only by `advance`, and only along TRANSITIONS; once a cancel was asked for, whatever ends the
-   attempt ends the job as CANCELLED.
-2. A change that a worker makes carries the owner and the fence of its attempt; if either is not the job's, it is refused.
-   The fence alone is not enough: a database that fell back to an older state gives the same number out again.
+1. A status changes only by `advance`, and only along TRANSITIONS; after a cancel was requested, the end of the attempt
+   ends the job as CANCELLED.
+2. A change by a worker carries the owner and the fence of its attempt; if either is not the job's, it is refused. The
+   fence alone is not enough: a database that was restored to an older state issues the same number again.
 3. The fence grows with every claim, the version with every change; neither ever goes back.
 4. A terminal job changes only by `Rerun`, which starts a new run, and by `ChildEnded`, which leaves its status; each
    run enters a terminal status once.
@@ -28,21 +28,21 @@ from bide.core.record import LIVE, Child, FileInfo, Job, LossRecord, Progress, S
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What is to happen to one job. `owner` and `fence` are set by workers, `version` by callers with If-Match."""
+    """A change of one job. Workers set `owner` and `fence`, callers with If-Match set `version`."""
 
     job_id: str
     owner: str | None = None
     fence: int | None = None
     version: int | None = None
-    lease: float | None = None  # set by the upkeep: the `lease_until` that it saw unchanged
+    lease: float | None = None  # set by the upkeep: the `lease_until` that it observed unchanged
 
 
 class Uploaded(Change, frozen=True, kw_only=True):
-    """All of its files are there."""
+    """All files of the job are uploaded."""
 
 
 class Claimed(Change, frozen=True, kw_only=True):
-    """A worker takes it, and renews its lease of `lease_seconds` until the attempt ends."""
+    """A worker claims the job, and renews its lease of `lease_seconds` until the attempt ends."""
 
     owner: str
     lease_until: float
@@ -50,7 +50,7 @@ class Claimed(Change, frozen=True, kw_only=True):
 
 
 class Reserved(Change, frozen=True, kw_only=True):
-    """A worker takes it into its line, behind what it runs now. Its status stays: it is not running yet."""
+    """A worker prefetches the job behind the one that it runs. The status stays, because the job does not run yet."""
 
     owner: str
     lease_until: float
@@ -58,7 +58,7 @@ class Reserved(Change, frozen=True, kw_only=True):
 
 
 class Begun(Change, frozen=True, kw_only=True):
-    """A reserved job has come to the head of its line, and runs since `started_at`."""
+    """A reserved job runs since `started_at`."""
 
     started_at: float
 
@@ -68,7 +68,7 @@ class StepStarted(Change, frozen=True, kw_only=True):
 
 
 class StepKept(Change, frozen=True, kw_only=True):
-    """A step has succeeded and its result is kept, with the files that it made."""
+    """A step has succeeded; its result is stored with the files that it made."""
 
     name: str
     result: msgspec.Raw
@@ -76,14 +76,14 @@ class StepKept(Change, frozen=True, kw_only=True):
 
 
 class Spawned(Change, frozen=True, kw_only=True):
-    """The handler has sent a child on its way; files that it made so far go with it."""
+    """The handler has spawned a child; the files made so far are stored with it."""
 
     child: Child
     files: tuple[FileInfo, ...] = ()
 
 
 class Parked(Change, frozen=True, kw_only=True):
-    """The handler steps aside until these children have ended."""
+    """The handler waits until these children have ended, and holds no worker."""
 
     waiting_for: tuple[str, ...]
     progress: Progress | None = None
@@ -96,7 +96,7 @@ class ChildEnded(Change, frozen=True, kw_only=True):
 
 
 class Succeeded(Change, frozen=True, kw_only=True):
-    """The handler has returned; `error` says what is missing when it is only a partial success."""
+    """The handler has returned; an `error` makes it a partial success and says what is missing."""
 
     result: msgspec.Raw | None = None
     result_file: FileInfo | None = None
@@ -114,26 +114,26 @@ class FailedForNow(Change, frozen=True, kw_only=True):
 
 
 class Failed(Change, frozen=True, kw_only=True):
-    """It failed for good: in an attempt, or before there ever was one."""
+    """The job failed finally: in an attempt, or before the first one."""
 
     error: ErrorInfo
     progress: Progress | None = None
 
 
 class Lost(Change, frozen=True, kw_only=True):
-    """The worker vanished. That is not the handler's failure: it runs again."""
+    """The worker vanished. That does not count as a failure of the handler: the job runs again."""
 
     progress: Progress | None = None
 
 
 class HandedBack(Change, frozen=True, kw_only=True):
-    """The worker gives it back unharmed, as when it shuts down."""
+    """The worker gives the job back, for example because it shuts down."""
 
     progress: Progress | None = None
 
 
 class CancelAsked(Change, frozen=True, kw_only=True):
-    """Someone wants it to stop; its worker is told."""
+    """A caller requested a cancel; the worker is notified."""
 
 
 class Cancelled(Change, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class Cancelled(Change, frozen=True, kw_only=True):
 
 
 class Rerun(Change, frozen=True, kw_only=True):
-    """A person wants a finished job to run again; finished steps are kept."""
+    """A caller requested that a finished job runs again; finished steps are kept."""
 
 
 S = Status
@@ -149,7 +149,7 @@ _WAITING = (S.PENDING, S.RETRYING)
 _RUNNING_STAYS = {S.PROCESSING: S.PROCESSING}
 TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Uploaded: {S.UPLOADING: S.PENDING},
-    # PROCESSING only when parked and due again.
+    # PROCESSING only if it is parked and due again.
     Claimed: {S.PENDING: S.PROCESSING, S.RETRYING: S.PROCESSING, S.PROCESSING: S.PROCESSING},
     Reserved: {s: s for s in _WAITING},
     Begun: dict.fromkeys(_WAITING, S.PROCESSING),
@@ -163,7 +163,7 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Failed: {s: S.ERROR for s in S if s in LIVE},
     Lost: {S.PROCESSING: S.PENDING},
     HandedBack: {S.PROCESSING: S.PENDING, **{s: s for s in _WAITING}},
-    # A waiting job only when it is reserved; otherwise it is cancelled at once.
+    # A waiting job only if it is reserved; otherwise it is cancelled at once.
     CancelAsked: {s: s for s in (S.PROCESSING, *_WAITING)},
     Cancelled: {s: S.CANCELLED for s in S if s in LIVE},
     Rerun: {S.ERROR: S.PENDING, S.CANCELLED: S.PENDING, S.PARTIAL_SUCCESS: S.PENDING},
@@ -172,12 +172,12 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
 BY_WORKER = frozenset(
     {Begun, StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
 )
-# Whatever ends an attempt ends the job as CANCELLED once a cancel was accepted.
+# Changes that end an attempt. After a cancel was accepted, each of them ends the job as CANCELLED.
 _ENDS_ATTEMPT = frozenset({Parked, Succeeded, FailedForNow, Failed, Lost, HandedBack})
 
 
 class Refused(Exception):
-    """The change does not apply; the job stays as it is."""
+    """The change does not apply; the job is unchanged."""
 
     def __init__(self, job: Job, change: Change, reason: str) -> None:
         super().__init__(reason)
@@ -195,15 +195,15 @@ class WrongStatus(Refused):
 
 
 class UnknownChild(Refused):
-    """The job would wait for a job that is not among its children, and that therefore never ends for it."""
+    """The job would wait for a job that is not among its children, and so would wait forever."""
 
 
 class WrongVersion(Refused):
-    """The job has changed since the caller looked."""
+    """The job has changed since the caller read it."""
 
 
 def target(job: Job, change: Change) -> Status:
-    """The status that `change` leads to; Refused when it leads nowhere."""
+    """Return the status after `change`; Refused if the change does not apply."""
     if change.version is not None and change.version != job.version:
         raise WrongVersion(job, change, f"the job is at version {job.version}")
     allowed = TRANSITIONS[type(change)]
@@ -233,7 +233,7 @@ def target(job: Job, change: Change) -> Status:
 
 
 def advance(job: Job, change: Change, now: float) -> Job:
-    """The job after the change. Pure; raises Refused and leaves everything as it was."""
+    """Return the job after the change. Pure; raises Refused if the change does not apply."""
     status = target(job, change)
     if status is Status.CANCELLED:
         change = Cancelled(job_id=job.id, progress=getattr(change, "progress", None))
@@ -242,7 +242,7 @@ def advance(job: Job, change: Change, now: float) -> Job:
     if status.terminal and not job.status.terminal:
         fields.update(_released(), finished_at=now, due=None, next_attempt_at=None, waiting_for=None)
         fields["expires_at"] = None if job.keep is None else now + job.keep
-        # A step that was begun and not kept has failed, even when its handler made do without it.
+        # A step that was started and has no result has failed, even if its handler continued without it.
         end = Status.CANCELLED if status is Status.CANCELLED else Status.ERROR
         fields["steps"] = _steps_ended(job.steps, end)
     return replace(job, **fields)
@@ -266,7 +266,7 @@ def _claimed(job: Job, change: Claimed, now: float) -> dict[str, Any]:
         "next_attempt_at": None,
         "waiting_for": None,
     }
-    if not job.parked:  # a parked parent goes on with the attempt that it had
+    if not job.parked:  # a parked parent continues its attempt
         fields.update(attempt=job.failures + 1, started_at=now, progress=None)
     return fields
 
@@ -303,7 +303,7 @@ def _step_kept(job: Job, change: StepKept, now: float) -> dict[str, Any]:
 
 def _spawned(job: Job, change: Spawned, now: float) -> dict[str, Any]:
     return {
-        # A child that was deleted meanwhile makes room for its successor.
+        # A new child replaces a deleted one with the same key.
         "children": (*(c for c in job.children if c.key != change.child.key), change.child),
         "files": _with_files(job.files, change.files),
     }
@@ -375,10 +375,10 @@ def _handed_back(job: Job, change: Lost | HandedBack, now: float) -> dict[str, A
 
 
 def loss_record(job: Job, progress: Progress | None) -> LossRecord | None:
-    """The job's record after an attempt that ends with this progress. Its losses count anew if the attempt has kept a new
-    step or come further than every earlier one of the run.
+    """Return the record of losses after an attempt that ends with this progress. Counting restarts if the attempt has
+    finished a new step or made more progress than every earlier one of the run.
     """
-    if not job.running:  # it was only reserved
+    if not job.running:  # the attempt had not started
         return job.loss_record
     known = job.loss_record or LossRecord()
     shown = progress or job.progress
@@ -419,7 +419,7 @@ def _rerun(job: Job, change: Rerun, now: float) -> dict[str, Any]:
         "error": None,
         "progress": None,
         "steps": tuple(s for s in job.steps if s.status is Status.DONE),
-        # Children that did not succeed are run again with their parent.
+        # Children that did not succeed run again with their parent.
         "children": tuple(
             c if c.status is Status.DONE else replace(c, status=None) for c in job.children
         ),
@@ -474,16 +474,16 @@ def _unknown_children(job: Job, change: Parked) -> list[str]:
 
 
 def cancel(job: Job, version: int | None = None) -> Change:
-    """The change that a wish to cancel comes to: a waiting job ends now, one that a worker has is asked to stop."""
+    """Return the change for a request to cancel: a waiting job ends now, a worker stops a running one."""
     if job.held:
         return CancelAsked(job_id=job.id, version=version)
     return Cancelled(job_id=job.id, version=version)
 
 
 def ripples(before: Job, after: Job) -> list[tuple[str, str]]:
-    """What a change means for the job's relatives, as (job id, "ended" | "cancel" | "rerun").
+    """Return the effects of a change on parent and children, as (job id, "ended" | "cancel" | "rerun").
 
-    The store carries these out in the same transaction.
+    The store applies them in the same transaction.
     """
     effects: list[tuple[str, str]] = []
     if after.status.terminal and not before.status.terminal:
@@ -499,11 +499,11 @@ def ripples(before: Job, after: Job) -> list[tuple[str, str]]:
 
 
 def diagram() -> str:
-    """The state machine as a Mermaid diagram, from the table."""
+    """Return the state machine as a Mermaid diagram."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for change, moves in TRANSITIONS.items():
         if change is ChildEnded:
-            continue  # changes nobody's status
+            continue  # changes no status
         for source, goal in moves.items():
             arrows.setdefault((source.value, goal.value), []).append(change.__name__)
             if change is Succeeded:

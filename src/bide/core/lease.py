@@ -1,13 +1,13 @@
-"""How long a claim holds, and when an observer may call it lost. Pure: the caller passes its own time in.
+"""How long a claim is valid, and when an observer may declare it lost. Pure: the caller passes its own time.
 
-A worker renews at a third of the lease, so two renewals may be late before it is lost.
+A worker renews its lease after a third of its length, so two renewals may fail before the lease is lost.
 
 1. A lease is lost only after an observer saw the same owner and the same `until` for one whole lease of its own time.
    No clock is compared with `until`: it only shows whether the lease was renewed.
-2. Time in which the observer did not look does not count. A look that comes more than a third of a lease after the one
-   before it begins the observation of that lease anew.
-3. A worker cannot renew while the store takes no writes. So the observer writes too, once a lease is suspect: the store must
-   have taken its writes for a third of the lease, and a write that fails begins all observations anew.
+2. Time in which the observer did not look does not count. A look more than a third of a lease after the last one
+   restarts the observation of that lease.
+3. A worker cannot renew while the store accepts no writes. So the observer writes too once a lease is suspect: the store
+   must have accepted its writes for a third of the lease, and a failed write restarts all observations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 LEASE = 30.0
 LOOKS = 10  # per lease
-SUSPECT = 0.6  # of a lease without a renewal; a worker that lives renews at a third
+SUSPECT = 0.6  # of a lease without a renewal; a healthy worker renews after a third
 SHORTEST_PACE = 0.02
 
 
@@ -27,7 +27,7 @@ def renewal_interval(lease: float = LEASE) -> float:
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What one owner holds until the same instant: all of it was claimed or renewed by one transaction."""
+    """The jobs that one owner holds until the same instant: one transaction claimed or renewed all of them."""
 
     owner: str
     until: float
@@ -38,7 +38,7 @@ class LeaseObserver:
     """What one process has seen of the leases of all others."""
 
     def __init__(self, usual: float) -> None:
-        """`usual`: the length of a lease that does not say its own."""
+        """`usual`: the length of a lease without a stored length."""
         self._usual = usual
         self._first_seen: dict[Lease, float] = {}
         self._last_look: float | None = None
@@ -46,7 +46,7 @@ class LeaseObserver:
         self.pace = usual / LOOKS  # seconds until the next look
 
     def look(self, leases: Iterable[Lease], asked: float, answered: float) -> None:
-        """These are all leases that are held: the store was asked at `asked`, and has answered at `answered`."""
+        """Observe all current leases, queried at `asked` and returned at `answered`."""
         gap = None if self._last_look is None else answered - self._last_look
         self._last_look = answered
         known, self._first_seen = self._first_seen, {}
@@ -62,11 +62,11 @@ class LeaseObserver:
 
     @property
     def suspects(self) -> bool:
-        """Whether a lease was not renewed for so long that its worker must be in trouble."""
+        """Whether a lease has not been renewed for so long that its worker may be lost."""
         return any(self._asked - since >= SUSPECT * self._length(lease) for lease, since in self._seen())
 
     def lost(self) -> list[Lease]:
-        """Those that were seen unchanged for their whole length while the store took writes."""
+        """Return the leases seen unchanged for their whole length while the store accepted writes."""
         since = self._writable_since
         if since is None:
             return []
@@ -78,16 +78,16 @@ class LeaseObserver:
         ]
 
     def writable(self, at: float) -> None:
-        """The store has taken a write."""
+        """The store has accepted a write."""
         if self._writable_since is None:
             self._writable_since = at
 
     def calm(self) -> None:
-        """No lease is suspect: whether the store takes writes is not known from here on."""
+        """No lease is suspect, so the observer no longer writes."""
         self._writable_since = None
 
     def restart(self) -> None:
-        """The store took no write: what was seen until now proves nothing."""
+        """The store rejected a write, so earlier observations prove nothing."""
         self._writable_since = self._last_look = None
 
     def _length(self, lease: Lease) -> float:

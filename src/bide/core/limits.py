@@ -1,8 +1,8 @@
-"""What an answer's headers say about the rate limit: every dialect in, one form out.
+"""Reads rate-limit headers of all common forms into one.
 
-1. Nothing here raises, whatever a stranger sends: what cannot be read was not said.
-2. A negative or endless number was not said either: -1 means "unlimited" to some and "exceeded" to others.
-3. Instants are read against the answer's own Date where it has one, so that a wrong clock on either side does no harm.
+1. Nothing here raises: a header that cannot be read is ignored.
+2. Negative and infinite numbers are ignored too: -1 means "unlimited" for some APIs and "exceeded" for others.
+3. Instants are read relative to the response's Date, if it has one, so that a wrong clock on either side does no harm.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from functools import lru_cache
 from typing import NamedTuple
 
 WEEK = 7 * 86400.0
-LONGEST_TEXT = 1000  # of a header; no honest one is longer
+LONGEST_TEXT = 1000  # characters of a header that are read
 
 
-class Seen(NamedTuple):
-    """One limit as an answer tells it; None is what it does not tell."""
+class AdvertisedLimit(NamedTuple):
+    """One limit in the headers of a response; a field is None if the headers do not contain it."""
 
     name: str
     quota: float | None = None
     window: float | None = None
     remaining: float | None = None
-    reset: float | None = None  # seconds from the moment of the answer
-    coarse: bool = False  # told in whole seconds: it may be up to one more
-    vague: bool = False  # a bare number of which nobody says whether it is seconds or milliseconds
+    reset: float | None = None  # seconds after the response
+    coarse: bool = False  # in whole seconds: the reset may be up to one second later
+    vague: bool = False  # a bare number, in seconds or milliseconds
 
 
 # (limit, remaining, reset), in the order of trust
@@ -50,7 +50,7 @@ TELLING = frozenset(
 
 
 def telling(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Only the headers that are about limits, in lower case; None when there is none, which is found out fast."""
+    """Return the headers about limits, with lower-case names; None if there are none."""
     found = None
     for name in headers:
         if (lower := name.lower()) in TELLING:
@@ -64,7 +64,7 @@ def telling(headers: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def read_pause(told: Mapping[str, str], wall: float) -> float | None:
-    """Seconds until the next request is welcome, from any form of Retry-After."""
+    """Return the seconds to wait, from any form of Retry-After."""
     for name in _PAUSES:
         text = told.get(name)
         if text is None:
@@ -79,13 +79,13 @@ def read_pause(told: Mapping[str, str], wall: float) -> float | None:
 
 
 def read_cost(told: Mapping[str, str]) -> float | None:
-    """What the answered request was charged, where requests differ."""
+    """Return the cost of the request, where requests differ in cost."""
     cost = read_number(told.get("x-request-cost", ""))
     return cost or None
 
 
-def read_limits(told: Mapping[str, str], wall: float) -> list[Seen]:
-    """Every limit that is told; structured fields outrank the older families."""
+def read_limits(told: Mapping[str, str], wall: float) -> list[AdvertisedLimit]:
+    """Return every advertised limit; structured fields outrank the older header families."""
     fields = _read_fields(told)
     if fields:
         return fields
@@ -96,7 +96,7 @@ def read_limits(told: Mapping[str, str], wall: float) -> list[Seen]:
     return []
 
 
-def _read_fields(told: Mapping[str, str]) -> list[Seen]:
+def _read_fields(told: Mapping[str, str]) -> list[AdvertisedLimit]:
     state, policy = told.get("ratelimit"), told.get("ratelimit-policy")
     if state is None and policy is None:
         return []
@@ -109,31 +109,37 @@ def _read_fields(told: Mapping[str, str]) -> list[Seen]:
         remaining, reset = read_number(params.get("r", "")), read_number(params.get("t", ""))
         if remaining is not None:
             whole = "." not in params.get("t", "")
-            found.append(Seen(name, quota, window, remaining, reset, whole and reset is not None))
+            found.append(
+                AdvertisedLimit(name, quota, window, remaining, reset, whole and reset is not None)
+            )
     if not found and state:
         found = _read_dictionary(state, policies)
     if not found and state is None and policies:
-        # Only the policy is told: its shortest window is what a steady pace has to fit in.
+        # There is only the policy: a steady pace must fit its shortest window.
         name, (quota, window) = min(policies.items(), key=lambda p: p[1][1] or WEEK)
-        found = [Seen(name, quota, window)] if window and "ratelimit-remaining" not in told else []
+        found = (
+            [AdvertisedLimit(name, quota, window)]
+            if window and "ratelimit-remaining" not in told
+            else []
+        )
     return found
 
 
 def _read_dictionary(
     state: str, policies: Mapping[str, tuple[float | None, float | None]]
-) -> list[Seen]:
-    """An earlier draft's `limit=100, remaining=50, reset=30`."""
+) -> list[AdvertisedLimit]:
+    """Read the form of an earlier draft: `limit=100, remaining=50, reset=30`."""
     parts = {key.lower(): read_number(value) for key, value in _PAIR.findall(state)}
     remaining, quota, reset = parts.get("remaining"), parts.get("limit"), parts.get("reset")
     if remaining is None:
         return []
     window = next((w for q, w in policies.values() if q == quota), None)
-    return [Seen("default", quota, window, remaining, reset, reset is not None)]
+    return [AdvertisedLimit("default", quota, window, remaining, reset, reset is not None)]
 
 
 @lru_cache(maxsize=64)
 def _read_policies(text: str) -> dict[str, tuple[float | None, float | None]]:
-    """By name: quota and window. What counts bytes or open requests is another matter."""
+    """Return quota and window by name. Policies that count bytes or open requests are ignored."""
     found: dict[str, tuple[float | None, float | None]] = {}
     for name, params in _items(text):
         if params.get("qu", "requests") != "requests":
@@ -145,7 +151,9 @@ def _read_policies(text: str) -> dict[str, tuple[float | None, float | None]]:
     return found
 
 
-def _read_family(family: tuple[str, str, str], told: Mapping[str, str], wall: float) -> Seen | None:
+def _read_family(
+    family: tuple[str, str, str], told: Mapping[str, str], wall: float
+) -> AdvertisedLimit | None:
     limit, remaining, reset = (told.get(name) for name in family)
     left = read_number(remaining or "")
     if left is None:
@@ -160,11 +168,11 @@ def _read_family(family: tuple[str, str, str], told: Mapping[str, str], wall: fl
         window = next((w for q, w in _read_policies(told.get("ratelimit-policy", "")).values()), None)
     until, whole, vague = read_reset(reset or "", _server_time(told, wall) if reset else wall)
     vague = vague and family is not _FAMILIES[0]
-    return Seen(family[1], quota or None, window or None, left, until, whole, vague)
+    return AdvertisedLimit(family[1], quota or None, window or None, left, until, whole, vague)
 
 
 def read_reset(text: str, wall: float) -> tuple[float | None, bool, bool]:
-    """(seconds from now, told in whole seconds, may be milliseconds) from a delta, an epoch, a date or `6m0s`."""
+    """Read a delta, an epoch, a date or `6m0s`: (seconds from now, in whole seconds, may be milliseconds)."""
     text = text.strip()
     number = read_number(text)
     if number is None:
@@ -209,7 +217,7 @@ def _server_time(told: Mapping[str, str], wall: float) -> float:
 
 @lru_cache(maxsize=64)
 def _instant(text: str) -> float | None:
-    """Seconds since the epoch of an HTTP date or an RFC 3339 instant."""
+    """Return the seconds since the epoch of an HTTP date or an RFC 3339 instant."""
     text = text.strip()
     if len(text) < 10:
         return None
@@ -224,9 +232,9 @@ def _instant(text: str) -> float | None:
         return None
 
 
-@lru_cache(maxsize=512)  # the same few texts come with every answer
+@lru_cache(maxsize=512)  # most responses have the same few texts
 def _items(text: str) -> list[tuple[str, dict[str, str]]]:
-    """A list of structured-field items with their parameters, as far as they can be made out."""
+    """Return structured-field items with their parameters, ignoring what cannot be read."""
     found = []
     for item in _split(text, ","):
         name, *rest = _split(item, ";")
@@ -238,7 +246,7 @@ def _items(text: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """At each mark outside of quotes."""
+    """Split at each mark outside quotes."""
     if '"' not in text:
         return text.split(mark)
     parts, start, quoted = [], 0, False

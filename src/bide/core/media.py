@@ -1,6 +1,6 @@
-"""What the first bytes of a file say about its type, and whether that is one of those that are wanted.
+"""Detects the media type of a file from its first bytes, and checks it against the types that a handler accepts.
 
-Only formats with a mark of their own are told; the rest is text or unknown. The mark outranks what the sender says.
+Only formats with a signature are detected; other files are text or unknown. The signature outranks the declared type.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-HEAD = 512  # bytes that are looked at
+HEAD = 512  # bytes that `detect` needs
 TEXT = "text/plain"
 
-# (offset, mark, type); the first that fits counts.
-_MARKS: tuple[tuple[int, bytes, str], ...] = (
+# (offset, signature, type); the first match counts.
+_SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x7fELF", "application/x-executable"),
     (0, b"MZ", "application/vnd.microsoft.portable-executable"),
     (0, b"\xcf\xfa\xed\xfe", "application/x-mach-binary"),
@@ -76,7 +76,7 @@ _FTYP = {
     b"M4B ": "audio/mp4",
 }
 _MARKUP = (b"<!doctype html", b"<html", b"<head", b"<script", b"<body", b"<iframe")
-# Other names of the same, and what one format may hold.
+# Other names of a type, and types that a container format may hold.
 _ALSO: dict[str, frozenset[str]] = {
     "video/x-matroska": frozenset({"video/webm", "audio/webm", "audio/x-matroska", "video/matroska"}),
     "application/ogg": frozenset({"audio/ogg", "video/ogg", "audio/opus"}),
@@ -100,26 +100,26 @@ _TEXTUAL = ("json", "xml", "javascript", "yaml", "toml", "csv", "x-ndjson", "sql
 
 
 def detect(head: bytes) -> str:
-    """The type that the first bytes show: TEXT for what reads as text, "" for what is unknown."""
+    """Return the type of a file by its first bytes: TEXT for text, "" if it is unknown."""
     if head[:4] == b"RIFF" and head[8:12] in _RIFF:
         return _RIFF[head[8:12]]
     if head[4:8] == b"ftyp":
         return _FTYP.get(head[8:12], "video/mp4")
     if head[:1] == b"G" and len(head) > 376 and head[188] == head[376] == 0x47:
         return "video/mp2t"
-    for offset, mark, name in _MARKS:
-        if head.startswith(mark, offset):
+    for offset, signature, name in _SIGNATURES:
+        if head.startswith(signature, offset):
             return name
     if head.lstrip()[:14].lower().startswith(_MARKUP):
         return "text/html"
-    return TEXT if _reads(head) else ""
+    return TEXT if _is_text(head) else ""
 
 
-def _reads(head: bytes) -> bool:
+def _is_text(head: bytes) -> bool:
     if not head or any(byte < 9 or 13 < byte < 27 for byte in head):
         return False
     try:
-        # The end may have cut a character in two.
+        # The last character may be incomplete.
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
     except UnicodeDecodeError:
         return False
@@ -127,7 +127,7 @@ def _reads(head: bytes) -> bool:
 
 
 def is_one_of(declared: str, detected: str, types: Sequence[str]) -> bool:
-    """Whether a file is of one of these types, which may end in `/*`."""
+    """Return whether a file has one of these types, which may end in `/*`."""
     declared = declared.partition(";")[0].strip().lower()
     if detected == TEXT:
         return _matches(TEXT, types) or (_textual(declared) and _matches(declared, types))
@@ -137,8 +137,8 @@ def is_one_of(declared: str, detected: str, types: Sequence[str]) -> bool:
         return (
             detected == "application/zip" and declared.startswith(_IN_ZIP) and _matches(declared, types)
         )
-    # What has no mark is believed, unless its type is one that would have a mark.
-    return _matches(declared, types) and not _marked(declared)
+    # Without a signature the declared type counts, unless files of that type have a signature.
+    return _matches(declared, types) and not _has_signature(declared)
 
 
 def _matches(name: str, types: Sequence[str]) -> bool:
@@ -151,12 +151,12 @@ def _textual(declared: str) -> bool:
     return family == "text" or name in _TEXTUAL or name.endswith(("+json", "+xml", "+yaml"))
 
 
-def _marked(declared: str) -> bool:
-    """Whether every file of this type begins with a mark that is known here."""
+def _has_signature(declared: str) -> bool:
+    """Return whether every file of this type starts with a known signature."""
     return declared in _KNOWN or declared.partition("/")[0] in ("video", "image", "audio", "text")
 
 
 _KNOWN = frozenset(
-    {name for _, _, name in _MARKS} | {*_RIFF.values(), *_FTYP.values()}
+    {name for _, _, name in _SIGNATURES} | {*_RIFF.values(), *_FTYP.values()}
     | {other for others in _ALSO.values() for other in others}
 )  # fmt: skip

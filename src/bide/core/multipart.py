@@ -1,6 +1,6 @@
-"""Reads multipart/form-data as it arrives (RFC 7578): nothing but what a boundary could begin with is held back.
+"""An incremental parser of multipart/form-data (RFC 7578). It buffers only bytes that may be the start of a boundary.
 
-Pure: bytes go in, what they mean comes out. A file's bytes come as views of what was fed, without a copy.
+Pure: it takes bytes and yields events. The bytes of a file are views of the input, without a copy.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from bide.core.digest import read_digest
 from bide.core.errors import MalformedRequest
 
 MOST_PARTS = 100
-MOST_HEAD = 16 * 1024  # bytes of one part's headers
+MOST_HEAD = 16 * 1024  # bytes of the headers of one part
 _PARAMETER = re.compile(r';\s*([\w!#$%&\'*+.^`|~-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)')
 
 
 class Part:
-    """A part begins. `filename` is None for a plain field."""
+    """The start of a part. `filename` is None for a plain field."""
 
     __slots__ = ("content_type", "filename", "name", "sha256")
 
@@ -29,11 +29,11 @@ class Part:
         self.name = name
         self.filename = filename
         self.content_type = content_type
-        self.sha256 = sha256  # that its sender has promised
+        self.sha256 = sha256  # from its Content-Digest
 
 
 class PartEnd:
-    """The part has come to its end."""
+    """The end of a part."""
 
 
 Event = Part | PartEnd | memoryview
@@ -49,21 +49,21 @@ class _State(enum.Enum):
 
 
 def read_boundary(content_type: str) -> bytes:
-    """Of the header's value; MalformedRequest when there is none."""
+    """Return the boundary in a Content-Type; MalformedRequest if there is none."""
     for name, value in _parameters(content_type):
         if name == "boundary" and re.fullmatch(
             r"[\w'()+,./:=? -]{0,69}[\w'()+,./:=?-]", value, re.ASCII
         ):
             return value.encode()
-    raise MalformedRequest("multipart/form-data without a boundary of 1 to 70 characters")
+    raise MalformedRequest("Content-Type: multipart/form-data needs a boundary of 1 to 70 characters")
 
 
 class Multipart:
-    """One body. `feed` it, then `close` it."""
+    """The parser of one body. Call `feed` with the bytes, then `close`."""
 
     def __init__(self, boundary: bytes) -> None:
         self._delimiter = b"\r\n--" + boundary
-        # The first one may be at the very beginning.
+        # The first delimiter has no line break before it.
         self._held = b"\r\n"
         self._state = _State.PREAMBLE
         self._parts = 0
@@ -82,11 +82,11 @@ class Multipart:
             raise MalformedRequest("the multipart body ends before its last boundary")
 
     def _step(self, buffer: bytes, at: int) -> Generator[Event, None, int | None]:
-        """Where to go on; None when more must come first."""
+        """Return the next position; None if more bytes are needed."""
         if self._state in (_State.PREAMBLE, _State.DATA):
             found = buffer.find(self._delimiter, at)
             in_data = self._state is _State.DATA
-            # What could be the beginning of a delimiter waits for the rest of it.
+            # Bytes that may be the start of a delimiter wait for the next bytes.
             end = found if found >= 0 else max(at, len(buffer) - len(self._delimiter) + 1)
             if in_data and end > at:
                 yield memoryview(buffer)[at:end]
@@ -103,7 +103,7 @@ class Multipart:
             end = buffer.find(b"\r\n\r\n", at)
             if end < 0:
                 if len(buffer) - at > MOST_HEAD:
-                    raise MalformedRequest(f"a part's headers are larger than {MOST_HEAD} bytes")
+                    raise MalformedRequest(f"the headers of a part are larger than {MOST_HEAD} bytes")
                 self._held = buffer[at:]
                 return None
             self._state = _State.DATA
@@ -120,34 +120,30 @@ class Multipart:
         end = line.find(b"\r\n")
         if end < 0:
             if len(line) > 200:
-                raise MalformedRequest(
-                    "a multipart boundary is followed by something else than a line break"
-                )
+                raise MalformedRequest("a multipart boundary must be followed by a line break")
             self._held = buffer[at:]
             return None
         if line[:end].strip(b" \t"):
-            raise MalformedRequest(
-                "a multipart boundary is followed by something else than a line break"
-            )
+            raise MalformedRequest("a multipart boundary must be followed by a line break")
         self._state = _State.HEAD
         return at + end + 2
 
     def _part(self, head: bytes) -> Part:
         self._parts += 1
         if self._parts > MOST_PARTS:
-            raise MalformedRequest(f"more than {MOST_PARTS} parts")
+            raise MalformedRequest(f"the multipart body has more than {MOST_PARTS} parts")
         headers: dict[str, str] = {}
         for line in filter(None, head.split(b"\r\n")):
             name, colon, value = line.partition(b":")
             if not colon:
-                raise MalformedRequest("a part's header has no colon")
+                raise MalformedRequest("a header of a part has no colon")
             headers[name.strip().lower().decode("latin-1")] = value.strip().decode(errors="replace")
         disposition = headers.get("content-disposition", "")
         if not disposition.lower().startswith("form-data"):
-            raise MalformedRequest("a part without Content-Disposition: form-data")
+            raise MalformedRequest("a part has no Content-Disposition: form-data")
         found = dict(_parameters(disposition))
         if "name" not in found:
-            raise MalformedRequest("a part without a name")
+            raise MalformedRequest("a part has no name in its Content-Disposition")
         promised = read_digest(headers.get("content-digest"))
         return Part(found["name"], _filename(found), headers.get("content-type"), promised)
 
@@ -165,11 +161,11 @@ def _parameters(value: str) -> Iterator[tuple[str, str]]:
 
 
 def _unquoted(text: str) -> str:
-    """Browsers write a quote as %22, and a backslash as itself; others write both with a backslash."""
+    """Browsers write a quote as %22 and a backslash unchanged; other clients escape both with a backslash."""
     plain = re.sub(r'\\(["\\])', r"\1", text[1:-1])
     return plain.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
 def read_disposition(value: str) -> str | None:
-    """The file name of a Content-Disposition header."""
+    """Return the file name in a Content-Disposition header."""
     return _filename(dict(_parameters(";" + value)))

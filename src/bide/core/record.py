@@ -1,4 +1,4 @@
-"""What a job is: the record that the store keeps and both ends speak of. Only data; job.py says how it changes."""
+"""The record of a job, as the store keeps it. Only data; job.py defines how it changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A job that this one has spawned. `key` makes a repeated spawn find it; `status` is null until it has ended."""
+    """A job that this one has spawned. A repeated spawn finds it by `key`; `status` is None until it has ended."""
 
     job_id: str
     kind: str
@@ -56,17 +56,16 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class LossRecord(msgspec.Struct, frozen=True):
-    """How far the attempts of a run have come, to tell a job that kills its workers from one that makes progress."""
+    """The progress of the attempts of a run, to distinguish a job that kills its workers from one that advances."""
 
-    restarted_at: int = (
-        0  # losses of this run up to the last attempt that came further than every earlier one
-    )
-    steps: int = 0  # the most steps that were kept when an attempt ended
-    percent: float = 0.0  # the highest progress of an attempt that ended
+    # Losses of this run up to the last attempt that made more progress than every earlier one.
+    restarted_at: int = 0
+    steps: int = 0  # the most finished steps at the end of an attempt
+    percent: float = 0.0  # the highest progress at the end of an attempt
 
 
 class FileInfo(msgspec.Struct, frozen=True):
-    """A file that belongs to a job; `blob` is where its bytes are kept."""
+    """A file that belongs to a job; `blob` names its stored bytes."""
 
     name: str
     content_type: str
@@ -89,7 +88,7 @@ class Job(msgspec.Struct, frozen=True):
     run: int = 1
     priority: int = 0
     labels: dict[str, str] = {}
-    # When it may be claimed, and until when it must have ended.
+    # When it may be claimed, and when it must have ended.
     run_at: float | None = None
     due: float | None = None
     deadline: float | None = None
@@ -107,16 +106,16 @@ class Job(msgspec.Struct, frozen=True):
     cancel_asked_at: float | None = None
     # The end.
     finished_at: float | None = None
-    keep: float | None = None  # how long after the end; None for ever
+    keep: float | None = None  # seconds after the end; None: forever
     expires_at: float | None = None
     result: msgspec.Raw | None = None
     result_file: FileInfo | None = None
     error: ErrorInfo | None = None
-    # What is known about the way there.
+    # Progress, finished steps and output files.
     progress: Progress | None = None
     steps: tuple[Step, ...] = ()
     files: tuple[FileInfo, ...] = ()
-    # Relatives.
+    # Parent and children.
     parent: str | None = None
     children: tuple[Child, ...] = ()
     waiting_for: tuple[str, ...] | None = None
@@ -125,12 +124,12 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def parked(self) -> bool:
-        """Its handler has stepped aside until its children have ended."""
+        """Its handler waits until its children have ended, and holds no worker."""
         return self.waiting_for is not None
 
     @property
     def held(self) -> bool:
-        """A worker has it: it runs, or waits in that worker's line."""
+        """A worker has it: it runs, or that worker has prefetched it."""
         return self.lease_until is not None
 
     @property

@@ -1,4 +1,4 @@
-"""What becomes of a job when an attempt has ended, and when to try again. Pure: time and randomness are passed in."""
+"""What happens to a job after an attempt, and when to retry. Pure: time and randomness are arguments."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bide.core.errors import ErrorInfo
 from bide.core.job import Change, Failed, FailedForNow, HandedBack, Lost, Succeeded, loss_record
 from bide.core.record import FileInfo, Job, Progress
 
-MOST_LOSSES = 20  # in one run, whatever it achieves in between
+MOST_LOSSES = 20  # in one run, even with progress in between
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kind says about its failures."""
+    """How a kind treats failures."""
 
     retries: int = 0
     backoff: float = 2.0
@@ -26,7 +26,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """The handler came back; `errors` makes it a partial success."""
+    """The handler returned; `errors` makes it a partial success."""
 
     result: msgspec.Raw | None = None
     result_file: FileInfo | None = None
@@ -35,7 +35,7 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Raised(msgspec.Struct, frozen=True, kw_only=True):
-    """The handler failed, or was ended because of a limit (TIMEOUT, STALLED, MEMORY_LIMIT)."""
+    """The handler raised, or was stopped because of a limit (TIMEOUT, STALLED, MEMORY_LIMIT)."""
 
     code: str
     message: str
@@ -44,7 +44,7 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vanished(msgspec.Struct, frozen=True, kw_only=True):
-    """The child died, or its lease ran out."""
+    """The child process died, or its lease expired."""
 
     message: str = "the worker vanished"
 
@@ -57,17 +57,17 @@ Outcome = Returned | Raised | Vanished | Stopped
 
 
 def backoff(failures: int, base: float, cap: float, rng: random.Random) -> float:
-    """Exponential with full jitter: anywhere between 0 and base·2^failures, at most the cap."""
+    """Return an exponential backoff with full jitter: between 0 and base·2^failures, at most the cap."""
     ceiling = min(cap, base * 2.0 ** min(failures, 60))
     return rng.uniform(0, ceiling)
 
 
 class Breaker:
-    """Keeps requests from a host that fails: closed, open after so many failures in a row, then one probe at a time.
+    """A circuit breaker for one host: it opens after `threshold` failures in a row, then allows one probe at a time.
 
-    A probe that succeeds closes it; one that fails opens it again for longer, with full jitter above half of the
-    pause, so that it never becomes nothing. A probe that is never heard of again gives way to the next after
-    `patience`. Answers to what was sent before it opened neither close it nor prolong it.
+    A successful probe closes it; a failed one opens it again for longer, with jitter between half of the pause and the
+    whole. If a probe gets no response within `patience`, the next one is allowed. Responses to requests sent before it
+    opened neither close it nor keep it open.
     """
 
     __slots__ = (
@@ -106,23 +106,23 @@ class Breaker:
         return not self._opened
 
     def ready(self, now: float) -> float:
-        """The moment from which a request may be sent; not after `now`: at once."""
+        """Return when a request may be sent; a time not after `now` means at once."""
         return self._until if self._opened else now
 
     def spend(self, now: float) -> None:
-        """One is sent: when it is open, that is the probe, and nothing follows until it is heard of."""
+        """Count a request that is sent now. If the breaker is open, it is the probe."""
         if self._opened and now >= self._until:
             self._probing = True
             self._until = now + self._patience
 
     def succeeded(self, now: float) -> None:
-        """The host has answered, whatever it said."""
+        """The host has responded, with any status that does not mean an outage."""
         if not self._opened or self._probing:
             self._failures = self._opened = 0
             self._probing = False
 
     def failed(self, now: float) -> None:
-        """No answer, or one that only a host in trouble gives."""
+        """There was no response, or one that means an outage."""
         self._failures += 1
         if self._probing or (not self._opened and self._failures >= self._threshold):
             ceiling = min(self._cap, self._base * 2.0 ** min(self._opened, 60))
@@ -140,7 +140,8 @@ def settle(
     rng: random.Random,
     progress: Progress | None = None,
 ) -> Change:
-    """The change that an attempt's outcome comes to. (When a cancel was asked for, `advance` makes it CANCELLED.)"""
+    """Return the change that follows from the outcome of an attempt. If a cancel is pending, `advance` makes it
+    CANCELLED."""
     common: dict[str, Any] = {"job_id": job.id, "owner": job.owner, "fence": job.fence}
     ending: dict[str, Any] = {**common, "progress": progress}
     match outcome:
@@ -160,7 +161,7 @@ def settle(
                 **ending,
             )
         case Stopped() | Vanished() if not job.running:
-            return HandedBack(**common)  # it was only reserved
+            return HandedBack(**common)  # the attempt had not started
         case Stopped():
             if policy.at_most_once:
                 return Failed(error=_error(job, "WORKER_LOST", _AT_MOST_ONCE), **ending)
@@ -182,7 +183,7 @@ def settle(
 
 
 def _poisoned(job: Job, policy: Policy, progress: Progress | None) -> str | None:
-    """Why the job must not run again after the loss of the worker that runs it now; None if it may."""
+    """Return why the job must not run again after losing its worker; None if it may."""
     record = loss_record(job, progress)
     lost = job.losses + 1
     in_a_row = lost - (0 if record is None else record.restarted_at)
@@ -229,7 +230,7 @@ def _partial(job: Job, outcome: Returned) -> ErrorInfo:
 
 
 def deadline_passed(job: Job) -> Failed:
-    """The change for a job whose deadline has come before its end, wherever it was."""
+    """Return the change for a job whose deadline passed before its end."""
     where = "while it ran" if job.running else "before a worker took it"
     error = _error(job, "DEADLINE", f"the deadline passed {where}")
     return Failed(job_id=job.id, error=error)

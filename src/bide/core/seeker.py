@@ -1,12 +1,12 @@
-"""The search for a limit that nobody tells: faster while all goes well, slower when refused, then just below it.
+"""The search for a limit that is neither advertised nor documented: faster until refused, then just below the limit.
 
-1. Until the first refusal the rate grows by one for each answer that it had held up: it doubles every second or so. But
-   no more are on their way than a few, and one more for every fifty that were granted: all of them may be refused.
-2. After a refusal the rate is what was in truth accepted over the whole cycle, pause included: for a fixed window as
-   for a bucket that is the limit itself. It falls to an eighth at most at once.
-3. From then on it grows by a twentieth at a time, at intervals that double with each refusal, up to an hour: in a
-   long run refusals become rare.
-4. It never grows while nobody wants more, and is never zero.
+1. Until the first refusal the rate grows by one for each response while requests wait for it: it doubles about every
+   second. At most ROOM requests are on their way, plus one per fifty granted, because all of them may be refused.
+2. After a refusal the rate is what the API accepted over the whole cycle, including the pause: for a fixed window and
+   for a bucket that is the limit itself. One refusal lowers the rate to an eighth at most.
+3. From then on the rate grows by a twentieth at a time, at intervals that double with each refusal, up to an hour. So
+   refusals become rare.
+4. The rate does not grow while no request waits for it, and is never zero.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from bide.core.clock import LONG_AGO
 
 START = 5.0
 BURST = 5.0
-ROOM, ROOM_SHARE = 8.0, 0.02  # on their way at once: these, and a part of all that were granted
+ROOM, ROOM_SHARE = 8.0, 0.02  # requests on their way at once, plus a share of all that were granted
 SLOWEST = 1 / 60
 STEP = 1.05
-SHORT = 10.0  # between two steps while it is far below where it was refused
+SHORT = 10.0  # seconds between two steps while the rate is far below the last refusal
 FIRST_INTERVAL, LONGEST_INTERVAL = 30.0, 3600.0
 
 
 class Seeker(msgspec.Struct, array_like=True):
     rate: float = START
-    found: bool = False  # was ever refused: before that it only keeps the start gentle
+    found: bool = False  # the API has refused; before that the rate only keeps the start gentle
     next: float = LONG_AGO
     pace: float = LONG_AGO
-    pressed: bool = False  # the rate has held something up since the last answer
+    pressed: bool = False  # a request had to wait for the rate since the last response
     interval: float = FIRST_INTERVAL
     grown: float = LONG_AGO
-    began: float = LONG_AGO  # the cycle that is measured
+    began: float = LONG_AGO  # start of the measured cycle
     accepted: float = 0.0
-    ceiling: float = 0.0  # the rate at which it was last refused
-    used: float = 0.0  # the rate at which it was refused; 0: not in a refusal
+    ceiling: float = 0.0  # the rate at the last refusal
+    used: float = 0.0  # the rate at the current refusal; 0: none
 
     def spend(self, now: float, cost: float) -> None:
         if self.began < LONG_AGO / 2:  # nothing was sent yet
             self.began = self.grown = now
         gap = 1.0 / self.rate
-        if now < self.pace + 0.25 * gap:  # it went as soon as it might
+        if now < self.pace + 0.25 * gap:  # it was sent as soon as the rate allowed
             self.pressed = True
         self.pace = max(self.pace, now) + cost * gap
         self.next = self.pace if self.found else self.pace - gap * BURST
 
     def accept(self, now: float, took: float) -> None:
-        """One was granted; its answer took so long."""
+        """A request was accepted; its response took so many seconds."""
         self.accepted += 1.0
         if self.used:
             self._recover(now)
@@ -63,9 +63,9 @@ class Seeker(msgspec.Struct, array_like=True):
 
     def refuse(self, now: float) -> None:
         if self.used:
-            return  # the same refusal goes on
+            return  # part of the same refusal
         measured = (self.accepted + 1.0) / max(now - self.began, 1.0 / self.rate)
-        if not self.found:  # it had doubled since those were sent that are refused now
+        if not self.found:  # the rate has doubled since the refused requests were sent
             measured = max(measured, self.rate / 2)
         self.used = max(min(self.rate, measured), SLOWEST)
         if self.found:
@@ -73,7 +73,7 @@ class Seeker(msgspec.Struct, array_like=True):
         self.found = True
 
     def _recover(self, now: float) -> None:
-        """The first success after a refusal: what was accepted in the cycle, by how long it took."""
+        """The first success after a refusal: set the rate to what was accepted in the cycle, per second."""
         measured = 0.95 * self.accepted / max(now - self.began, 1e-3)
         self.rate = max(min(0.9 * self.used, measured), self.used / 8, SLOWEST)
         self.ceiling, self.used, self.accepted = self.used, 0.0, 0.0

@@ -1,8 +1,8 @@
-"""What storage says when an object was put: the keys, whichever envelope they come in.
+"""Reads the object keys from notifications of object storage.
 
-S3's own event message (`Records[].s3.object.key`, escaped as in a form), the same inside a notification of SNS
-(`Message`), inside messages of SQS (`Records[].body`, `Messages[].Body`), and what EventBridge makes of it
-(`detail.object.key`, not escaped). Anything else has no keys; nothing in it is an error.
+Supported: S3 event messages (`Records[].s3.object.key`, form-encoded), the same inside SNS notifications (`Message`) and
+SQS messages (`Records[].body`, `Messages[].Body`), and EventBridge events (`detail.object.key`, not encoded). Anything
+else has no keys and is not an error.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-DEEPEST = 4  # envelopes in envelopes
+DEEPEST = 4  # nested envelopes
 MOST_KEYS = 10_000
 _TOPIC = re.compile(r"arn:aws[a-z-]{0,20}:sns:[a-z0-9-]{1,40}:[0-9]{12}:[A-Za-z0-9_-]{1,256}")
 _TOKEN = re.compile(r"[0-9a-f]{32,512}")
 
 
 def read_keys(body: bytes | str) -> list[tuple[str, str]]:
-    """(bucket, key) of each object that was created, in order. ValueError when it is not JSON."""
+    """Return (bucket, key) of each created object, in order. ValueError if the body is not JSON."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -29,8 +29,10 @@ def read_keys(body: bytes | str) -> list[tuple[str, str]]:
 
 
 def subscription(body: bytes | str) -> tuple[str, str] | None:
-    """The topic and the token that confirm a subscription of SNS, when this asks for one. Anybody may have sent it: they
-    have SNS's form, so that they can be shown to a person, unlike the address in `SubscribeURL`.
+    """Return the topic and the token if this is an SNS request to confirm a subscription.
+
+    Anyone may have sent it. Both are checked against SNS's format, so it is safe to show them to an operator, unlike
+    the URL in `SubscribeURL`.
     """
     try:
         value = msgspec.json.decode(body)
@@ -68,21 +70,21 @@ def _within(text: str, depth: int) -> list[tuple[str, str]]:
 
 
 def _record(value: dict[str, Any]) -> list[tuple[str, str]]:
-    """A record of S3's own."""
+    """Read a record of an S3 event message."""
     about, name = value.get("s3"), value.get("eventName")
     if not isinstance(about, dict) or (isinstance(name, str) and "ObjectCreated" not in name):
         return []
-    return [(bucket, unquote_plus(key)) for bucket, key in _place(about)]
+    return [(bucket, unquote_plus(key)) for bucket, key in _bucket_and_key(about)]
 
 
 def _bridged(value: dict[str, Any]) -> list[tuple[str, str]]:
     detail = value.get("detail")
     if not isinstance(detail, dict) or value.get("detail-type") != "Object Created":
         return []
-    return _place(detail)
+    return _bucket_and_key(detail)
 
 
-def _place(about: dict[str, Any]) -> list[tuple[str, str]]:
+def _bucket_and_key(about: dict[str, Any]) -> list[tuple[str, str]]:
     bucket, item = about.get("bucket"), about.get("object")
     if not isinstance(bucket, dict) or not isinstance(item, dict):
         return []

@@ -1,4 +1,4 @@
-"""The header fields of tus 1.0, read and written."""
+"""The header fields of tus 1.0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_METADATA = 64
 
 
 class Crc32:
-    """With the face of a hash."""
+    """CRC-32 with the interface of hashlib."""
 
     def __init__(self) -> None:
         self._value = 0
@@ -43,12 +43,12 @@ ALGORITHMS = tuple(_ALGORITHMS)
 
 
 def read_metadata(text: str) -> dict[str, str]:
-    """Upload-Metadata: names with values in Base64; MalformedRequest when it is none."""
+    """Read Upload-Metadata: names with values in Base64; MalformedRequest if it is invalid."""
     found: dict[str, str] = {}
     for pair in text.split(",") if text.strip() else ():
         name, _, value = pair.strip().partition(" ")
         if not name or name in found:
-            raise MalformedRequest("Upload-Metadata: a name is missing, or given twice")
+            raise MalformedRequest("Upload-Metadata: a name is missing or occurs twice")
         try:
             found[name] = base64.b64decode(value.strip(), validate=True).decode()
         except (binascii.Error, UnicodeDecodeError, ValueError):
@@ -56,12 +56,14 @@ def read_metadata(text: str) -> dict[str, str]:
                 f"Upload-Metadata: the value of {name[:50]} is not UTF-8 in Base64"
             ) from None
     if len(found) > MOST_METADATA:
-        raise MalformedRequest(f"Upload-Metadata: more than {MOST_METADATA} names")
+        raise MalformedRequest(
+            f"Upload-Metadata: {len(found)} names; at most {MOST_METADATA} are allowed"
+        )
     return found
 
 
 def read_count(name: str, text: str | None) -> int | None:
-    """A number of bytes; None when the header is not there."""
+    """Read a number of bytes; None without the header."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
@@ -70,24 +72,26 @@ def read_count(name: str, text: str | None) -> int | None:
 
 
 def read_checksum(text: str | None) -> tuple[Any, str] | None:
-    """Upload-Checksum: a new hash, and the hexadecimal digits that it must come to."""
+    """Read Upload-Checksum: return a new hash and the expected hexadecimal digest."""
     if text is None:
         return None
     name, _, value = text.strip().partition(" ")
     if name not in _ALGORITHMS:
-        raise MalformedRequest(f"Upload-Checksum: no {name[:50]!r}; there are {', '.join(ALGORITHMS)}")
+        raise MalformedRequest(
+            f"Upload-Checksum: unknown algorithm {name[:50]!r}. Use one of {', '.join(ALGORITHMS)}"
+        )
     make, size = _ALGORITHMS[name]
     try:
         digest = base64.b64decode(value.strip(), validate=True)
     except (binascii.Error, ValueError):
         digest = b""
     if len(digest) != size:
-        raise MalformedRequest(f"Upload-Checksum: {size} bytes in Base64 are needed for {name}")
+        raise MalformedRequest(f"Upload-Checksum: {name} needs {size} bytes in Base64")
     return make(), digest.hex()
 
 
 def read_concat(text: str | None) -> tuple[bool, list[str]]:
-    """Upload-Concat: whether this is a part, and the addresses of the parts that it is made of."""
+    """Read Upload-Concat: return whether this is a part, and the URLs of the parts of a final upload."""
     if text is None:
         return False, []
     kind, semicolon, rest = text.strip().partition(";")
@@ -96,7 +100,7 @@ def read_concat(text: str | None) -> tuple[bool, list[str]]:
     places = rest.split()
     if kind == "final" and places:
         return False, places
-    raise MalformedRequest("Upload-Concat: `partial`, or `final;` and the addresses of the parts")
+    raise MalformedRequest("Upload-Concat must be `partial`, or `final;` and the URLs of the parts")
 
 
 def render_date(instant: float) -> str:

@@ -1,8 +1,8 @@
-"""What an upload is: bytes on their way to a blob and, when that was asked for, to a job. Only data.
+"""The record of an upload, which becomes a blob and, if requested, a job. Only data.
 
-1. `received` counts bytes from the first one that are on disk for certain; it never goes back.
-2. A DONE upload is whole: its size and SHA-256 are those of the bytes that `blob` names, and nothing of it changes again
-   but the job that it has led to and when it expires.
+1. `received` counts the bytes from the start that are safely on disk; it never goes back.
+2. A DONE upload is complete: its size and SHA-256 are those of the bytes of `blob`. After that only its job and its
+   expiry change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bide.core.clock import render_instant
 from bide.core.record import FileInfo
 
 ANY_TYPE = "application/octet-stream"
-UPLOADS = "uploads/"  # what the owner of a file begins with when it is an upload and not a job
+UPLOADS = "uploads/"  # prefix of the owner of a file that belongs to an upload and not to a job
 MOST_CHUNKS = 10_000
 
 
@@ -25,7 +25,7 @@ class UploadStatus(enum.StrEnum):
 
 
 class Way(enum.StrEnum):
-    """How the bytes come."""
+    """The protocol of an upload."""
 
     DIRECT = "direct"
     TUS = "tus"
@@ -34,7 +34,7 @@ class Way(enum.StrEnum):
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """One file on its way, as the store keeps it."""
+    """One upload, as the store keeps it."""
 
     id: str
     way: Way
@@ -44,39 +44,39 @@ class Upload(msgspec.Struct, frozen=True):
     content_type: str = ANY_TYPE
     tenant: str = "-"
     status: UploadStatus = UploadStatus.UPLOADING
-    replica: str = ""  # the service on whose disk the bytes are until it is DONE
-    past_service: bool = False  # its bytes go straight to storage: nobody sees how many there are
+    replica: str = ""  # the replica on whose disk the bytes are until it is DONE
+    past_service: bool = False  # its bytes go directly to storage, so `received` is not known
     size: int | None = None  # None: not known yet
     received: int = 0
-    promised: str | None = None  # the SHA-256 that its sender has told
+    promised: str | None = None  # the SHA-256 that the sender declared
     expires_at: float | None = None
-    # When it is DONE.
+    # Set when it is DONE.
     sha256: str = ""
-    detected: str = ""  # the content type that its first bytes show; "" when they show none
+    detected: str = ""  # the content type by its first bytes; "" if unknown
     blob: str | None = None
-    # Chunks in any order: which there are, a bit each, as hexadecimal digits with the first chunk in the lowest bit.
+    # Chunks arrive in any order: a bitmap of those received, in hexadecimal, the first chunk in the lowest bit.
     chunk_size: int | None = None
     chunks: str = "0"
-    # Of several uploads one: this is a part, or is made of these.
+    # tus concatenation: this upload is a part, or consists of these parts.
     partial: bool = False
     parts: tuple[str, ...] = ()
-    metadata: str = ""  # as its sender has written it
-    # The job that it is to become.
+    metadata: str = ""  # Upload-Metadata, unchanged
+    # The job to submit when it is DONE.
     submission: msgspec.Raw | None = None  # like the body of POST /jobs, without this file
-    parameter: str | None = None  # the one that takes this file; None: the only one that can
+    parameter: str | None = None  # the parameter for this file; None: the only one that accepts a file
     key: str | None = None
     trace_id: str | None = None
     job_id: str | None = None
 
     @property
     def file(self) -> FileInfo:
-        """Of a DONE one."""
+        """The file of a DONE upload."""
         assert self.blob is not None and self.size is not None
         return FileInfo(self.name, self.content_type, self.size, self.sha256, self.blob)
 
     @property
     def bytes(self) -> int:
-        """What it takes of the room for uploads."""
+        """The bytes that it occupies."""
         if self.status is UploadStatus.DONE or self.past_service:
             return self.received if self.size is None else self.size
         if self.chunk_size is None:
@@ -87,7 +87,7 @@ class Upload(msgspec.Struct, frozen=True):
 
     @property
     def reserved(self) -> int:
-        """What it will take, too, of its declared size."""
+        """The bytes of its declared size that it does not occupy yet."""
         return 0 if self.size is None else max(0, self.size - self.bytes)
 
     @property
@@ -96,7 +96,7 @@ class Upload(msgspec.Struct, frozen=True):
         return max(1, -(-self.size // self.chunk_size))
 
     def chunk_length(self, number: int) -> int:
-        """How many bytes the chunk has; the last one may have fewer."""
+        """Return the size of a chunk; the last one may be smaller."""
         assert self.chunk_size is not None and self.size is not None
         return min(self.chunk_size, self.size - number * self.chunk_size)
 
@@ -118,12 +118,12 @@ def owner_of(upload_id: str) -> str:
 
 
 def upload_of(owner: str) -> str | None:
-    """The id of the upload that owns a file; None when a job does."""
+    """Return the id of the upload that owns a file; None if a job owns it."""
     return owner.removeprefix(UPLOADS) if owner.startswith(UPLOADS) else None
 
 
 class WireUpload(msgspec.Struct, rename="camel"):
-    """An upload as it is told. `received` are bytes from the first one; a sha256 is there when it is DONE."""
+    """The upload resource. `received` counts bytes from the start; `sha256` is set when it is DONE."""
 
     upload_id: str
     status: UploadStatus

@@ -1,7 +1,7 @@
-"""The HTTP vocabulary of both ends: what a job, a problem and the headers look like on the wire.
+"""The HTTP vocabulary of both ends: the status resource, problems and headers.
 
-`render_*` never fails on what the store holds; `read_*` never raises on what a stranger sends, except where
-its docstring names the Problem.
+`render_*` never fails for data of the store; `read_*` never raises for any input, except where its docstring names the
+Problem.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class WireJob(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):
-    """One line of the event log; ids are in commit order."""
+    """One entry of the event log; ids are in commit order."""
 
     id: int
     job_id: str
@@ -89,7 +89,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def facts(job: Job) -> dict[str, Any]:
-    """What an event says about its job: enough to follow it, little enough to keep."""
+    """Return the fields of a job that an event contains."""
     known: dict[str, Any] = {
         "kind": job.kind,
         "queue": job.queue,
@@ -196,7 +196,7 @@ def render_problem(problem: Problem, instance: str, trace_id: str, base: str = "
 
 
 class Preferences(msgspec.Struct, frozen=True):
-    """What RFC 7240's Prefer header asks for, as far as bide knows the words."""
+    """The preferences in a Prefer header (RFC 7240) that bide supports."""
 
     wait: float | None = None
     respond_async: bool = False
@@ -206,7 +206,7 @@ _NO_PREFERENCES = Preferences()
 
 
 def read_prefer(values: Iterable[str]) -> Preferences:
-    """Unknown and malformed preferences are ignored, as RFC 7240 says; the first of a name counts."""
+    """Read Prefer headers. Unknown and malformed preferences are ignored (RFC 7240); the first of a name counts."""
     wait: float | None = None
     respond_async = False
     for value in values:
@@ -226,20 +226,20 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 
 
 def read_idempotency_key(value: str) -> str:
-    """A structured-field string or a bare value; MalformedRequest when it is neither."""
+    """Read a structured-field string or a bare value; MalformedRequest if it is neither."""
     text = value.strip()
     if text.startswith('"'):
         match = _QUOTED.fullmatch(text)
         if match is None:
-            raise MalformedRequest('Idempotency-Key: the quotes do not match; write "a-key"')
+            raise MalformedRequest('Idempotency-Key: the quotes do not match. Use the form "a-key"')
         text = re.sub(r"\\(.)", r"\1", match[1])
     if not text or len(text) > 255 or not text.isascii() or not text.isprintable():
-        raise MalformedRequest("Idempotency-Key: 1 to 255 printable ASCII characters are needed")
+        raise MalformedRequest("Idempotency-Key must have 1 to 255 printable ASCII characters")
     return text
 
 
 def etag_matches(header: str, etag: str, *, weak: bool = True) -> bool:
-    """Whether an If-None-Match (weak comparison) or If-Match (strong) header names this ETag."""
+    """Return whether an If-None-Match (weak comparison) or If-Match (strong) header contains this ETag."""
     if header.strip() == "*":
         return True
     names = (name.strip() for name in header.split(","))
@@ -249,7 +249,7 @@ def etag_matches(header: str, etag: str, *, weak: bool = True) -> bool:
 
 
 def later_etag(header: str, etag: str) -> str | None:
-    """One in an If-None-Match header that is of the same version as this one, with a later progress."""
+    """Return the ETag in an If-None-Match header that has the same version as this one and a later progress."""
     version, _, number = etag.strip('"').partition(".")
     for name in header.split(","):
         text = name.strip().removeprefix("W/")
@@ -265,14 +265,14 @@ def render_cursor(job_id: str) -> str:
 
 
 def read_cursor(text: str) -> str:
-    """The job id after which a list goes on; BadCursor for anything that `next` never was."""
+    """Return the job id after which a list continues; BadCursor if the text is not a cursor."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
     except (binascii.Error, ValueError, UnicodeError):
         raw = ""
     version, _, job_id = raw.partition(":")
     if version != "1" or not is_job_id(job_id):
-        raise BadCursor("the cursor is not one that this service gave out")
+        raise BadCursor("the cursor is not one that this service returned")
     return job_id
 
 
@@ -287,7 +287,7 @@ def is_job_id(text: str) -> bool:
 
 
 def job_id(now: float, randomness: bytes) -> str:
-    """26 characters that sort by time (48 bits of milliseconds) and cannot be guessed (80 random bits).
+    """Return 26 characters that sort by time (48 bits of milliseconds) and cannot be guessed (80 random bits).
 
     Five bits of each of 16 random bytes are used.
     """
@@ -300,7 +300,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(
 
 
 def read_traceparent(value: str) -> str | None:
-    """The trace id of a W3C traceparent header; None when it has none."""
+    """Return the trace id of a W3C traceparent header; None if it has none."""
     text = value.strip()
     match = _TRACEPARENT.fullmatch(text)
     if match is None or text.startswith("ff") or set(match[1]) == {"0"}:
@@ -309,7 +309,7 @@ def read_traceparent(value: str) -> str | None:
 
 
 def quote(name: str) -> str:
-    """One path segment, percent-encoded."""
+    """Return a percent-encoded path segment."""
     from urllib.parse import quote as percent
 
     return percent(name, safe="")
