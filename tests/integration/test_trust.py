@@ -139,7 +139,7 @@ def test_a_configuration_folder_that_cannot_be_written_does_not_stop_trust(
     settings.parent.parent.write_text("a file, not a folder")
     result = bide("status", "1", "--api", "mine.toml", "--trust")
     assert result.exit_code == 0
-    assert "the confirmation is not stored" in result.stderr
+    assert "cannot store the confirmation" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_pipeline_is_confirmed_too(api: str, words: str, server: ThirdParty) -
     assert server.asked == []
     Path("bide.toml").write_text("[sync]\ntrust = true\n")
     result = bide("sync", "p.toml")
-    assert result.exit_code == 2 and "a settings file cannot set `trust`" in result.stderr
+    assert result.exit_code == 2 and "bide.toml cannot set `trust`" in result.stderr
 
 
 def test_the_file_that_is_shown_is_the_one_that_is_read(server: ThirdParty, tmp_path: Path) -> None:

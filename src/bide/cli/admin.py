@@ -1,4 +1,4 @@
-"""`bide migrate` and `bide doctor`: the schema, and what is wrong with this set-up."""
+"""`bide migrate` updates the schema; `bide doctor` checks an installation."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 DATA = options.data()
 STORE = options.address("store", options.STORE_HELP)
-BROKER = options.address("broker", "Also look at this broker and at the workers of the store.")
+BROKER = options.address("broker", "Also check this broker and the workers of the store.")
 BLOBS = options.address(
-    "blobs", "s3://bucket/prefix?endpoint=…&region=…; by default files are in the data folder."
+    "blobs",
+    "Where files are stored: s3://bucket/prefix?endpoint=…&region=…; by default in the data folder.",
 )
 
 
 @click.command()
 @DATA
 @STORE
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def migrate(data: Path, store: str | None, as_json: bool) -> None:
-    """Bring the store's schema up to date. `bide serve` does the same when it starts.
+    """Update the schema of the store. `bide serve` does the same when it starts.
 
     \b
     Examples:
@@ -67,7 +68,9 @@ def _migrate_folder(data: Path) -> tuple[str, list[int]]:
         folder.unlock()
 
 
-class Finding(NamedTuple):
+class Checkup(NamedTuple):
+    """The result of one check."""
+
     check: str
     ok: bool
     detail: str
@@ -79,8 +82,8 @@ class Finding(NamedTuple):
 @STORE
 @BROKER
 @BLOBS
-@click.option("--url", envvar="BIDE_URL", help="Also ask a running service how it is.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a check on stdout.")
+@click.option("--url", envvar="BIDE_URL", help="Also check a running service.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per check.")
 def doctor(
     target: str | None,
     data: Path,
@@ -90,7 +93,7 @@ def doctor(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Say what is wrong with this set-up. Ends with 1 when something is.
+    """Check this installation. The exit code is 1 if a check fails.
 
     \b
     Examples:
@@ -120,12 +123,12 @@ def _findings(
     broker: str | None,
     blobs: str | None,
     url: str | None,
-) -> Iterator[Finding]:
+) -> Iterator[Checkup]:
     registry, celery = None, None
     if target is not None:
-        with contextlib.suppress(BideError, OSError, ImportError):  # told with the app
+        with contextlib.suppress(BideError, OSError, ImportError):  # the check "app" reports it
             registry, celery = _load(target)
-    if celery is not None:  # it says itself where its store and its broker are
+    if celery is not None:  # its configuration has the store and the broker
         config = _checkup().node_of(celery).config
         store, broker = store or config.store.url, broker or config.engine.broker
         blobs = blobs or config.blobs.url
@@ -144,21 +147,21 @@ def _findings(
         yield from _service(url)
 
 
-def _try(check: str, look: Callable[[], str]) -> Finding:
+def _try(check: str, look: Callable[[], str]) -> Checkup:
     try:
-        return Finding(check, True, look())
+        return Checkup(check, True, look())
     except (BideError, OSError, ImportError) as error:
-        return Finding(check, False, str(error))
+        return Checkup(check, False, str(error))
 
 
 def _packages() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
-    names = ("starlette", "uvicorn", "pydantic", "httptools", "prometheus-client")
+    names = ("uvicorn", "pydantic", "httptools", "prometheus-client")
     try:
         return ", ".join(f"{name} {version(name)}" for name in names)
     except PackageNotFoundError as error:
-        raise SetupError(f"{error.name} is missing: pip install 'bide[server]'") from None
+        raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[server]'") from None
 
 
 def _folder(data: Path) -> str:
@@ -168,12 +171,12 @@ def _folder(data: Path) -> str:
     place = data if data.exists() else data.resolve().parent
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise SetupError(
-            f"{place} cannot be written: give this user the right to, or choose another with --data"
+            f"{place} is not writable. Give this user write access, or choose another folder with --data"
         )
     free = shutil.disk_usage(place).free
     if free < 100 * 1024 * 1024:
-        raise SetupError(f"only {free // 1024**2} MB are free at {place}: make room")
-    what = "" if data.exists() else " (will be made at the first start)"
+        raise SetupError(f"Only {free // 1024**2} MB are free in {place}. Free some space.")
+    what = "" if data.exists() else " (created at the first start)"
     return f"{data.resolve()}{what}, {free // 1024**3} GB free"
 
 
@@ -193,11 +196,11 @@ def _database(path: Path) -> str:
         finally:
             connection.close()
     except sqlite3.DatabaseError as error:
-        raise SetupError(f"{path} cannot be read: {error}. Restore it from a backup") from None
+        raise SetupError(f"{path} cannot be read: {error}. Restore it from a backup.") from None
     if verdict != "ok":
-        raise SetupError(f"{path} is damaged: {verdict}. Restore it from a backup")
+        raise SetupError(f"{path} is damaged: {verdict}. Restore it from a backup.")
     pending = migrations.pending("sqlite", version)
-    more = f"; {len(pending)} migrations to come with the next start" if pending else ""
+    more = f"; the next start applies {len(pending)} migrations" if pending else ""
     return f"schema {version}, {jobs} jobs, integrity ok{more}"
 
 
@@ -208,7 +211,7 @@ def _server(url: str) -> str:
 
 
 def _files(place: str | None, data: Path, store: str | None) -> str:
-    """Whether files can be kept there, and whether they belong to this database."""
+    """Check that files can be stored there, and that they belong to this database."""
     import asyncio
 
     from bide.server.blobs.orphans import foreign
@@ -219,7 +222,7 @@ def _files(place: str | None, data: Path, store: str | None) -> str:
     async def look() -> str:
         blobs = make_blobs(place or str(data / "blobs"))
         try:
-            # The data folder was looked at before, and may not exist yet.
+            # The check "data folder" covers the default, which may not exist yet.
             said = f"in {blobs.shown}" if place is None else await blobs.check()
             wrong = None if own is None else foreign(blobs, await blobs.store_id(), own)
         finally:
@@ -232,7 +235,7 @@ def _files(place: str | None, data: Path, store: str | None) -> str:
 
 
 def _store_id(data: Path, store: str | None) -> str | None:
-    """None when the database does not exist, cannot be read, or is older than such ids; other checks report that."""
+    """Return None if the database does not exist, cannot be read, or has no id yet; other checks report that."""
     if store is not None:
         from bide.service.stores import identity
 
@@ -261,7 +264,7 @@ def _checkup() -> ModuleType:
 
 
 def _load(target: str) -> tuple[Registry, Any]:
-    """The app, and the Celery app that the target is instead; None otherwise."""
+    """Return the app, and the Celery app if the target is one, else None."""
     from bide.server.worker.locate import parse
 
     try:
@@ -273,11 +276,11 @@ def _load(target: str) -> tuple[Registry, Any]:
         return _checkup().node_of(celery).registry, celery
 
 
-def _of_workers(registry: Registry | None, store: str | None, broker: str) -> Iterator[Finding]:
+def _of_workers(registry: Registry | None, store: str | None, broker: str) -> Iterator[Checkup]:
     yield _try("broker", lambda: str(_checkup().broker(broker, registry)))
     if store is None:
-        why = "workers need a store that several processes can have: name a database with --store postgresql://…"
-        yield Finding("workers", False, why)
+        why = "Workers need a store that several processes share. Give a database with --store postgresql://…"
+        yield Checkup("workers", False, why)
     else:
         yield _try("workers", lambda: str(_checkup().workers(store, registry)))
 
@@ -286,15 +289,17 @@ def _app(target: str) -> str:
     registry, _ = _load(target)
     registry.check()
     if not registry.kinds:
-        raise SetupError(f"{target} has no kinds: decorate handlers with @app.job()")
+        raise SetupError(f"{target} has no kinds. Decorate handlers with @app.job().")
     queues = {queue: [k.name for k in kinds] for queue, kinds in registry.queues.items()}
     unused = sorted(set(registry.concurrency) - set(queues))
     if unused:
-        raise SetupError(f"queues={{…}} names {', '.join(unused)}, but no kind uses it")
+        raise SetupError(
+            f"queues={{…}} contains {', '.join(unused)}, but no kind uses it. Remove it, or set queue= of a kind."
+        )
     return "; ".join(f"queue {queue}: {', '.join(kinds)}" for queue, kinds in sorted(queues.items()))
 
 
-def _service(url: str) -> Iterator[Finding]:
+def _service(url: str) -> Iterator[Checkup]:
     import asyncio
 
     from bide.client.http.transport import Transport
@@ -312,4 +317,4 @@ def _service(url: str) -> Iterator[Finding]:
 
     yield _try("service", lambda: asyncio.run(ask()))
     for warning in found:
-        yield Finding(f"service: {warning.get('code')}", False, str(warning.get("detail")))
+        yield Checkup(f"service: {warning.get('code')}", False, str(warning.get("detail")))

@@ -1,4 +1,4 @@
-"""`bide completion`: the script that makes a shell complete bide's commands and options."""
+"""`bide completion`: prints the script with which a shell completes bide's commands and options."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`bide demo`: a service of its own, real work for it, live bars, and an account of what it took.
+"""`bide demo`: starts a service, sends it real work, shows progress bars, and prints the results.
 
-1. What it started is gone when it ends, whatever ends it: the last job, an error, Ctrl-C, SIGTERM or SIGHUP.
-2. stdout has the results (with --json one object a line), stderr everything that is only for watching.
-3. The exit code is 0 only when every job is DONE and its files are here.
+1. The demo stops what it started, however it ends: after the last job, on an error, Ctrl-C, SIGTERM or SIGHUP.
+2. Results go to stdout (with --json one object per line), everything else to stderr.
+3. The exit code is 0 only if every job is DONE and its files are downloaded.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from bide.demo.process import ServiceProcess
 from bide.demo.show import display, watch
 
 TARGET = "bide.demo.video:app"
-LENGTHS = (6, 12, 18)  # seconds of video; further jobs begin again with the first
-NEEDED = ("imageio_ffmpeg", "prometheus_client", "pydantic", "starlette", "uvicorn")
+LENGTHS = (6, 12, 18)  # seconds of video; further jobs start with the first again
+NEEDED = ("imageio_ffmpeg", "prometheus_client", "pydantic", "uvicorn")
 
 
 @click.command()
@@ -43,11 +43,15 @@ NEEDED = ("imageio_ffmpeg", "prometheus_client", "pydantic", "starlette", "uvico
     type=click.IntRange(1, 50),
     default=len(LENGTHS),
     show_default=True,
-    help="How many videos.",
+    help="How many videos to make.",
 )
-@click.option("--keep", is_flag=True, help="Go on serving afterwards, until Ctrl-C.")
+@click.option("--keep", is_flag=True, help="Keep the service running afterwards, until Ctrl-C.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 for any free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="The port of the service; 0 for any free one.",
 )
 @click.option(
     "--out",
@@ -56,10 +60,10 @@ NEEDED = ("imageio_ffmpeg", "prometheus_client", "pydantic", "starlette", "uvico
 )
 @json_option
 def demo(count: int, keep: bool, port: int, out: Path | None, as_json: bool) -> None:
-    """Run a real pipeline of jobs and watch it.
+    """Run a video pipeline as jobs and watch its progress.
 
-    Starts a service, sends it videos to make, shows how they come along, fetches the files and ends the service. It
-    needs nothing but this machine and takes about 20 seconds.
+    The demo starts a service, submits jobs that make videos, shows their progress, downloads the files and stops the
+    service. It uses only this machine and takes about 20 seconds.
 
     \b
     Examples:
@@ -76,7 +80,7 @@ def demo(count: int, keep: bool, port: int, out: Path | None, as_json: bool) -> 
         service = ServiceProcess(TARGET, Path(folder), port)
         try:
             with service, Client(service.url) as client:
-                _say(f"A service runs at {service.url}: `bide serve {TARGET}`, just for this demo.")
+                _say(f"The service of this demo runs at {service.url} (`bide serve {TARGET}`).")
                 run = Run(client, place)
                 good = run.videos(count)
                 run.print_json() if as_json else run.print()
@@ -93,20 +97,20 @@ def demo(count: int, keep: bool, port: int, out: Path | None, as_json: bool) -> 
 def _check_packages() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise SetupError(f"the demo needs {', '.join(missing)}: pip install 'bide[demo]'")
+        raise SetupError(f"The demo needs {', '.join(missing)}. Run: pip install 'bide[demo]'")
     import imageio_ffmpeg
 
     try:
         imageio_ffmpeg.get_ffmpeg_exe()
-    except RuntimeError as error:  # no wheel with a program for this platform, and none installed
+    except RuntimeError as error:  # neither a wheel for this platform nor an installed ffmpeg
         raise SetupError(
-            f"the demo needs ffmpeg ({error}): install it, or name it in IMAGEIO_FFMPEG_EXE"
+            f"The demo needs ffmpeg: {error}. Install it, or set IMAGEIO_FFMPEG_EXE to its path."
         ) from None
 
 
 @contextmanager
 def _folder_for(out: Path | None) -> Iterator[Path]:
-    """Where the videos go. A temporary folder stays for the user only if there is a file in it."""
+    """Return the folder for the videos. A temporary folder is kept only if it contains a file."""
     if out is not None:
         yield out.resolve()
         return
@@ -120,7 +124,7 @@ def _folder_for(out: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A signal that ends the demo unwinds it first, so that the service is stopped."""
+    """Turn signals into SystemExit, so that the service is stopped."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
@@ -138,12 +142,12 @@ def _say(text: str) -> None:
 
 
 def _show_log(service: ServiceProcess) -> None:
-    _say(f"--- the end of the service's log\n{service.tail()}\n---")
+    _say(f"--- last lines of the service's log\n{service.tail()}\n---")
 
 
 @dataclass
 class Requests:
-    """How many requests the client has made, and what for."""
+    """How many requests the client has sent, by purpose."""
 
     submit: int = 0
     watch: int = 0
@@ -156,7 +160,7 @@ class Requests:
 
 @dataclass
 class Fetched:
-    """A file of a job, and where it is now."""
+    """A downloaded file of a job."""
 
     job: WireJob
     file: WireFile
@@ -176,7 +180,7 @@ class Run:
     seconds: float = 0.0
 
     def videos(self, count: int) -> bool:
-        """Whether all went well."""
+        """Make the videos. Return whether every job is DONE."""
         began = time.monotonic()
         handles = self._submit(count)
         self.requests.submit = self.client.requests
@@ -190,7 +194,7 @@ class Run:
         return all(job.status is Status.DONE for job in self.jobs.values())
 
     def _submit(self, count: int) -> list[Job]:
-        """All in one request."""
+        """Submit all jobs in one request."""
         lengths = [LENGTHS[number % len(LENGTHS)] for number in range(count)]
         outcomes = self.client.submit_many(
             [{"kind": "video", "input": {"seconds": seconds}} for seconds in lengths]
@@ -204,7 +208,7 @@ class Run:
         return handles
 
     def _fetch(self, video: WireJob) -> list[Fetched]:
-        """The files of the video and of its thumbnail, each checked against its SHA-256 on the way."""
+        """Download the files of the video and of its thumbnail; the client checks their SHA-256."""
         number = list(self.names).index(video.job_id) + 1
         folder = self.out / f"video-{number}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -231,8 +235,8 @@ class Run:
         counts = self.requests
         click.echo(
             f"\n{_count(len(self.names), 'video')} took {self.seconds:.1f} s and {counts.all} HTTP requests: "
-            f"{counts.submit} to submit, {counts.watch} to watch (one asks about all jobs), "
-            f"{counts.download} to fetch the files.\nThe files are in     {self.out}"
+            f"{counts.submit} to submit, {counts.watch} to poll (each polls all jobs), "
+            f"{counts.download} to download the files.\nThe files are in     {self.out}"
         )
         pipeline = importlib.util.find_spec(TARGET.partition(":")[0])
         if pipeline is not None:
@@ -281,11 +285,11 @@ def _size(size: int) -> str:
 
 
 def _keep(service: ServiceProcess, run: Run) -> None:
-    """Serves on, with a few things to try."""
+    """Keep the service running, and print commands to try."""
     url, job_id = service.url, next(iter(run.names))
     _say(
         f"""
-The service goes on until Ctrl-C. In another terminal:
+The service runs until Ctrl-C. In another terminal:
 
   curl {url}/jobs
   curl {url}/jobs/{job_id}
@@ -302,4 +306,4 @@ and in a browser {url}/docs"""
     except KeyboardInterrupt:
         _say("")
         return
-    raise SetupError("the demo's service has ended by itself")
+    raise SetupError("The service of the demo exited unexpectedly. Its log is above.")

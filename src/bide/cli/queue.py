@@ -1,4 +1,4 @@
-"""`bide queue`: see, pause and resume queues."""
+"""`bide queue`: lists, pauses and resumes queues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bide.cli.settings import Connection, speaks_to_service
 
 @click.group()
 def queue() -> None:
-    """See, pause and resume queues.
+    """List, pause and resume queues.
 
     \b
     Examples:
@@ -27,7 +27,7 @@ def queue() -> None:
 @json_option
 @speaks_to_service
 def list_queues(connection: Connection, as_json: bool) -> None:
-    """Show each queue's backlog.
+    """List the queues with their backlog.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def _cell(value: Any) -> str:
 @json_option
 @speaks_to_service
 def pause(connection: Connection, name: str, as_json: bool) -> None:
-    """Start no more jobs of a queue; those that run go on.
+    """Start no more jobs of a queue. Running jobs continue.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def pause(connection: Connection, name: str, as_json: bool) -> None:
 @json_option
 @speaks_to_service
 def resume(connection: Connection, name: str, as_json: bool) -> None:
-    """Let a paused queue go on.
+    """Start jobs of a paused queue again.
 
     \b
     Examples:
@@ -94,4 +94,4 @@ async def _switch(connection: Connection, name: str, *, paused: bool, as_json: b
     if as_json:
         print_json({"name": name, "paused": paused})
     else:
-        click.echo(f"{name} {'is paused' if paused else 'goes on'}")
+        click.echo(f"{name} {'is paused' if paused else 'is resumed'}")

@@ -1,4 +1,4 @@
-"""`bide serve`: the service with its handler children."""
+"""`bide serve`: runs the service and its child processes."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from bide.server.config import is_loopback
     default=8642,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="0 for any free one.",
+    help="The port to listen on; 0 for any free one.",
 )
 @options.data()
 @options.address("store", options.STORE_HELP)
 @options.connections(8)
 @options.address(
     "progress",
-    "redis://host:6379/0, where replicas share the progress of running jobs; by default the broker if that is a "
-    "Redis, else the store's database.",
+    "Where replicas share the progress of running jobs: redis://host:6379/0; by default the broker if it is a "
+    "Redis, else the database of the store.",
 )
 @click.option(
     "--engine",
@@ -44,19 +44,22 @@ from bide.server.config import is_loopback
     default="embedded",
     show_default=True,
     type=click.Choice(["embedded", "celery"]),
-    help="Who runs jobs: this service's children, or `bide worker`s anywhere.",
+    help="What runs jobs: child processes of this service, or `bide worker` on any machine.",
 )
-@options.address("broker", "For Celery: redis://host:6379/0 or amqp://user@host:5672//.")
 @options.address(
-    "blobs", "s3://bucket/prefix?endpoint=…&region=… keeps files there; by default in the data folder."
+    "broker", "The broker for --engine celery: redis://host:6379/0 or amqp://user@host:5672//."
+)
+@options.address(
+    "blobs",
+    "Where files are stored: s3://bucket/prefix?endpoint=…&region=…; by default in the data folder.",
 )
 @click.option(
     "--workers",
     envvar="BIDE_WORKERS",
     type=click.IntRange(1),
-    help="Handler children; by default one a core, and at least one a queue.",
+    help="Child processes that run handlers; by default one per core, and at least one per queue.",
 )
-@options.lease("Seconds after which a silent child has lost its job.")
+@options.lease("Seconds without a heartbeat after which a child loses its job.")
 @options.drain()
 @click.option(
     "--max-upload",
@@ -64,13 +67,13 @@ from bide.server.config import is_loopback
     default=64 * 1024**3,
     show_default=True,
     type=click.IntRange(0),
-    help="The most bytes of one upload.",
+    help="Maximum size of one upload in bytes.",
 )
 @click.option(
     "--upload-quota",
     envvar="BIDE_UPLOAD_QUOTA",
     type=click.IntRange(0),
-    help="The most bytes of all uploads together; by default what the disk has.",
+    help="Maximum size of all uploads together in bytes; by default what fits on the disk.",
 )
 @click.option(
     "--upload-lifetime",
@@ -78,13 +81,13 @@ from bide.server.config import is_loopback
     default=86400.0,
     show_default=True,
     type=click.FloatRange(1),
-    help="Seconds after its last byte that an upload is kept for; one that a job uses as long as the job.",
+    help="Seconds after its last byte for which an upload is kept. An upload that a job uses is kept as long as the job.",
 )
 @click.option(
     "--input-lifetime",
     envvar="BIDE_INPUT_LIFETIME",
     type=click.FloatRange(0),
-    help="Seconds after the end of the last job that uses an upload until it may go; by default with that job.",
+    help="Seconds after the end of the last job that uses an upload, until it is removed; by default with that job.",
 )
 @click.option(
     "--origin",
@@ -92,25 +95,25 @@ from bide.server.config import is_loopback
     envvar="BIDE_ORIGIN",
     multiple=True,
     metavar="ORIGIN",
-    help="Pages from there may use the service in a browser, as in https://example.org. May be repeated.",
+    help="An origin whose pages may use the service in a browser, such as https://example.org. May be repeated.",
 )
 @options.names(
     "--trusted-hosts",
-    "Host names that callers may use, besides localhost, 127.0.0.1 and [::1] on loopback. Pages from there may use the "
-    "service in a browser. On an address other than loopback, any name may be used unless this is given.",
+    "Host names that requests may use, besides localhost, 127.0.0.1 and [::1] on loopback. Their pages may use the "
+    "service in a browser. Without this option, any name is accepted on an address other than loopback.",
     envvar="BIDE_TRUSTED_HOSTS",
 )
 @click.option(
     "--allow-unknown-queues",
     envvar="BIDE_ALLOW_UNKNOWN_QUEUES",
     is_flag=True,
-    help="Accept jobs for queues that neither the app nor a living worker knows.",
+    help="Accept jobs for queues that neither the app nor a running worker has.",
 )
 @click.option(
     "--insecure",
     envvar="BIDE_INSECURE",
     is_flag=True,
-    help="Allow an address other than loopback, although nobody has to log in.",
+    help="Allow an address other than loopback, although the service has no authentication.",
 )
 @options.log_level()
 def serve(
@@ -137,7 +140,7 @@ def serve(
     insecure: bool,
     log_level: str,
 ) -> None:
-    """Run the service of MODULE:app: HTTP, store and handler children in one.
+    """Run the service of MODULE:app: the HTTP server, the store and the child processes that run handlers.
 
     \b
     Examples:
@@ -149,8 +152,8 @@ def serve(
     """
     if not insecure and not is_loopback(host):
         raise SetupError(
-            f"--host {host} would let anyone on the network submit jobs, for bide has no identities yet: "
-            "put a proxy that authenticates before it, or say --insecure"
+            f"--host {host} would let anyone on the network submit jobs, because bide has no authentication yet. "
+            "Put a proxy that authenticates in front of it, or give --insecure."
         )
     try:
         from bide.server.config import (
@@ -166,7 +169,7 @@ def serve(
         from bide.service import engines, stores
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
-        raise SetupError(f"{error.name} is missing: pip install 'bide[server]'") from None
+        raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[server]'") from None
     logging.basicConfig(
         level=log_level.upper(),
         stream=sys.stderr,

@@ -1,7 +1,7 @@
-"""Where a command's settings come from: flags, then BIDE_* variables, then bide.toml.
+"""The settings of a command: flags, then BIDE_* variables, then bide.toml.
 
-bide.toml has a table [client] (url, key_file) for every command that speaks to a service, and may have one for any
-other command by its name, such as [serve]. A name that no command knows is refused, for it would do nothing.
+bide.toml has a table [client] (url, key_file) for every command that talks to a service, and may have one for any other
+command under its name, such as [serve]. An unknown name is rejected, because it would have no effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def default_map(config: Path | None) -> dict[str, Any]:
-    """What bide.toml says, in click's form."""
+    """Return the settings in bide.toml, in click's form."""
     path = config or Path("bide.toml")
     if config is None and not path.is_file():
         return {}
@@ -39,7 +39,9 @@ def default_map(config: Path | None) -> dict[str, Any]:
     known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "queue"}
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
-            raise click.UsageError(f"{path}: no table [{name}]; there are {', '.join(sorted(known))}")
+            raise click.UsageError(
+                f"{path}: unknown table [{name}]. Known tables: {', '.join(sorted(known))}"
+            )
     client = _client(path, tables.get("client", {}))
     own = {name: _underscored(table) for name, table in tables.items() if name != "client"}
     queue = {"queue": dict.fromkeys(("list", "pause", "resume"), client)}
@@ -51,9 +53,10 @@ def _client(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     unknown = set(settings) - CLIENT_SETTINGS
     if unknown:
         raise click.UsageError(
-            f"{path}: [client] has no {', '.join(sorted(unknown))}; there are {', '.join(sorted(CLIENT_SETTINGS))}"
+            f"{path}: unknown settings in [client]: {', '.join(sorted(unknown))}. "
+            f"Known settings: {', '.join(sorted(CLIENT_SETTINGS))}"
         )
-    if "key_file" in settings:  # relative to the file that names it, wherever the command is run
+    if "key_file" in settings:  # relative to bide.toml, whatever the working directory is
         settings["key_file"] = str(path.parent / str(settings["key_file"]))
     return settings
 
@@ -64,13 +67,13 @@ def _underscored(table: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Connection:
-    """The service that a command speaks to."""
+    """The service that a command talks to."""
 
     url: str
     key: str | None = field(default=None, repr=False)
     key_by_flag: bool = False
     url_by_flag: bool = False
-    set_aside: tuple[str, ...] = ()  # settings that are about a bide service, and only about that
+    set_aside: tuple[str, ...] = ()  # settings that apply only to a bide service
 
     def client(self) -> AsyncClient:
         from bide.client.client import AsyncClient
@@ -78,18 +81,22 @@ class Connection:
         return AsyncClient(self.url, self.key)
 
     def key_for(self, url: str) -> str | None:
-        """The key, when it is meant for the service at this address: its own, or one that was named beside the key."""
+        """Return the key if it is meant for the service at this URL: that of the settings, or given with the key."""
         meant = self.key_by_flag or url.rstrip("/") == self.url.rstrip("/")
         return self.key if meant else None
 
 
 def speaks_to_service(command: Command) -> Command:
-    """Gives a command --url, --key and --key-file, and hands it the Connection that they come to."""
+    """Give a command --url, --key and --key-file, and pass it the Connection that they describe."""
 
     @click.option(
-        "--url", envvar="BIDE_URL", default=DEFAULT_URL, show_default=True, help="The service's address."
+        "--url",
+        envvar="BIDE_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        help="The URL of the service.",
     )
-    @click.option("--key", envvar="BIDE_KEY", help="The credential; better in a file or in BIDE_KEY.")
+    @click.option("--key", envvar="BIDE_KEY", help="The credential. Prefer --key-file or BIDE_KEY.")
     @click.option(
         "--key-file",
         envvar="BIDE_KEY_FILE",
@@ -108,9 +115,9 @@ def speaks_to_service(command: Command) -> Command:
 def _connection(ctx: click.Context, url: str, key: str | None, key_file: Path | None) -> Connection:
     of_key, of_file = ctx.get_parameter_source("key"), ctx.get_parameter_source("key_file")
     if key is not None and key_file is not None and of_key is of_file is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--key and --key-file: give one of them")
+        raise click.UsageError("--key and --key-file exclude each other: give one of them")
     by_flag = ParameterSource.COMMANDLINE in (of_key, of_file)
-    # A flag outranks a variable, whichever of the two it is; among equals the key itself counts.
+    # A flag outranks a variable; between two of the same source, the key outranks the file.
     if key_file is not None and (key is None or of_file is ParameterSource.COMMANDLINE):
         key = key_file.read_text(encoding="utf-8").strip()
     at = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
@@ -118,7 +125,7 @@ def _connection(ctx: click.Context, url: str, key: str | None, key_file: Path | 
 
 
 def _set_aside(ctx: click.Context) -> tuple[str, ...]:
-    """What says where a bide service is and how to speak to it, other than a flag, by its name."""
+    """Return the variables and settings, not flags, that name a bide service or its key."""
     names = {"url": "BIDE_URL", "key": "BIDE_KEY", "key_file": "BIDE_KEY_FILE"}
     sources = {name: ctx.get_parameter_source(name) for name in names}
     variables = [names[name] for name in names if sources[name] is ParameterSource.ENVIRONMENT]

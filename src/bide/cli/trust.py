@@ -1,10 +1,10 @@
-"""Asks before a description that does not come with bide reads a secret, sends it somewhere, or runs code, and before
-a pipeline reads or writes files outside its folder.
+"""Asks the user before a description that does not come with bide reads a secret, sends it or runs code, and before a
+pipeline reads or writes files outside its folder.
 
-1. What was confirmed is remembered for one content of the file and one host, in `bide/trusted.json` in the user's
-   configuration folder. Anything else is asked about again.
-2. Without a terminal nothing is asked: --trust confirms, and without it the command ends with exit code 2.
-3. --trust counts as a flag and as an environment variable. A bide.toml beside a hostile description cannot set it.
+1. A confirmation is stored per content of the file and host, in `bide/trusted.json` in the user's configuration folder.
+   After any change bide asks again.
+2. Without a terminal bide does not ask: --trust confirms, and without it the command exits with code 2.
+3. --trust works as a flag and as an environment variable. A bide.toml beside a hostile description cannot set it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bide.client.apis.demands import Demands
 def _given(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
     source = ctx.get_parameter_source(parameter.name or "")
     if value and source not in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
-        raise click.UsageError("a settings file cannot set `trust`: give --trust on the command line")
+        raise click.UsageError("bide.toml cannot set `trust`. Give --trust on the command line.")
     return value
 
 
@@ -39,7 +39,7 @@ trust_option = click.option(
 
 
 def confirm(found: Demands, trusted: bool) -> None:
-    """Returns when it may be used; click.UsageError otherwise."""
+    """Return if the description may be used; raise click.UsageError otherwise."""
     if not found:
         return
     path = _path()
@@ -50,20 +50,20 @@ def confirm(found: Demands, trusted: bool) -> None:
         if not _terminal():
             first = "Check the address" if found.reason else "Read the file"
             raise click.UsageError(
-                f"{_told(found)} {first}, then run this once in a terminal and confirm it, or add --trust."
+                f"{_explained(found)} {first}, then run this once in a terminal and confirm it, or add --trust."
             )
-        click.echo(_told(found), err=True)
+        click.echo(_explained(found), err=True)
         question = "Use this address?" if found.reason else "Use this description?"
         if not click.confirm(question, err=True):
-            raise click.UsageError(f"{found.file} was not confirmed; nothing was sent")
+            raise click.UsageError(f"You did not confirm {found.file}, so bide sent nothing.")
     try:
         _remember(path, [*known, *([found.digest, host] for host in found.hosts)])
     except OSError as error:
-        click.echo(f"bide: the confirmation is not stored in {path}: {error.strerror}", err=True)
+        click.echo(f"bide: cannot store the confirmation in {path}: {error.strerror}", err=True)
 
 
 def remember(found: Demands) -> None:
-    """Stores what the user said on the command line, so that a later command does not ask."""
+    """Store what the user gave on the command line, so that a later command does not ask."""
     path = _path()
     known = _known(path)
     if found and not _all_known(found, known):
@@ -75,7 +75,7 @@ def _all_known(found: Demands, known: list[Any]) -> bool:
     return all([found.digest, host] in known for host in found.hosts)
 
 
-def _told(found: Demands) -> str:
+def _explained(found: Demands) -> str:
     said = [found.reason or f"{found.file} does not come with bide."]
     if found.secrets:
         said.append(f"It sends {_list(found.secrets)} to {_list(found.hosts)}.")
@@ -83,7 +83,7 @@ def _told(found: Demands) -> str:
         said.append(f"It runs {_list(found.code)}.")
     if found.outputs:
         said.append(f"It writes {_list(found.outputs)}.")
-    # What the file says is shown on a terminal: nothing in it may move the cursor.
+    # The text contains parts of the file and goes to a terminal: no character may move the cursor.
     return "".join(c if c.isprintable() else "?" for c in " ".join(said))
 
 
@@ -102,7 +102,7 @@ def _path() -> Path:
 
 
 def _known(path: Path) -> list[Any]:
-    """Pairs of a digest and a host. A file of another user, or that others can write, confirms nothing."""
+    """Return pairs of a digest and a host. A file that belongs to another user, or that others can write, is ignored."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -116,7 +116,7 @@ def _known(path: Path) -> list[Any]:
 
 def _remember(path: Path, pairs: list[Any]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix="trusted-")  # made with 0600
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix="trusted-")  # created with mode 0600
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             json.dump(pairs, file, indent=0)

@@ -1,4 +1,4 @@
-"""`bide worker`: runs jobs for services with --engine celery, on any machine."""
+"""`bide worker`: runs jobs of services with --engine celery, on any machine."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from bide.core.errors import SetupError
 
 @click.command()
 @click.argument("target", metavar="MODULE:app")
-@options.address("store", "The services' database: postgresql://user@host/database.", required=True)
 @options.address(
-    "broker", "The services' broker: redis://host:6379/0 or amqp://user@host:5672//.", required=True
+    "store", "The database of the services: postgresql://user@host/database.", required=True
+)
+@options.address(
+    "broker",
+    "The broker of the services: redis://host:6379/0 or amqp://user@host:5672//.",
+    required=True,
 )
 @options.address(
     "progress",
-    "As the services': redis://host:6379/0, where the progress of running jobs is told; by default the broker if "
-    "that is a Redis, else the store's database.",
+    "Where the progress of running jobs is published, as for the services: redis://host:6379/0; by default the broker "
+    "if it is a Redis, else the database of the store.",
 )
-@click.option("--queues", metavar="a,b", help="Only these queues; by default all of the app's.")
+@click.option("--queues", metavar="a,b", help="Run only these queues; by default all queues of the app.")
 @click.option(
     "--concurrency",
     envvar="BIDE_WORKERS",
     type=click.IntRange(1),
-    help="Handler children; by default one a core.",
+    help="Child processes that run handlers; by default one per core.",
 )
-@options.data("The data folder: files, and a folder for each worker.")
+@options.data("The data folder: files, and one folder per worker.")
 @options.address(
     "blobs",
-    "As the services': s3://bucket/prefix?endpoint=…&region=…; by default `blobs` in the data folder.",
+    "Where files are stored, as for the services: s3://bucket/prefix?endpoint=…&region=…; by default `blobs` in the "
+    "data folder.",
 )
 @options.connections(3)
-@options.lease("Seconds after which a silent child, or a lost worker, has lost its jobs.")
+@options.lease("Seconds without a heartbeat after which a child, or a worker, loses its jobs.")
 @options.drain()
 @options.log_level()
 def worker(
@@ -52,7 +57,7 @@ def worker(
     drain: float,
     log_level: str,
 ) -> None:
-    """Run jobs of MODULE:app for services with --engine celery. A real Celery worker.
+    """Run jobs of MODULE:app for services with --engine celery. This is a Celery worker.
 
     \b
     Examples:
@@ -72,7 +77,7 @@ def worker(
         from bide.service import stores
         from bide.service.engines import require_celery
     except ModuleNotFoundError as error:
-        raise SetupError(f"{error.name} is missing: pip install 'bide[celery]'") from None
+        raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[celery]'") from None
     require_celery()
     from bide.server.engine.broker import Broker
     from bide.service.worker import run_worker
@@ -103,5 +108,7 @@ def _names(queues: str | None) -> list[str] | None:
         return None
     names = [name.strip() for name in queues.split(",") if name.strip()]
     if not names:
-        raise click.UsageError("--queues: name at least one, as in --queues video,thumbnails")
+        raise click.UsageError(
+            "--queues is empty. Name at least one queue, such as --queues video,thumbnails"
+        )
     return names

@@ -1,1 +1,1 @@
-"""The demo: a real video pipeline as jobs, and what `bide demo` needs to run and show it."""
+"""The demo: a video pipeline as jobs, and what `bide demo` needs to run it and show its progress."""

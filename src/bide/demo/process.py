@@ -1,7 +1,7 @@
-"""The demo's own service: a real `bide serve` in a process of its own, on a folder of its own.
+"""The service of the demo: `bide serve` in a separate process, with its own data folder.
 
-It is in a session of its own, so that Ctrl-C reaches the demo alone, which then ends it: asked first, then killed.
-Its children end with it, and whatever they have started.
+It runs in its own session, so that Ctrl-C reaches only the demo. The demo terminates it, and kills it if that takes too
+long. Its child processes end with it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ADDRESS = re.compile(r"^bide serves .* at (http://\S+), data in ", re.MULTILINE)
 
 
 class ServiceProcess:
-    """`with ServiceProcess(…) as service:` it answers at `service.url`; afterwards it is gone."""
+    """`with ServiceProcess(…) as service:` the service answers at `service.url`, and is stopped afterwards."""
 
     def __init__(self, target: str, folder: Path, port: int = 0) -> None:
         self.log = folder / "service.log"
         self.url = ""
-        # One child more than cores: two queues share them, and each of the two keeps one for itself.
+        # One child process more than cores, because each of the two queues reserves one.
         workers = (os.cpu_count() or 1) + 1
         self._command = [sys.executable, "-m", "bide", "serve", target]
         self._command += ["--host", "127.0.0.1", "--port", str(port), "--data", str(folder / "data")]
@@ -40,7 +40,7 @@ class ServiceProcess:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command,
-                cwd=self._folder,  # neither a bide.toml nor a module of the user's gets in the way
+                cwd=self._folder,  # so that neither a bide.toml nor a module of the user is read
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -66,19 +66,19 @@ class ServiceProcess:
                 self.url = found[1]
                 return
             time.sleep(0.05)
-        why = f"did not answer within {START_LIMIT:.0f} s" if self.alive else "ended at once"
-        raise SetupError(f"the demo's service {why}; `bide doctor` says what is wrong with this set-up")
+        why = f"did not start within {START_LIMIT:.0f} s" if self.alive else "exited at once"
+        raise SetupError(f"The service of the demo {why}. Run `bide doctor` to check this installation.")
 
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
 
     def tail(self, lines: int = 20) -> str:
-        """The end of its log."""
+        """Return the last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def _stop(self) -> None:
-        """A second Ctrl-C does not interrupt this: it is over within seconds, one way or the other."""
+        """Stop the service. Ctrl-C is ignored meanwhile, because this takes at most STOP_LIMIT seconds."""
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._process.terminate()

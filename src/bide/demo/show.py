@@ -1,6 +1,6 @@
-"""How the demo's jobs are shown while they run: bars in a terminal, else a line for every change.
+"""Shows the jobs of the demo while they run: progress bars in a terminal, otherwise one line per change, on stderr.
 
-One request asks about all jobs that have not ended, their children too. Everything goes to stderr.
+One request polls all running jobs and their children.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from bide.client.blocking import Client
 from bide.core.record import SUCCESSFUL, Status
 from bide.core.wire import WireJob
 
-EVERY = 0.4  # seconds between two looks
+EVERY = 0.4  # seconds between two polls
 CHILD = "└ thumbnail"
 
-Show = Callable[[str, WireJob], None]  # a job's name in the demo, and how it is now
+Show = Callable[[str, WireJob], None]  # the name of a job in the demo, and its status
 
 
 def watch(client: Client, names: dict[str, str], show: Show) -> dict[str, WireJob]:
-    """Shows the jobs (id: name) until they have ended; them and their children as they were last."""
+    """Show the jobs (id: name) until they have ended. Return the last status of them and of their children."""
     known: dict[str, WireJob] = {}
     open_names = dict(names)
     while True:
@@ -47,7 +47,7 @@ def watch(client: Client, names: dict[str, str], show: Show) -> dict[str, WireJo
 def display(names: Sequence[str]) -> Iterator[Show]:
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Lines().show
+        yield StatusLines().show
         return
     columns = (
         SpinnerColumn(finished_text="[green]✓"),
@@ -61,7 +61,7 @@ def display(names: Sequence[str]) -> Iterator[Show]:
 
 
 class Bars:
-    """A row for each video, and under it one for its thumbnail as soon as there is one."""
+    """One row per video, and below it one for its thumbnail once that exists."""
 
     def __init__(self, progress: Progress, names: Sequence[str]) -> None:
         self._progress = progress
@@ -93,8 +93,8 @@ def _coloured(job: WireJob) -> str:
     return f"[{colour}]{text}[/]" if colour else text
 
 
-class Lines:
-    """A line when a job's status or step is another."""
+class StatusLines:
+    """Prints a line when the status or the step of a job changes."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -119,17 +119,17 @@ def _step(job: WireJob) -> str:
 
 
 def note(job: WireJob) -> str:
-    """What it is about just now, in a few words."""
+    """Describe the current activity of a job in a few words."""
     if job.error is not None:
         return f"{job.status} {job.error.code}: {job.error.message}"
     if job.status is Status.PENDING:
-        return f"waits in queue {job.queue}"
+        return f"waiting in queue {job.queue}"
     if job.status.terminal:
         return str(job.status)
     if _waits(job):
-        return "parked until its thumbnail is there"
+        return "parked until its thumbnail is ready"
     if job.children and not _step(job):
-        return "waits for a worker to go on"
+        return "waiting for a worker"
     progress = job.progress
     if progress is None:
         return ""

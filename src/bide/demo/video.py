@@ -2,9 +2,9 @@
 
 Start it with `bide serve bide.demo.video:app` and send it work with `bide submit video --wait`.
 
-How to read it: `video` below is the job. It is an ordinary function whose parts are steps, and what a step returns is
-kept: when a later part fails, or the power does, the next attempt goes on after the last finished step. The thumbnail
-is a job of its own on a queue of its own, so that thumbnails never wait behind transcodes.
+`video` below is the job: an ordinary function whose parts are steps. The result of a step is stored, so if a later part
+fails, or the machine does, the next attempt continues after the last finished step. The thumbnail is a separate job on
+its own queue, so that thumbnails never wait behind transcodes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bide import App, Context, File, JobError
 
 app = App()
 
-# A handler's signature is the schema of its input: what does not fit is refused at once, before there is a job.
+# The signature of a handler is the schema of its input: the service rejects other input before it creates a job.
 Seconds = Annotated[int, Field(ge=1, le=600)]
 Pixels = Annotated[int, Field(ge=16, le=2160, multiple_of=2)]
 
@@ -32,7 +32,7 @@ FPS = 30
 
 
 class Clip(NamedTuple):
-    """What to film: a test picture with a tone."""
+    """A test picture with a tone."""
 
     path: Path
     seconds: int
@@ -50,27 +50,27 @@ class Clip(NamedTuple):
 @app.job(
     queue="video",
     retries=2,  # a failed attempt is repeated twice, without the steps that had finished
-    timeout=600,  # seconds an attempt
+    timeout=600,  # seconds per attempt
     steps={"generate": 15, "probe": 1, "transcode": 80, "metadata": 4},  # weights, for the percentage
 )
 def video(
     ctx: Context, seconds: Seconds = 5, width: Pixels = 1280, height: Pixels = 720, target: Pixels = 480
 ) -> dict[str, Any]:
-    """Films a clip of so many seconds and transcodes it to `target` lines. Files: video.mp4 and metadata.json."""
-    # ctx.folder is for intermediate files: every attempt finds it again, and it is removed when the job has ended.
+    """Make a clip of so many seconds and transcode it to `target` lines. Files: video.mp4 and metadata.json."""
+    # ctx.folder is for intermediate files. All attempts share it, and bide removes it when the job has ended.
     clip = Clip(ctx.folder / "clip.mp4", seconds, width, height)
 
     ctx.step("generate", generate, ctx, clip)
     facts = ctx.step("probe", probe, ctx, clip)
     movie = ctx.step("transcode", transcode, ctx, clip, target)
 
-    # Another job, on its own queue. A File goes into its input as {"job": …, "name": …}; that is also what `movie`
-    # is when the step ran in an earlier attempt, for results of steps are kept as JSON.
+    # Another job, on its own queue. A File becomes {"job": …, "name": …} in its input. `movie` has that form too if the
+    # step ran in an earlier attempt, because results of steps are stored as JSON.
     child = ctx.spawn("thumbnail", source=movie, at=seconds / 2)
 
-    # While the thumbnail is made, this job is parked and occupies no worker. Then the function is run again from the
-    # top: the steps above only hand out what they have kept. So nothing expensive may stand outside of a step.
-    # Should the thumbnail fail for good, so does this job; `bide retry` then repeats the thumbnail alone.
+    # While the thumbnail is made, this job is parked and occupies no worker. Then the function runs again from the top,
+    # and the steps above return their stored results. So put everything expensive into a step.
+    # If the thumbnail fails finally, so does this job; `bide retry` then repeats only the thumbnail.
     [picture] = ctx.gather(child)
 
     return ctx.step("metadata", metadata, ctx, facts, picture)
@@ -80,7 +80,7 @@ def video(
 def thumbnail(
     ctx: Context, source: File, at: Annotated[float, Field(ge=0)] = 0.0, width: Pixels = 320
 ) -> File:
-    """Takes one picture out of a video. File: thumbnail.jpg."""
+    """Take one picture from a video. File: thumbnail.jpg."""
     goal = ctx.folder / "thumbnail.jpg"
     size = f"scale={width}:-2"
     ffmpeg("-ss", f"{at:.3f}", "-i", str(source.path), "-frames:v", "1", "-vf", size, str(goal))
@@ -91,10 +91,10 @@ def thumbnail(
 
 
 def generate(ctx: Context, clip: Clip) -> None:
-    """Films the clip, unless it is there already."""
+    """Make the clip, unless it exists."""
     if clip.path.exists():
         return
-    part = clip.path.with_name("part.mp4")  # under its own name a clip is always whole
+    part = clip.path.with_name("part.mp4")  # renamed when complete
     encode(
         *("-f", "lavfi", "-i", f"testsrc2=size={clip.width}x{clip.height}:rate={FPS}"),
         *("-f", "lavfi", "-i", "sine=frequency=440"),
@@ -105,8 +105,8 @@ def generate(ctx: Context, clip: Clip) -> None:
 
 
 def probe(ctx: Context, clip: Clip) -> dict[str, Any]:
-    """What is in the clip, from what ffmpeg says about its input."""
-    generate(ctx, clip)  # a job that had ended and is retried finds its steps again, but an empty folder
+    """Return the properties of the clip, as ffmpeg prints them."""
+    generate(ctx, clip)  # a job that is retried after its end has its steps, but an empty folder
     said = "\n".join(ffmpeg("-i", str(clip.path), "-t", "0", "-f", "null", "-", level="info"))
     duration = re.search(r"Duration: (\d+):(\d+):([\d.]+)", said)
     stream = re.search(r"Video: (\w+).*?, (\d+)x(\d+).*?, ([\d.]+) fps", said)
@@ -123,7 +123,7 @@ def probe(ctx: Context, clip: Clip) -> dict[str, Any]:
 
 
 def transcode(ctx: Context, clip: Clip, height: int) -> File:
-    """Makes the clip smaller. The output belongs to the step: it is kept with it and not made twice."""
+    """Make the clip smaller. The output belongs to the step: it is stored with it and not made twice."""
     generate(ctx, clip)
     goal = ctx.folder / "video.mp4"
     encode(
@@ -135,7 +135,7 @@ def transcode(ctx: Context, clip: Clip, height: int) -> File:
 
 
 def metadata(ctx: Context, facts: dict[str, Any], picture: dict[str, str]) -> dict[str, Any]:
-    """Writes down what there is; it is the job's result, too."""
+    """Write the metadata, which is also the result of the job."""
     about = {"source": facts, "video": "video.mp4", "thumbnail": picture}
     ctx.output("metadata.json", json.dumps(about, indent=2).encode())
     return about
@@ -145,12 +145,12 @@ def metadata(ctx: Context, facts: dict[str, Any], picture: dict[str, str]) -> di
 
 
 def frames_to(ctx: Context, total: int, message: str) -> Callable[[str], None]:
-    """Turns the lines of `ffmpeg -progress` into the job's progress."""
+    """Report the lines of `ffmpeg -progress` as progress of the job."""
 
     def heard(line: str) -> None:
         name, _, value = line.partition("=")
         if name == "frame":
-            # Raises when the job is to stop, and then `ffmpeg` below ends the process.
+            # Raises if the job is cancelled; then `ffmpeg` below kills the process.
             ctx.progress(int(value), total, unit="frames", message=message)
 
     return heard
@@ -163,7 +163,7 @@ def encode(*arguments: str, heard: Callable[[str], None]) -> None:
 def ffmpeg(
     *arguments: str, level: str = "error", heard: Callable[[str], None] = lambda line: None
 ) -> list[str]:
-    """Runs ffmpeg, hands over each line that it prints, and returns the last of them. Leaves no process behind."""
+    """Run ffmpeg, pass each line that it prints to `heard`, and return the last lines. Leaves no process behind."""
     program = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-nostdin", "-loglevel", level, "-y"]
     last: deque[str] = deque(maxlen=50)
     with Popen(
@@ -179,5 +179,5 @@ def ffmpeg(
             raise
     if process.returncode != 0:
         said = [line for line in last if not re.match(r"\w+=", line)]  # without the progress
-        raise JobError("FFMPEG_FAILED", said[-1] if said else f"ffmpeg ended with {process.returncode}")
+        raise JobError("FFMPEG_FAILED", said[-1] if said else f"ffmpeg exited with {process.returncode}")
     return list(last)

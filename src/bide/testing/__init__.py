@@ -1,6 +1,7 @@
-"""Parts for tests, shipped: a clock that tests decide, and the suites that every store and every engine must pass.
+"""Test support that ships with bide: a clock that tests control, and the conformance suites of stores, engines and
+other backends.
 
-The suites are in modules of their own (`bide.testing.store`, `bide.testing.engine`), for they need pytest and
+The suites are separate modules (`bide.testing.store`, `bide.testing.engine`, …), because they need pytest and
 pytest-asyncio.
 """
 

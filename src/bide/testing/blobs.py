@@ -1,10 +1,10 @@
-"""The suites that every implementation of the Blobs port must pass. It says how it is made:
+"""The conformance suites of blob storage. Say how to create one:
 
     class TestMyBlobs(BlobsSuite):
         async def blobs(self, place: Path) -> Blobs:
             return MyBlobs(place)
 
-One that signs requests runs `SigningSuite`, too. `place` is a folder that no other test has. Needs pytest and
+Storage that signs requests also runs `SigningSuite`. `place` is a folder that no other test uses. Needs pytest and
 pytest-asyncio.
 """
 
@@ -40,7 +40,7 @@ from bide.server.blobs import (
 )
 
 JOB, OTHER = "01JAAAAAAAAAAAAAAAAAAAAAAA", "01JBBBBBBBBBBBBBBBBBBBBBBB"
-LARGE = b"0123456789abcdef" * (9 * 65536 + 1)  # more than one part of anything
+LARGE = b"0123456789abcdef" * (9 * 65536 + 1)  # more than one part of a multipart upload
 
 
 def _sha(data: bytes) -> str:
@@ -54,7 +54,7 @@ async def read(blobs: Blobs, blob: str, first: int = 0, last: int | None = None)
 
 @pytest.mark.asyncio
 class BlobsSuite:
-    """Every rule of the port `bide.server.blobs`, as tests of what can be seen through it."""
+    """Every rule of `bide.server.blobs` that can be observed from outside."""
 
     async def blobs(self, place: Path) -> Blobs:
         raise NotImplementedError
@@ -66,7 +66,9 @@ class BlobsSuite:
         await blobs.close()
 
     async def put(self, blobs: Blobs, *args: Any) -> Any:
-        return await asyncio.to_thread(blobs.put, *args)  # as in a handler: not on the service's loop
+        return await asyncio.to_thread(
+            blobs.put, *args
+        )  # as in a handler: not on the event loop of the service
 
     @pytest.mark.parametrize("size", [0, 1, len(LARGE)])
     async def test_what_is_put_is_read_and_fetched(self, kept: Blobs, tmp_path: Path, size: int) -> None:
@@ -95,7 +97,7 @@ class BlobsSuite:
     async def test_two_processes_with_the_same_fence_do_not_overwrite_each_other(
         self, kept: Blobs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """After a failover that lost a claim its fence is given out again."""
+        """After a failover that lost a claim, the store issues its fence again."""
         mine = await self.put(kept, JOB, 1, "a", b"mine", "text/plain")
         monkeypatch.setattr("bide.server.blobs._PROCESS", "another")
         other = await self.put(kept, JOB, 1, "a", b"another's", "text/plain")
@@ -129,7 +131,7 @@ class BlobsSuite:
         for _ in range(5):
             async with aclosing(await kept.open(file.blob)) as pieces:
                 assert await anext(pieces)
-        await (await kept.open(file.blob)).aclose()  # not even begun
+        await (await kept.open(file.blob)).aclose()  # before the first read
 
     async def test_what_is_not_there_is_told_before_the_first_byte(
         self, kept: Blobs, tmp_path: Path
@@ -224,7 +226,7 @@ class BlobsSuite:
 
 
 def send(signed: Signed, body: bytes, headers: Mapping[str, str] | None = None) -> int:
-    """As any caller would, who knows only what was signed; the status."""
+    """Send a request like any caller with a signed URL. Return the status."""
     given = dict(signed.headers if headers is None else headers)
     given.pop("Content-Length", None)
     request = urllib.request.Request(signed.url, data=body, method=signed.method, headers=given)
@@ -236,18 +238,18 @@ def send(signed: Signed, body: bytes, headers: Mapping[str, str] | None = None) 
         return error.code
     except urllib.error.URLError as error:
         if isinstance(error.reason, ConnectionResetError | BrokenPipeError):
-            return 400  # refused before all of the body was read, and the connection with it
+            return 400  # refused before the whole body was read, and the connection closed
         raise
-    except ConnectionResetError:  # the same, while the answer was read
+    except ConnectionResetError:  # the same, while the response was read
         return 400
 
 
 @pytest.mark.asyncio
 class SigningSuite:
-    """The rules of `Signing` and `Multipart`: storage takes what was signed, and nothing else."""
+    """The rules of `Signing` and `Multipart`: storage accepts what was signed, and nothing else."""
 
     async def signing(self, place: Path) -> Any:
-        """Blobs that can sign."""
+        """Return blob storage that can sign."""
         raise NotImplementedError
 
     @pytest_asyncio.fixture
@@ -288,7 +290,7 @@ class SigningSuite:
 
     async def test_an_expired_one_is_refused(self, signs: Any) -> None:
         signed = await signs.sign_put(upload_key("u1"), "video/mp4", 5, 1)
-        await asyncio.sleep(2.1)  # storage has a clock of its own
+        await asyncio.sleep(2.1)  # the storage has its own clock
         assert 400 <= await asyncio.to_thread(send, signed, b"hello") < 500
 
     async def test_parts_make_a_whole(self, signs: Any) -> None:

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it. Like every clock of bide, it never goes back."""
+"""A clock that changes only when a test advances it. Like every clock of bide, it never goes back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ START = 1_900_000_000.0  # in the year 2030
 
 
 class ManualClock:
-    """`core.clock.Clock` in a test's hands: `clock.advance(30)` and thirty seconds have passed."""
+    """A `core.clock.Clock` for tests: `clock.advance(30)` moves it by thirty seconds."""
 
     def __init__(self, start: float = START) -> None:
         self._now = start
@@ -15,11 +15,13 @@ class ManualClock:
         return self._now
 
     def advance(self, seconds: float) -> float:
-        """Lets time pass; the new time."""
+        """Move the clock. Return the new time."""
         self.set(self._now + seconds)
         return self._now
 
     def set(self, at: float) -> None:
         if not at >= self._now:
-            raise ValueError(f"a clock never goes back: it is {self._now}, not {at}")
+            raise ValueError(
+                f"A clock never goes back: it shows {self._now}, so it cannot be set to {at}"
+            )
         self._now = at

@@ -1,10 +1,10 @@
-"""The suite that every ledger must pass. A ledger runs it by saying how it is made:
+"""The conformance suite of ledgers. Say how to create one:
 
     class TestMyLedger(LedgerSuite):
         def ledger(self, place: Path) -> Ledger:
             return MyLedger(place / "ledger")
 
-`ledger` is called again with the same place when a test opens the ledger anew. Needs pytest and pytest-asyncio.
+The suite calls `ledger` again with the same place when a test reopens the ledger. Needs pytest and pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def parcel(base: str = "https://jobs.example") -> Parcel:
 
 @pytest.mark.asyncio
 class LedgerSuite:
-    """Every rule of the ports `bide.client.ledger` and `bide.client.ledger.outbox` that can be seen through it."""
+    """Every rule of `bide.client.ledger` and `bide.client.ledger.outbox` that can be observed from outside."""
 
     def ledger(self, place: Path) -> Ledger:
-        """A ledger, not opened yet, on what is at `place`; an empty one when it is called the first time."""
+        """Return a ledger, not opened yet, with its data at `place`; an empty one on the first call."""
         raise NotImplementedError
 
     @pytest_asyncio.fixture

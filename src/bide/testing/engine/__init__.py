@@ -1,13 +1,13 @@
-"""The suite that every engine must pass, with real children and the real store that it is used with.
+"""The conformance suite of engines, with real child processes and the store that the engine is used with.
 
     from bide.testing.engine import EngineSuite
 
     class TestMyEngine(EngineSuite):
         @classmethod
-    def config(cls, place: Path) -> Config:
+        def config(cls, place: Path) -> Config:
             return Config(data=place / "data", engine=EngineConfig("mine"), worker=WorkerConfig(workers=2))
 
-`crew` starts whoever runs jobs in other processes. Needs pytest and pytest-asyncio.
+`crew` starts workers in other processes, if the engine needs them. Needs pytest and pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-# Before the parts are imported: a failing assert in them shows its values, as in any test module.
+# Before the parts are imported, so that a failing assert in them shows its values.
 _PARTS = ("ends", "families", "house", "losses", "order")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
@@ -29,32 +29,32 @@ from bide.testing.engine.ends import Ends  # noqa: E402
 from bide.testing.engine.families import Families  # noqa: E402
 from bide.testing.engine.house import House, result  # noqa: E402
 from bide.testing.engine.losses import Losses  # noqa: E402
-from bide.testing.engine.order import Order  # noqa: E402
+from bide.testing.engine.order import OrderTests  # noqa: E402
 
 __all__ = ["EngineSuite", "House", "result"]
 TARGET = "bide.testing.engine.handlers"
 
 
 @pytest.mark.asyncio(loop_scope="class")
-class EngineSuite(Ends, Losses, Families, Order):
-    """What users are promised, whoever runs their jobs."""
+class EngineSuite(Ends, Losses, Families, OrderTests):
+    """What bide promises to users, with any engine."""
 
     @classmethod
     def config(cls, place: Path) -> Config:
-        """Of a service whose data is at `place`, with three handler children, here or in a worker."""
+        """Return the configuration of a service with its data at `place` and three child processes."""
         raise NotImplementedError
 
     @classmethod
     @contextlib.asynccontextmanager
     async def crew(cls, house: House, target: str) -> AsyncIterator[None]:
-        """While this lasts, somebody runs the jobs of `target`. They drain when it ends."""
+        """Run the jobs of `target` while the context is open, and drain at its end."""
         yield
         await house.service.engine.stop(house.service.config.worker.drain)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def at_work(cls, place: Path) -> AsyncIterator[tuple[House, contextlib.AsyncExitStack]]:
-        """A service, and who runs its jobs until the stack is closed."""
+        """Start a service, and run its jobs until the stack is closed."""
         house = House(TARGET, cls.config(place))
         await house.start()
         try:
@@ -70,7 +70,7 @@ class EngineSuite(Ends, Losses, Families, Order):
     async def working(
         cls, tmp_path_factory: pytest.TempPathFactory
     ) -> AsyncIterator[tuple[House, contextlib.AsyncExitStack]]:
-        """One for all tests of an engine: children take a moment to start."""
+        """Shared by all tests of an engine, because child processes take a moment to start."""
         async with cls.at_work(tmp_path_factory.mktemp("house")) as working:
             yield working
 
@@ -87,7 +87,7 @@ class EngineSuite(Ends, Losses, Families, Order):
     async def test_a_drain_waits_for_what_ends_and_hands_back_the_rest(
         self, working: tuple[House, contextlib.AsyncExitStack], log: Path
     ) -> None:
-        """The last of all: there is nobody left to run jobs after it."""
+        """Must be the last test: nothing runs jobs after it."""
         house, crew = working
         short = await house.submit("sleep", {"seconds": 0.3, "log": str(log)}, queue="children")
         long = await house.submit("sleep", {"seconds": 60, "log": str(log)})

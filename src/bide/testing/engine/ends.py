@@ -1,4 +1,4 @@
-"""How attempts end: with a result, an error, a limit, a wish of the user's."""
+"""How attempts end: with a result, an error, a limit or a cancel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Ends:
 
     async def test_async_handlers_run_side_by_side(self, house: House) -> None:
         ids = [await house.submit("nap", {"seconds": 0.4}) for _ in range(60)]
-        async with asyncio.timeout(20):  # one after another they would take 24
+        async with asyncio.timeout(20):  # in sequence they would take 24
             assert {result(await house.ended(i)) for i in ids} == {"rested"}
 
     async def test_each_job_of_a_crowd_runs_once(self, house: House, log: Path) -> None:
@@ -56,7 +56,7 @@ class Ends:
         job_id = await house.submit("sleep", {"seconds": 60, "log": str(log)})
         await begun(log)
         await house.cancel(job_id)
-        async with asyncio.timeout(10):  # far from the minute that it would have taken
+        async with asyncio.timeout(10):  # uncancelled it would take a minute
             assert (await house.ended(job_id)).status is Status.CANCELLED
 
     async def test_the_last_progress_is_part_of_the_record(
@@ -83,7 +83,7 @@ class Ends:
 
 
 async def begun(log: Path) -> None:
-    """Until the handler has written its first line."""
+    """Wait until the handler has written its first line."""
     async with asyncio.timeout(20):
         while not log.read_text():
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Handlers that the suite of engines runs in real children."""
+"""Handlers that the suite of engines runs in real child processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = App(queues={"narrow": 1})
 
 
 def note(path: str, text: str) -> str:
-    """A line that survives the child."""
+    """Append a line to a file, so that it survives the child process."""
     with Path(path).open("a") as file:
         file.write(text + "\n")
     return text
@@ -63,7 +63,7 @@ def stalls(ctx: Context) -> None:
 
 @app.job()
 def halfway(ctx: Context, log: str, go: str) -> None:
-    """Stays halfway until the file `go` is there."""
+    """Wait halfway until the file `go` exists."""
     ctx.progress(1, 2, unit="pages", message="Reading")
     note(log, "begun")
     while not Path(go).exists():
@@ -72,7 +72,7 @@ def halfway(ctx: Context, log: str, go: str) -> None:
 
 @app.job()
 def dies(ctx: Context, log: str, times: int = 99) -> str:
-    """Is killed in the middle, after a step that need not be repeated."""
+    """Kill the process in the middle, after a step that must not be repeated."""
     ctx.step("first", note, log, "step")
     note(log, str(ctx.fence))
     if ctx.fence <= times:
@@ -82,7 +82,7 @@ def dies(ctx: Context, log: str, times: int = 99) -> str:
 
 @app.job()
 def climbs(ctx: Context, times: int, by_step: bool) -> str:
-    """Is killed again and again, but comes further each time: by a step, or by its progress."""
+    """Kill the process several times, each time after a further step or more progress."""
     if by_step:
         for number in range(1, min(ctx.fence, times) + 1):
             ctx.step(f"step {number}", lambda: None)

@@ -1,4 +1,4 @@
-"""A real service in the test's process, and the ways to look at it. Its jobs run in real children, here or elsewhere."""
+"""A real service in the process of the test, and helpers to inspect it. Its jobs run in real child processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class House:
             await self.service.stop()
 
     async def ready(self) -> None:
-        """Until somebody is there to run jobs."""
+        """Wait until jobs can run."""
         async with asyncio.timeout(PATIENCE):
             while self.service.engine.warnings():
                 await asyncio.sleep(0.02)
@@ -55,7 +55,7 @@ class House:
         return found
 
     async def until(self, job_id: str, met: Callable[[Job], bool]) -> Job:
-        """Waits for the event that makes it true; never sleeps."""
+        """Wait for the event that makes the condition true; never sleeps."""
         async with asyncio.timeout(PATIENCE):
             with self.service.notify.watch(job_id) as watch:
                 while not met(job := await self.job(job_id)):
@@ -72,11 +72,11 @@ class House:
         job_id = await self.submit(kind, input, **options)
         job = await self.until(job_id, lambda job: job.running)
         while not any(job_id in worker.jobs for worker in self.service.engine.workers()):
-            await asyncio.sleep(0.001)  # claimed, and about to be handed over
+            await asyncio.sleep(0.001)  # claimed, but not yet passed to a child
         return job
 
     async def cancel(self, job_id: str) -> None:
-        """As the service does it: a worker may take the job in between, and then it is decided anew."""
+        """Cancel as the service does: if a worker claims the job meanwhile, decide again."""
         while not isinstance((await self.store.apply([cancel(await self.job(job_id))]))[0], Job):
             pass
 

@@ -1,4 +1,4 @@
-"""Children that die under their jobs."""
+"""Child processes that die while they run a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which job is next: priorities, limits, pauses, times; and who is there to run it."""
+"""Which job runs next: priorities, limits, pauses and times; and which workers exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bide.testing.engine.ends import begun
 from bide.testing.engine.house import House, result
 
 
-class Order:
+class OrderTests:
     async def test_a_paused_queue_waits_and_then_goes_by_priority_within_its_limit(
         self, house: House, log: Path
     ) -> None:
@@ -20,7 +20,7 @@ class Order:
             await house.submit("narrow", {"name": name, "log": str(log)}, priority=priority)
             for name, priority in [("a", 0), ("b", 5), ("c", 0)]
         ]
-        assert result(await house.run("add", {"a": 1})) == 2  # others go on meanwhile
+        assert result(await house.run("add", {"a": 1})) == 2  # other queues continue meanwhile
         assert [(await house.job(i)).status for i in ids] == [Status.PENDING] * 3
         await house.store.pause("narrow", False)
         house.service.engine.nudge("narrow", "narrow")

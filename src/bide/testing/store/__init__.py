@@ -1,4 +1,4 @@
-"""The suite that every store must pass. A store runs it by saying how it is made:
+"""The conformance suite of stores. Say how to create one:
 
     from bide.testing.store import StoreSuite
 
@@ -6,8 +6,8 @@
         def store(self, place: Path, clock: Clock) -> Store:
             return MyStore(place / "jobs.db", clock)
 
-`store` is called again with the same place when a test closes the store and opens it anew: the data must still be
-there, and different places must not see each other's. Needs pytest and pytest-asyncio.
+The suite calls `store` again with the same place when a test reopens the store: the data must still be there. Stores at
+different places must not share data. Needs pytest and pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-# Before the parts are imported: a failing assert in them shows its values, as in any test module.
+# Before the parts are imported, so that a failing assert in them shows its values.
 _PARTS = (
     "bench",
     "changes",
@@ -52,10 +52,10 @@ __all__ = ["Bench", "StoreSuite"]
 
 @pytest.mark.asyncio
 class StoreSuite(Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Events, Uploads):
-    """Every rule of the port `bide.server.store`, as tests of what can be seen through it."""
+    """Every rule of `bide.server.store` that can be observed from outside."""
 
     def store(self, place: Path, clock: Clock) -> Store:
-        """A store, not opened yet, on the data at `place`; an empty one when it is called the first time."""
+        """Return a store, not opened yet, with its data at `place`; an empty one on the first call."""
         raise NotImplementedError
 
     @pytest_asyncio.fixture

@@ -1,4 +1,4 @@
-"""Where a store is tested: the store, its clock, what it told, and short words for what tests do with it."""
+"""A store under test with its clock and its events, and helpers for the tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bench:
         await self.store.open(self._hear)
 
     async def reopen(self) -> None:
-        """What another process would find."""
+        """Reopen the store, as another process would."""
         await self.store.close()
         self.store = self._make()
         await self.open()
@@ -50,7 +50,7 @@ class Bench:
         input: bytes = b"{}",
         **fields: Any,
     ) -> NewJob:
-        """A job that is due now, unless `fields` say otherwise; a later one has the greater id."""
+        """Return a job that is due now, unless `fields` say otherwise; a later one has a greater id."""
         now = self.clock.now()
         known: dict[str, Any] = {
             "id": job_id(now, _digits(next(self._numbers))),
@@ -64,7 +64,7 @@ class Bench:
         return NewJob(Job(**{**known, **fields}), input, (), key, fingerprint)
 
     async def put(self, **fields: Any) -> Job:
-        """Stores one new job."""
+        """Store one new job."""
         (done,) = await self.store.insert([self.new(**fields)])
         assert isinstance(done, Inserted)
         assert done.created
@@ -77,12 +77,12 @@ class Bench:
         return await self.store.claim(owner, [want], limit, LEASE)
 
     async def run(self, **fields: Any) -> Job:
-        """Stores one new job and claims it."""
+        """Store one new job and claim it."""
         job = await self.put(**fields)
         return await self.take(job.id)
 
     async def take(self, job_id: str) -> Job:
-        """Claims this job, and whatever comes before it in its queue."""
+        """Claim this job, and every job before it in its queue."""
         job = await self.get(job_id)
         claims = await self.claim(job.kind, queue=job.queue)
         return next(c.job for c in claims if c.job.id == job_id)
@@ -93,14 +93,14 @@ class Bench:
         return job
 
     async def apply(self, change: Change) -> Job:
-        """A change that must be accepted; the answer is the job as it is now."""
+        """Apply a change that must be accepted. Return the job."""
         (after,) = await self.store.apply([self._by_owner(change, await self.get(change.job_id))])
         assert isinstance(after, Job), after
         assert await self.get(after.id) == after
         return after
 
     async def refuse(self, change: Change) -> Refused:
-        """A change that must be refused, and must leave no trace."""
+        """Apply a change that must be refused and must have no effect."""
         before = await self.get(change.job_id)
         events = await self.store.events()
         (refusal,) = await self.store.apply([self._by_owner(change, before)])
@@ -111,7 +111,7 @@ class Bench:
 
     @staticmethod
     def _by_owner(change: Change, job: Job) -> Change:
-        """A worker's change that names no owner is made by the job's."""
+        """Set the owner of a worker's change to that of the job, if it has none."""
         if change.fence is None or change.owner is not None:
             return change
         return replace(change, owner=job.owner)
@@ -120,7 +120,7 @@ class Bench:
         return await self.apply(Succeeded(job_id=job.id, fence=job.fence, result=msgspec.Raw(result)))
 
     async def spawn(self, parent: Job, key: str = "0", **fields: Any) -> Job:
-        """A child of a running parent, on a queue of its own."""
+        """Store a child of a running parent, on its own queue."""
         new = self.new(**{"kind": "part", "queue": "parts", "parent": parent.id, **fields})
         child = Child(new.job.id, new.job.kind, key)
         spawned = Spawned(job_id=parent.id, owner=parent.owner, fence=parent.fence, child=child)
@@ -133,5 +133,5 @@ class Bench:
 
 
 def _digits(number: int) -> bytes:
-    """In base 32, for an id takes five bits of each byte."""
+    """Encode in base 32, because an id uses five bits of each byte."""
     return bytes(number >> shift & 31 for shift in range(75, -1, -5))

@@ -1,4 +1,4 @@
-"""Changing: along the table only, by the holder of the lease only, and a refusal leaves no trace."""
+"""Changes: only along the table, only by the holder of the lease; a refused change has no effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONE = msgspec.Raw(b"1")
 
 
 def worker_changes(job_id: str, fence: int, now: float) -> list[Change]:
-    """One of each that a worker makes."""
+    """Return one of each change that a worker makes."""
     return [
         StepStarted(job_id=job_id, fence=fence, name="s"),
         StepKept(job_id=job_id, fence=fence, name="s", result=ONE),
@@ -145,7 +145,7 @@ class Changes:
         assert {name: bytes(raw) for name, raw in claim.steps.items()} == {"probe": b"1"}
 
     async def test_a_step_that_is_told_twice_is_kept_once(self, bench: Bench) -> None:
-        """Its worker did not hear the answer, and says it again."""
+        """The worker did not get the response, and repeats the change."""
         job = await bench.run()
         started = StepStarted(job_id=job.id, fence=1, name="probe")
         kept = StepKept(job_id=job.id, fence=1, name="probe", result=ONE)

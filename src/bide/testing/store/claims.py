@@ -1,4 +1,4 @@
-"""Claiming: who gets what in which order, and that a fence only grows."""
+"""Claims: the order in which workers get jobs, and that a fence only grows."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Claims:
         assert claim.job.files == (file,)
 
     async def test_another_owner_with_the_same_fence_changes_nothing(self, bench: Bench) -> None:
-        """After a failover that lost a claim its fence is given out again, to another worker."""
+        """After a failover that lost a claim, another worker gets the same fence."""
         job = await bench.run()
         stale: dict[str, Any] = {"job_id": job.id, "owner": "another", "fence": job.fence}
         for change in (

@@ -1,4 +1,4 @@
-"""The event log: one numbering in commit order, heard after the commit, over restarts too."""
+"""The event log: numbered in commit order, published after the commit, and kept over restarts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Events:
         await bench.apply(FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=bench.clock.now()))
         log = await bench.store.events()
         assert len(log) == 3
-        await asyncio.sleep(0)  # heard right after those who waited for the write
+        await asyncio.sleep(0)  # published right after the write returns
         assert msgspec.to_builtins(bench.heard) == msgspec.to_builtins(log)
 
     async def test_an_event_is_heard_only_when_it_is_true(self, bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Inserting: job, key and first event together; a key gives the first job again."""
+"""Inserts: job, key and first event in one transaction; a repeated key returns the first job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bide.testing.store.bench import LEASE, Bench
 
 
 def full_job(id: str, now: float) -> Job:
-    """A job with every field set, each to another value."""
+    """Return a job with every field set to a different value."""
     file = FileInfo("a.mp4", "video/mp4", 3, "ab", "blob-1")
     return Job(
         id=id,

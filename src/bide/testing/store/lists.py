@@ -1,4 +1,4 @@
-"""Listing: jobs by filter, newest first, page after page; and what each queue holds."""
+"""Lists: jobs by filter, newest first, in pages; and the backlog of each queue."""
 
 from __future__ import annotations
 

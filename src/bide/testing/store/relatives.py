@@ -1,4 +1,4 @@
-"""Parents and children: what happens to one changes the other in the same transaction."""
+"""Parents and children: a change of one updates the other in the same transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removing: what has expired, what a person deletes, and what is remembered of it."""
+"""Removal: expired jobs, deleted jobs, and what is kept of them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Removal:
 
     async def test_a_key_is_forgotten_a_day_after_the_end_of_its_job(self, bench: Bench) -> None:
         job = await bench.run(key="k", keep=None)
-        for _ in range(5):  # it holds as long as its job has not ended
+        for _ in range(5):  # it is valid until its job has ended
             bench.clock.advance(0.7 * DAY)
             await purge(bench)
             await bench.store.renew("worker", [(job.id, 1)], DAY)

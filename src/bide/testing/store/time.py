@@ -1,4 +1,4 @@
-"""Time: what becomes due, what is overdue, and what an earlier process has left behind."""
+"""Time: jobs that become due, overdue jobs, and jobs of an earlier process."""
 
 from __future__ import annotations
 

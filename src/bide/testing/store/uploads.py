@@ -1,4 +1,4 @@
-"""Uploads: what is received is kept, and a finished one and its job are one."""
+"""Uploads: received bytes are kept, and an upload completes together with its job."""
 
 from __future__ import annotations
 
