@@ -214,7 +214,7 @@ def test_a_token_that_is_refused() -> None:
 def test_aws_without_botocore_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     one = load("aws-transcribe")
-    with pytest.raises(SetupError, match="needs botocore. Run: pip install botocore"):
+    with pytest.raises(SetupError, match=r"needs botocore\. Run: pip install botocore"):
         one.signed(one.ask(Ref("a")), None, 0.0)
 
 

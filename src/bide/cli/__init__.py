@@ -21,22 +21,19 @@ FAILED, TIMED_OUT, INTERRUPTED = 1, 3, 130
 
 # name: (where it is, what `bide --help` says of it)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "api": ("bide.cli.apis:api", "Know the job APIs, and whether a description fits."),
+    "api": ("bide.cli.apis:api", "List, show and check descriptions of job APIs."),
     "cancel": ("bide.cli.jobs:cancel", "Stop jobs, by id or by what they are."),
     "completion": ("bide.cli.completion:completion", "Print the completion script of a shell."),
-    "demo": ("bide.cli.demo:demo", "Run a real pipeline of jobs and watch it."),
-    "doctor": ("bide.cli.admin:doctor", "Say what is wrong with this set-up."),
+    "demo": ("bide.cli.demo:demo", "Run a video pipeline as jobs and watch its progress."),
+    "doctor": ("bide.cli.admin:doctor", "Check this installation."),
     "list": ("bide.cli.jobs:list_jobs", "List jobs, newest first."),
-    "migrate": ("bide.cli.admin:migrate", "Bring the store's schema up to date."),
-    "queue": ("bide.cli.queue:queue", "See, pause and resume queues."),
+    "migrate": ("bide.cli.admin:migrate", "Update the schema of the store."),
+    "queue": ("bide.cli.queue:queue", "List, pause and resume queues."),
     "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by what they are."),
-    "serve": (
-        "bide.cli.serve:serve",
-        "Run the service of MODULE:app: HTTP, store and handler children in one.",
-    ),
+    "serve": ("bide.cli.serve:serve", "Run the service of MODULE:app."),
     "simulate": (
         "bide.cli.simulate:simulate",
-        "Compare ways of waiting: how many requests, how much delay.",
+        "Compare polling policies: how many requests, how much delay.",
     ),
     "status": ("bide.cli.jobs:status", "Show how jobs are going."),
     "submit": ("bide.cli.submit:submit", "Send a job to a service."),

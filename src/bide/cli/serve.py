@@ -140,7 +140,9 @@ def serve(
     insecure: bool,
     log_level: str,
 ) -> None:
-    """Run the service of MODULE:app: the HTTP server, the store and the child processes that run handlers.
+    """Run the service of MODULE:app.
+
+    One process has the HTTP server and the store. With --engine embedded, its child processes run the handlers.
 
     \b
     Examples:

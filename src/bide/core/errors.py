@@ -203,7 +203,7 @@ class BadCursor(Problem):
 
 
 class UntrustedHost(Problem):
-    code, status, title = "untrusted-host", 400, "The service does not answer to this host"
+    code, status, title = "untrusted-host", 400, "Untrusted host"
     meaning = (
         "The Host header names a host that the service does not trust. A web page whose host name was rebound to the "
         "address of the service sends such requests."
@@ -214,7 +214,7 @@ class UntrustedHost(Problem):
 
 
 class CrossSite(Problem):
-    code, status, title = "cross-site", 403, "Refused to a page of another origin"
+    code, status, title = "cross-site", 403, "Request from a page of another origin"
     meaning = "A browser sent this request for a page of another origin, and the request could change something."
     remedy = (
         "Send it from a program, or from a page of the service's own origin. Allow pages of another origin with "
@@ -344,7 +344,7 @@ class StorageUnavailable(Problem):
 
 
 class BadSignature(Problem):
-    code, status, title = "bad-signature", 403, "The address was not signed for this request"
+    code, status, title = "bad-signature", 403, "The URL was not signed for this request"
     meaning = "The URL was changed, or was signed for another upload, method, size or content type."
     remedy = (
         "Send exactly what was signed: the method, URL and headers that POST /uploads/presign returned."
@@ -352,19 +352,19 @@ class BadSignature(Problem):
 
 
 class SignatureExpired(Problem):
-    code, status, title = "signature-expired", 403, "The signed address has expired"
+    code, status, title = "signature-expired", 403, "The signed URL has expired"
     meaning = "The signed URL is no longer valid: its expiry has passed."
     remedy = "Start the upload again with POST /uploads/presign, or request the URL of the part again."
 
 
 class WrongOffset(Problem):
-    code, status, title = "wrong-offset", 409, "Not where the upload is at"
+    code, status, title = "wrong-offset", 409, "Wrong offset of the upload"
     meaning = "Upload-Offset is not the number of bytes that the service has received of this upload."
     remedy = "Get the offset with HEAD, and continue from there."
 
 
 class TakenOver(Problem):
-    code, status, title = "taken-over", 409, "Another request goes on with this upload"
+    code, status, title = "taken-over", 409, "Another request continues this upload"
     meaning = "A newer request for the same upload arrived while this one was sending, and replaced it."
     remedy = (
         "Send an upload from one process. The bytes received so far are kept: HEAD returns how many."
@@ -380,7 +380,7 @@ class UploadConflict(Problem):
 
 
 class TusVersion(Problem):
-    code, status, title = "tus-version", 412, "Tus-Resumable is missing or another version"
+    code, status, title = "tus-version", 412, "Tus-Resumable is missing or has another version"
     meaning = "Requests to /files need the header `Tus-Resumable: 1.0.0`."
     remedy = "Use a client of tus 1.0, or POST /uploads for a plain upload."
 
@@ -394,7 +394,7 @@ class MisdirectedUpload(Problem):
 
 
 class WrongLength(Problem):
-    code, status, title = "wrong-length", 422, "More or fewer bytes than announced"
+    code, status, title = "wrong-length", 422, "Length differs from the declared length"
     meaning = (
         "The number of bytes differs from the declared length of the upload, the chunk or the request."
     )
@@ -402,7 +402,7 @@ class WrongLength(Problem):
 
 
 class WrongContent(Problem):
-    code, status, title = "wrong-content", 422, "Not a file of the type that is accepted"
+    code, status, title = "wrong-content", 422, "File type not accepted"
     meaning = "By its first bytes, the file has a type that this kind of job does not accept."
     remedy = "Send a file of one of the types in `detail`. Renaming a file does not change its type."
 
@@ -414,7 +414,7 @@ class ChecksumMismatch(Problem):
 
 
 class StorageFull(Problem):
-    code, status, title, retryable = "storage-full", 507, "No room for the upload", True
+    code, status, title, retryable = "storage-full", 507, "Not enough storage for the upload", True
     meaning = "The disk for uploads is full, or all uploads together have reached their quota."
     remedy = "Remove uploads that are no longer needed, or ask the operator to free space; then resume the upload."
 

@@ -47,5 +47,5 @@ class StorableBudget(Protocol):
 
 
 def fingerprint(credential: str, salt: bytes) -> str:
-    """Return a name for a credential that does not reveal it, not even to a reader who tries out keys."""
+    """Return a name for a credential that does not reveal it, not even to a reader that tries out keys."""
     return hashlib.blake2b(credential.encode(), digest_size=16, key=salt[:64]).hexdigest()
