@@ -137,7 +137,7 @@ async def test_a_secret_that_is_nowhere_is_told_by_where_it_should_be(
     for place, says in (
         ('secret.env = ["A_KEY", "B_KEY"]', "set A_KEY or B_KEY"),
         ('secret.file = "gone.txt"', "gone.txt: No such file"),
-        ('secret.command = ["false"]', "`false`: it ended with 1"),
+        ('secret.command = ["false"]', "`false` for the credential failed with exit code 1"),
     ):
         with pytest.raises(SetupError, match=says):
             account(server, tmp_path, f'[auth]\nkind = "bearer"\n{place}')

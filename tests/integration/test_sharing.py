@@ -81,7 +81,7 @@ async def test_who_has_another_credential_or_api_shares_nothing(redis_server: Re
 async def test_a_rehearsal_cannot_share(redis_server: RedisServer) -> None:
     options: dict[str, Any] = {"budget": redis_server.url, "timing": Timing(10.0)}
     async with AsyncClient("http://127.0.0.1:1", KEY, api="sync.so", **options) as client:
-        with pytest.raises(SetupError, match="rehearsal"):
+        with pytest.raises(SetupError, match="10 times the real speed"):
             await client.submit("film", INPUT)
 
 

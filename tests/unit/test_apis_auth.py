@@ -78,7 +78,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="exit code 1") as caught:
         headers(f'kind = "bearer"\nsecret.command = {failing}')
     assert SECRET not in str(caught.value)
-    with pytest.raises(SetupError, match="cannot be had from `/no/such`"):
+    with pytest.raises(SetupError, match="`/no/such` for the credential failed"):
         headers('kind = "bearer"\nsecret.command = ["/no/such"]')
     with pytest.raises(SetupError, match="printable ASCII") as caught:
         headers('kind = "bearer"\nsecret.env = "A"', A=f"{SECRET}\nX-Evil: 1")

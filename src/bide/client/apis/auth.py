@@ -1,8 +1,7 @@
-"""Credentials: from an environment variable, a file or a command into a header, and nowhere else.
+"""Credentials: read from an environment variable, a file or a command, and sent in a header.
 
-1. A credential is in no repr, no error and no log. What a ledger keeps of it is a keyed hash.
-2. Nothing here does network I/O: where a token has to be fetched first, `token_call` is the request and `take` reads
-   its answer.
+1. A credential appears in no repr, no error and no log. A ledger stores only a keyed hash of it.
+2. Nothing here does network I/O: if a token is needed first, `token_call` is the request and `take` reads its response.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from bide.client.apis.values import number, text
 from bide.core.errors import SetupError
 
 COMMAND_TIMEOUT = 30.0
-EARLY = 60.0  # a token is renewed so many seconds before it ends, or at half of a short life
-KNOWN = 16  # secrets that are hidden where somebody repeats them
-LIFETIME = 3600.0  # of a token that does not say
+EARLY = 60.0  # seconds before its expiry at which a token is renewed; at half of a short lifetime
+KNOWN = 16  # secrets that are removed from error messages
+LIFETIME = 3600.0  # of a token without expires_in
 
 
 class Credential:
-    """What proves to an API who asks. Made by `credential`."""
+    """Authenticates requests to an API. Created by `credential`."""
 
     __slots__ = ("_auth", "_environ", "_folder", "_headers", "_key", "_raw")
 
@@ -40,18 +39,18 @@ class Credential:
         self._environ = environ
         self._folder = folder
         self._headers: dict[str, str] = {}
-        self._raw: tuple[str, ...] = ()  # secrets that it is made with
+        self._raw: tuple[str, ...] = ()  # the secrets that it was created from
         self.renew()
 
     def __repr__(self) -> str:
         return f"<Credential {self._auth.kind}>"
 
     def headers(self) -> dict[str, str]:
-        """To be added to a Call that is `authorized`."""
+        """Return the headers for a Call that is `authorized`."""
         return self._headers
 
     def secrets(self) -> Iterator[str]:
-        """All that must not be shown when somebody repeats it: as it is sent, and as it was found."""
+        """Yield every secret that must not appear in messages: as it is sent, and as it was read."""
         for value in self._headers.values():
             secret = value.rpartition(" ")[2]
             yield secret
@@ -60,11 +59,11 @@ class Credential:
         yield from self._raw
 
     def fingerprint(self, salt: bytes) -> str:
-        """Tells credentials apart and gives none away; the salt belongs to whoever keeps it."""
+        """Return a keyed hash that identifies the credential without revealing it."""
         return _fingerprint(salt, *self._headers.values())
 
     def stale(self, now: float) -> bool:
-        """Whether a token has to be fetched before the next request."""
+        """Return whether a token is needed before the next request."""
         return False
 
     def token_call(self) -> Call | None:
@@ -74,7 +73,7 @@ class Credential:
         """The answer to `token_call`."""
 
     def renew(self) -> bool:
-        """Reads it again where it comes from, after the API denied it; whether it is another now."""
+        """Read the credential again, after the API rejected it. Return whether it has changed."""
         auth, before = self._auth, self._headers
         if auth.kind == "none":
             return False
@@ -83,7 +82,7 @@ class Credential:
             self._headers = {}
             return bool(before)
         if secret is None:
-            raise SetupError(f"no credential: {_where(auth.secret)}")
+            raise SetupError(f"There is no credential: {_where(auth.secret)}")
         if auth.kind == "basic":
             user = self._get(auth.user, "the user")
             pair = secret if user is None else f"{user}:{secret}"
@@ -105,7 +104,7 @@ class Credential:
 
 
 class OAuth2(Credential):
-    """A token that is fetched with a client's id and secret, or with a refresh token. It is kept in memory only."""
+    """A token that is requested with a client id and secret, or with a refresh token. It is kept only in memory."""
 
     __slots__ = ("_client", "_refresh", "_until")
 
@@ -125,14 +124,14 @@ class OAuth2(Credential):
         if auth.grant == "refresh_token":
             self._refresh = self._refresh or self._get(auth.refresh_token, "the refresh token")
             if self._refresh is None:
-                raise SetupError(f"no refresh token: {_where(auth.refresh_token or Secret())}")
+                raise SetupError(f"There is no refresh token: {_where(auth.refresh_token or Secret())}")
         elif None in self._client:
-            raise SetupError(f"no client id or secret: {_where(auth.secret)}")
+            raise SetupError(f"There is no client id or secret: {_where(auth.secret)}")
         self._know(secret, self._refresh)
         return had
 
     def _know(self, *secrets: str | None) -> None:
-        """One that has been replaced is still not to be shown."""
+        """Remember secrets to hide, including those that were replaced."""
         known = dict.fromkeys((*self._raw, *(secret for secret in secrets if secret is not None)))
         self._raw = tuple(known)[-KNOWN:]
 
@@ -187,7 +186,7 @@ class OAuth2(Credential):
         self._headers = {self._auth.header: _checked(prefix + token)}
 
     def _hidden(self, said: str) -> str:
-        """A refusal may repeat what it refuses."""
+        """Remove secrets: an error response may repeat them."""
         for secret in sorted(self._raw, key=len, reverse=True):
             said = said.replace(secret, "[hidden]")
         return said
@@ -207,7 +206,7 @@ def credential(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Credential:
-    """From where the description says, unless a key is given; SetupError says what is missing."""
+    """Return the credential that the description names, or the given key; SetupError says what is missing."""
     kind = OAuth2 if auth.kind == "oauth2" else Credential
     if auth.kind == "none" and key is not None:
         auth = msgspec.structs.replace(auth, kind="bearer")
@@ -217,7 +216,7 @@ def credential(
 def read_secret(
     place: Secret, environ: Mapping[str, str], folder: Path, what: str = "the credential"
 ) -> str | None:
-    """None when it is nowhere; SetupError when it should be somewhere and is not readable there."""
+    """Return a secret; None if it is not set; SetupError if its file or command fails."""
     for name in [place.env] if isinstance(place.env, str) else place.env:
         value = environ.get(name, "").strip()
         if value:
@@ -227,7 +226,7 @@ def read_secret(
         try:
             return path.read_text(encoding="utf-8").strip() or None
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SetupError(f"{what} cannot be read from {path}: {reason}") from None
     if place.command:
         return _run(place.command, what)
@@ -247,9 +246,13 @@ def _run(command: list[str], what: str) -> str | None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
-        raise SetupError(f"{what} cannot be had from `{command[0]}`: {type(error).__name__}") from None
+        raise SetupError(
+            f"The command `{command[0]}` for {what} failed: {type(error).__name__}"
+        ) from None
     if done.returncode:
-        raise SetupError(f"{what} cannot be had from `{command[0]}`: it ended with {done.returncode}")
+        raise SetupError(
+            f"The command `{command[0]}` for {what} failed with exit code {done.returncode}"
+        )
     return done.stdout.strip() or None
 
 
@@ -262,7 +265,9 @@ def _where(place: Secret) -> str:
 
 def _checked(value: str) -> str:
     if not value.isascii() or not value.isprintable():
-        raise SetupError("the credential is not printable ASCII: is it the right file or variable?")
+        raise SetupError(
+            "The credential is not printable ASCII. Check that the file or variable is the right one."
+        )
     return value
 
 
