@@ -12,8 +12,8 @@ from pathlib import Path
 from bide.core.clock import Clock
 from bide.server.config import StoreConfig
 from bide.server.store import Store
-from bide.server.store.postgres import PostgresStore
-from bide.server.store.sqlite import SqliteStore
+from bide.server.store.postgres.store import PostgresStore
+from bide.server.store.sqlite.store import SqliteStore
 
 
 def store_config(place: Path) -> StoreConfig:

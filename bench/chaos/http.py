@@ -440,7 +440,7 @@ def _allow_files(wanted: int) -> None:
 
 def _serve(data: str, http: str) -> None:
     from bide.server.config import Config, HttpConfig, WorkerConfig
-    from bide.server.worker.locate import parse
+    from bide.server.worker.app_location import parse
     from bide.service.serve import serve
 
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")

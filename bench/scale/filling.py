@@ -10,10 +10,10 @@ import psycopg
 from bide.core.job import Succeeded
 from bide.core.record import Job
 from bide.core.wire import job_id
-from bide.server.store import NewJob, Want
-from bide.server.store.postgres import PostgresStore
+from bide.server.store import ClaimRequest, NewJob
+from bide.server.store.postgres.store import PostgresStore
 
-WANT = Want("default", ("noop",), 1)
+WANT = ClaimRequest("default", ("noop",), 1)
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 

@@ -16,8 +16,9 @@ from bench.service.load import Samples
 from bench.service.table import Line
 from bide.core.record import Job
 from bide.core.wire import job_id
-from bide.server.store import NewJob, postgres_work
-from bide.server.store.postgres import PostgresStore
+from bide.server.store import NewJob
+from bide.server.store.postgres import transaction
+from bide.server.store.postgres.store import PostgresStore
 
 SECONDS = 3.0
 WRITERS = (1, 4, 8)
@@ -62,9 +63,9 @@ def _writer(url: str, seconds: float, way: str, at_once: int) -> float:
 
 async def _write(url: str, seconds: float, way: str, at_once: int) -> float:
     if way != WAYS[0]:
-        postgres_work.LOCK_LOG = "SELECT 1"
+        transaction.LOCK_LOG = "SELECT 1"
     if way == WAYS[2]:
-        postgres_work.EVENTS = postgres_work.EVENTS.replace("pg_notify(%s,", "concat(%s::text,")
+        transaction.EVENTS = transaction.EVENTS.replace("pg_notify(%s,", "concat(%s::text,")
     store = PostgresStore(url)
     await store.open(lambda events: None)
     done, begin = 0, time.perf_counter()

@@ -18,7 +18,7 @@ from tests.servers.postgres import Postgres, postgres
 
 from bench.scale import filling
 from bench.service.table import Line
-from bide.server.store.postgres import PostgresStore
+from bide.server.store.postgres.store import PostgresStore
 
 T = TypeVar("T")
 ROWS = 1_000_000

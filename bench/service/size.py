@@ -12,8 +12,8 @@ from pathlib import Path
 from bench.service import filling, servers
 from bench.service.load import Samples, asking, wrk
 from bench.service.table import Line
-from bide.server.store import Want
-from bide.server.store.sqlite import SqliteStore
+from bide.server.store import ClaimRequest
+from bide.server.store.sqlite.store import SqliteStore
 
 FINISHED, WAITING = 100_000, 10_000
 FEW = 2000  # in the store that counts as empty: enough to be asked for and claimed
@@ -65,7 +65,7 @@ async def _in_process(database: Path) -> dict[str, float]:
     await store.open(lambda events: None)
     try:
         await store.pause("default", False)
-        want = Want("default", ("noop",), 1)
+        want = ClaimRequest("default", ("noop",), 1)
         begin, cpu = time.perf_counter(), time.process_time()
         for _ in range(CLAIMS):
             claims = await store.claim("bench", [want], 1, 60.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bide import JobError, Partial
-from bide.server.worker.context import Park
+from bide.server.worker.context import HandlerParked
 
 
 class NoText(Exception):
@@ -57,7 +57,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "long name": lambda: type("N" * 10_000, (Exception,), {})("x"),
     "numbers": lambda: JobError(404, 5, retryable="no", step=3),  # type: ignore[arg-type]
     "memory": MemoryError,
-    "cannot be sent": lambda: Park([2**70]),  # type: ignore[list-item]
+    "cannot be sent": lambda: HandlerParked([2**70]),  # type: ignore[list-item]
 }
 
 

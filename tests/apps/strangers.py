@@ -329,7 +329,7 @@ def thread_asks_too_late(ctx: Context, log: str) -> str:
         while not ctx.cancelled:
             real["sleep"](0.005)
         real["sleep"](0.1)
-        answer = inner._channel.ask(p.Kept(ctx.job_id, ctx.fence, 0, "late", b"1", []))
+        answer = inner._channel.ask(p.KeepStep(ctx.job_id, ctx.fence, 0, "late", b"1", []))
         note(log, f"stored {answer.stored}")
 
     threading.Thread(target=ask, daemon=True).start()

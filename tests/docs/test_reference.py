@@ -24,8 +24,8 @@ from bide.server import config
 from bide.server.engine import WARNINGS
 from bide.server.http.operations import Operation
 from bide.server.registry import Options, Registry
+from bide.server.worker.app_location import AppLocation
 from bide.server.worker.context import Context
-from bide.server.worker.locate import Location
 from bide.service.app import App
 from bide.service.build import Service
 from tests.docs.pages import ROOT, pages
@@ -64,7 +64,7 @@ def test_every_warning_is_documented() -> None:
 
 
 def operations(tmp_path: Path) -> list[Operation]:
-    service = Service(Registry(), Location("unused"), config.Config(data=tmp_path))
+    service = Service(Registry(), AppLocation("unused"), config.Config(data=tmp_path))
     return service.http.operations
 
 

@@ -16,9 +16,9 @@ from bide.core.errors import SetupError
 from bide.server.config import Config, EngineConfig, StoreConfig, WorkerConfig
 from bide.server.engine import WorkerState
 from bide.server.engine.broker import Broker, check, judge
-from bide.server.engine.roster import Enlisted, read, write
-from bide.server.engine.slots import Slots
-from bide.server.store.postgres import PostgresStore
+from bide.server.engine.concurrency import ConcurrencyLimits
+from bide.server.engine.worker_heartbeats import WorkerHeartbeat, read, write
+from bide.server.store.postgres.store import PostgresStore
 from bide.service.engines import check_engine
 from bide.service.node import take_folder
 from bide.service.worker import Work
@@ -124,7 +124,7 @@ def test_a_worker_of_another_version_is_no_reason_to_know_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     child = WorkerState("1.1", 7, "idle", "sync", [], "2030-01-01T00:00:00Z", 3)
-    mine = Enlisted("one", ("default",), ("add",), 2, (child,))
+    mine = WorkerHeartbeat("one", ("default",), ("add",), 2, (child,))
     with caplog.at_level(logging.WARNING):
         assert read([write(mine), '{"name": 5}']) == [mine]
     assert "cannot be understood" in caplog.text
@@ -135,10 +135,10 @@ def test_a_worker_has_the_queues_and_children_that_it_was_told() -> None:
     for name, queue in [("a", "default"), ("b", "video"), ("c", "narrow")]:
         app.job(name=name, queue=queue)(lambda: None)
     assert WorkerConfig(workers=2, queues=("video",)).children(9) == 2
-    slots = Slots(app, 2, 100, ("video", "elsewhere"))
+    slots = ConcurrencyLimits(app, 2, 100, ("video", "elsewhere"))
     assert slots.queues == ["elsewhere", "video"]
     assert slots.room(False, "video") == 2 and slots.room(False, "default") == 0
-    crowded = Slots(
+    crowded = ConcurrencyLimits(
         app, 2, 100, ("default", "video", "narrow")
     )  # fewer children than queues: all shared
     assert [crowded.room(False, q) for q in crowded.queues] == [2, 1, 2]
@@ -161,7 +161,7 @@ async def test_doctor_looks_at_broker_and_workers(
     try:
         said = (await asyncio.to_thread(doctor, tmp_path, *target)).output
         assert "hints that wait" in said and "no worker is alive" in said
-        one = Enlisted("one", ("default", "narrow"), ("add",), 2, (), ("children cannot start",))
+        one = WorkerHeartbeat("one", ("default", "narrow"), ("add",), 2, (), ("children cannot start",))
         await store.enlist("one", write(one))
         said = (await asyncio.to_thread(doctor, tmp_path, *target)).output
         assert "one: children cannot start" in said
@@ -169,7 +169,7 @@ async def test_doctor_looks_at_broker_and_workers(
         assert "one know no kind narrow" in said
         kinds = __import__("bide.testing.engine.handlers", fromlist=["app"]).app.kinds
         await store.enlist(
-            "one", write(Enlisted("one", ("default", "narrow", "children"), tuple(kinds), 2))
+            "one", write(WorkerHeartbeat("one", ("default", "narrow", "children"), tuple(kinds), 2))
         )
         result = await asyncio.to_thread(doctor, tmp_path, *target)
         assert "workers: one: default, narrow, children, 2 at once" in result.output

@@ -13,8 +13,8 @@ import pytest
 
 from bide.core.errors import SetupError
 from bide.server.config import Config, EngineConfig, StoreConfig, WorkerConfig
-from bide.server.worker import locate
-from bide.server.worker.locate import Location
+from bide.server.worker import app_location
+from bide.server.worker.app_location import AppLocation
 from bide.service.node import Node
 from tests.integration.test_store_postgres import url_of
 from tests.servers.postgres import Postgres
@@ -22,7 +22,7 @@ from tests.servers.postgres import Postgres
 
 @pytest.fixture
 def node(postgres: Postgres, tmp_path: Path) -> Iterator[Node]:
-    location = Location("tests.apps.short")
+    location = AppLocation("tests.apps.short")
     config = Config(
         data=tmp_path / "data",
         store=StoreConfig(url_of(postgres, tmp_path), connections=3),
@@ -82,13 +82,13 @@ def test_a_worker_whose_half_has_failed_ends(node: Node, monkeypatch: pytest.Mon
 
 
 def test_a_child_starts_no_worker(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locate, "in_child", True)
+    monkeypatch.setattr(app_location, "in_child", True)
     with pytest.raises(SetupError, match="__main__"):
         node.start(["default"], 1)
 
 
 def test_what_keeps_it_from_starting_is_told(tmp_path: Path) -> None:
-    location = Location("tests.apps.short")
+    location = AppLocation("tests.apps.short")
     node = Node(
         location.load(),
         lambda: location,

@@ -17,7 +17,7 @@ from bide.core.record import Job
 from bide.core.upload import UploadStatus
 from bide.server.blobs import Signed
 from bide.server.config import BlobsConfig, Config
-from bide.server.worker.locate import Location
+from bide.server.worker.app_location import AppLocation
 from bide.service.build import Service
 from bide.testing.blobs import send
 from tests.integration.asgi import call
@@ -34,7 +34,7 @@ class Door:
     """A service whose jobs are not run: only its store, storage and HTTP."""
 
     def __init__(self, folder: Path, url: str) -> None:
-        location = Location("tests.apps.handlers")
+        location = AppLocation("tests.apps.handlers")
         config = Config(data=folder / "data", store=store_config(folder), blobs=BlobsConfig(url))
         self.service = Service(location.load(), location, config)
 

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from bide.core.errors import SetupError
 from bide.core.record import Progress
 from bide.server.config import StoreConfig
-from bide.server.progress import LIFE, Attempt, Live, Shelf, attempt_of
-from bide.server.progress.memory import MemoryShelf
-from bide.server.progress.postgres import PostgresShelf
-from bide.server.progress.redis import RedisShelf
-from bide.server.progress.told import Progresses
-from bide.server.store.postgres_server import Server, prepare
+from bide.server.progress import LIFE, AttemptKey, LiveProgress, ProgressStore, attempt_key
+from bide.server.progress.memory import MemoryProgressStore
+from bide.server.progress.postgres import PostgresProgressStore
+from bide.server.progress.publisher import ProgressPublisher
+from bide.server.progress.redis import RedisProgressStore
+from bide.server.store.postgres.server import PostgresServer, prepare
 from bide.service.shelves import make_shelf
 from bide.testing.clock import ManualClock
 from bide.testing.progress import ProgressSuite, Replica, running
@@ -32,11 +32,11 @@ class TestMemory(ProgressSuite):
     def place(self) -> None:
         self.one = _Shared()
 
-    async def shelf(self) -> Shelf:
+    async def shelf(self) -> ProgressStore:
         return self.one
 
 
-class _Shared(MemoryShelf):
+class _Shared(MemoryProgressStore):
     """Of several, none empties it."""
 
     async def close(self) -> None: ...
@@ -47,30 +47,30 @@ class TestRedis(ProgressSuite):
     def place(self, redis_server: RedisServer) -> None:
         self.url = redis_server.url
 
-    async def shelf(self) -> Shelf:
-        return RedisShelf(self.url)
+    async def shelf(self) -> ProgressStore:
+        return RedisProgressStore(self.url)
 
 
 class TestPostgres(ProgressSuite):
     @pytest.fixture(autouse=True)
     def place(self, postgres: Postgres) -> None:
-        self.server = Server(f"{postgres.url}?schema=shelf")
+        self.server = PostgresServer(f"{postgres.url}?schema=shelf")
         prepare(self.server)
 
-    async def shelf(self) -> Shelf:
-        return PostgresShelf(self.server)
+    async def shelf(self) -> ProgressStore:
+        return PostgresProgressStore(self.server)
 
 
-class BrokenShelf(MemoryShelf):
+class BrokenShelf(MemoryProgressStore):
     """Away, or without memory, as one likes."""
 
     away = hangs = False
 
-    async def put(self, batch: Mapping[Attempt, Live]) -> None:
+    async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None:
         await self._maybe()
         await super().put(batch)
 
-    async def get(self, attempts: Sequence[Attempt]) -> dict[Attempt, Live]:
+    async def get(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, LiveProgress]:
         await self._maybe()
         return await super().get(attempts)
 
@@ -81,7 +81,7 @@ class BrokenShelf(MemoryShelf):
             raise OSError("nobody is there")
 
 
-async def _pair(shelf: Shelf) -> tuple[Replica, Replica]:
+async def _pair(shelf: ProgressStore) -> tuple[Replica, Replica]:
     one, two = Replica(shelf), Replica(shelf)
     await one.progress.open()
     await two.progress.open()
@@ -91,12 +91,12 @@ async def _pair(shelf: Shelf) -> tuple[Replica, Replica]:
 async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bide.server.progress.told.PATIENCE", 0.3)
+    monkeypatch.setattr("bide.server.progress.publisher.PATIENCE", 0.3)
     shelf = BrokenShelf()
     one, two = await _pair(shelf)
     job = running()
     shelf.hangs = True
-    one.progress.publish(attempt_of(job), Live(3, Progress(percent=30.0)))
+    one.progress.publish(attempt_key(job), LiveProgress(3, Progress(percent=30.0)))
     assert await one.tells(job) == 3
     begin = time.monotonic()
     for _ in range(100):
@@ -107,7 +107,7 @@ async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
     shelf.away = False
     caplog.set_level(logging.INFO)
     two.watching.add(job.id)
-    one.progress.publish(attempt_of(job), Live(4, Progress(percent=40.0)))
+    one.progress.publish(attempt_key(job), LiveProgress(4, Progress(percent=40.0)))
     async with asyncio.timeout(20):
         while await two.tells(job) < 4:
             await asyncio.sleep(0.05)
@@ -118,16 +118,16 @@ async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
 
 
 async def test_what_the_shelf_has_forgotten_is_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bide.server.progress.told.AGAIN", 0.2)
-    shelf = MemoryShelf()
+    monkeypatch.setattr("bide.server.progress.publisher.AGAIN", 0.2)
+    shelf = MemoryProgressStore()
     one, two = await _pair(shelf)
     job, ended = running(), running()
     two.watching.update({job.id, ended.id})
     for each in (job, ended):
         await two.tells(each)
-        one.progress.publish(attempt_of(each), Live(3, Progress(percent=30.0)))
+        one.progress.publish(attempt_key(each), LiveProgress(3, Progress(percent=30.0)))
         await two.hears(lambda each=each: two.progress.live(each) is not None)  # type: ignore[misc]
-    one.progress.ended(attempt_of(ended))
+    one.progress.ended(attempt_key(ended))
     shelf._kept.clear()
     three = Replica(shelf)
     await three.progress.open()
@@ -146,17 +146,17 @@ async def test_redis_restarted_without_its_data_is_used_again() -> None:
     except ServerMissing as missing:
         pytest.skip(str(missing))
     try:
-        one, two = Replica(RedisShelf(server.url)), Replica(RedisShelf(server.url))
+        one, two = Replica(RedisProgressStore(server.url)), Replica(RedisProgressStore(server.url))
         await one.progress.open()
         await two.progress.open()
         job = running()
         two.watching.add(job.id)
         await two.tells(job)
-        one.progress.publish(attempt_of(job), Live(1, Progress(percent=10.0)))
+        one.progress.publish(attempt_key(job), LiveProgress(1, Progress(percent=10.0)))
         await two.hears(lambda: two.progress.live(job) is not None)
         server.restart()
         assert await two.tells(job) == 1
-        one.progress.publish(attempt_of(job), Live(2, Progress(percent=20.0)))
+        one.progress.publish(attempt_key(job), LiveProgress(2, Progress(percent=20.0)))
         await two.hears(lambda: (live := two.progress.live(job)) is not None and live.number == 2)
         await one.progress.close()
         await two.progress.close()
@@ -165,10 +165,10 @@ async def test_redis_restarted_without_its_data_is_used_again() -> None:
 
 
 async def test_copies_that_nobody_asks_for_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bide.server.progress.told.ASKED", 0.0)
-    monkeypatch.setattr("bide.server.progress.told.LOOK", 0.01)
-    monkeypatch.setattr("bide.server.progress.told.MOST", 50)
-    one = Replica(MemoryShelf())
+    monkeypatch.setattr("bide.server.progress.publisher.ASKED", 0.0)
+    monkeypatch.setattr("bide.server.progress.publisher.LOOK", 0.01)
+    monkeypatch.setattr("bide.server.progress.publisher.MOST", 50)
+    one = Replica(MemoryProgressStore())
     await one.progress.open()
     watched = running()
     one.watching.add(watched.id)
@@ -184,28 +184,28 @@ async def test_copies_that_nobody_asks_for_are_let_go(monkeypatch: pytest.Monkey
 
 async def test_the_last_word_is_put_before_it_closes() -> None:
     shelf = _Shared()
-    one = Progresses(shelf, lambda job_id: None, lambda job_id: False)
+    one = ProgressPublisher(shelf, lambda job_id: None, lambda job_id: False)
     await one.open()
-    one.publish(("a", 1), Live(1, Progress(percent=1.0)))
+    one.publish(("a", 1), LiveProgress(1, Progress(percent=1.0)))
     await one.close()
     assert await shelf.get([("a", 1)])
 
 
 async def test_a_shelf_in_memory_does_not_grow() -> None:
     clock = ManualClock()
-    shelf = MemoryShelf(clock.now)
+    shelf = MemoryProgressStore(clock.now)
     for number in range(100):
-        await shelf.put({(f"job{number}", 1): Live(1, Progress())})
+        await shelf.put({(f"job{number}", 1): LiveProgress(1, Progress())})
         clock.advance(LIFE / 10)
     assert len(shelf._kept) <= 11
 
 
 async def test_a_table_is_swept(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(f"{postgres.url}?schema=swept")
+    server = PostgresServer(f"{postgres.url}?schema=swept")
     prepare(server)
     monkeypatch.setattr("bide.server.progress.postgres.LIFE", -1.0)
-    shelf = PostgresShelf(server)
-    await shelf.put({("a", 1): Live(1, Progress())})
+    shelf = PostgresProgressStore(server)
+    await shelf.put({("a", 1): LiveProgress(1, Progress())})
     assert await shelf.get([("a", 1)]) == {}
     await shelf.close()
 
@@ -215,11 +215,11 @@ async def test_where_it_is_kept_follows_from_the_settings(
 ) -> None:
     table, none = StoreConfig(url=postgres.url), StoreConfig()
     for given, kind in (
-        ((None, none), MemoryShelf),
-        ((None, table), PostgresShelf),
-        ((redis_server.url, table), RedisShelf),
-        ((None, table, redis_server.url), RedisShelf),
-        ((None, table, "amqp://guest@127.0.0.1"), PostgresShelf),
+        ((None, none), MemoryProgressStore),
+        ((None, table), PostgresProgressStore),
+        ((redis_server.url, table), RedisProgressStore),
+        ((None, table, redis_server.url), RedisProgressStore),
+        ((None, table, "amqp://guest@127.0.0.1"), PostgresProgressStore),
     ):
         shelf = make_shelf(*given)
         assert type(shelf) is kind
@@ -230,6 +230,6 @@ async def test_where_it_is_kept_follows_from_the_settings(
 
 def test_two_owners_with_the_same_fence_are_two_attempts() -> None:
     job = replace(running(), owner="a")
-    (_, mine), (_, others) = attempt_of(job), attempt_of(replace(job, owner="b"))
+    (_, mine), (_, others) = attempt_key(job), attempt_key(replace(job, owner="b"))
     assert mine != others
-    assert max(mine, others) < attempt_of(replace(job, fence=2))[1], "the number grows with the fence"
+    assert max(mine, others) < attempt_key(replace(job, fence=2))[1], "the number grows with the fence"

@@ -23,7 +23,7 @@ from bide.server.blobs import UPLOADS, BlobMissing, Blobs, upload_key
 from bide.server.blobs.orphans import Orphans
 from bide.server.blobs.places import make_blobs
 from bide.server.store import NewJob
-from bide.server.store.sqlite import SqliteStore
+from bide.server.store.sqlite.store import SqliteStore
 from bide.testing.blobs import read
 from tests.servers.swift import Swift
 

@@ -21,8 +21,8 @@ from bide.server.blobs.files import FileBlobs
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.registry import Registry
-from bide.server.store import Unwritable
-from bide.server.store.sqlite import SqliteStore
+from bide.server.store import StoreUnavailable
+from bide.server.store.sqlite.store import SqliteStore
 from bide.server.upkeep import Upkeep
 from bide.testing import ManualClock
 from bide.testing.store import Bench
@@ -83,7 +83,7 @@ async def insist(make: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await make()
-        except Unwritable as error:
+        except StoreUnavailable as error:
             assert "make room" in str(error)
 
 
@@ -151,7 +151,7 @@ async def test_a_renewal_that_could_not_be_written_counts(tmp_path: Path) -> Non
     before = bench.clock.now() + LEASE
     bench.clock.advance(LEASE - 1)
     full()
-    with pytest.raises(Unwritable):
+    with pytest.raises(StoreUnavailable):
         await bench.store.renew("worker", [(works.id, works.fence)], LEASE)
     renewed = bench.clock.now() + LEASE
     assert {lease.until for lease in await bench.store.leases()} == {before, renewed}
@@ -189,7 +189,7 @@ async def test_files_are_swept_when_nothing_can_be_written(tmp_path: Path) -> No
         work=tmp_path / "work",
     )
     full()
-    with pytest.raises(Unwritable, match="make room"):
+    with pytest.raises(StoreUnavailable, match="make room"):
         await upkeep.tick()
     assert not orphan.exists(), "which is what makes room"
     room()
@@ -244,7 +244,7 @@ async def test_a_clock_that_is_ahead_is_left_alone(
 async def test_a_check_fails_while_nothing_can_be_written(tmp_path: Path) -> None:
     bench = await opened(tmp_path)
     full()
-    with pytest.raises(Unwritable, match="make room"):
+    with pytest.raises(StoreUnavailable, match="make room"):
         await bench.store.check_writable()
     room()
     await bench.store.check_writable()

@@ -26,24 +26,24 @@ from bide.core.record import FileInfo, Job, Status
 from bide.core.upload import Upload, UploadStatus, Way, owner_of
 from bide.core.wire import Event, job_id
 from bide.server.store import (
+    ClaimRequest,
+    CompletedUploads,
     Filter,
-    Finished,
     InputFile,
     Inserted,
     Missing,
     Store,
-    Unwritable,
-    Want,
+    StoreUnavailable,
     migrations,
-    postgres_feed,
-    postgres_reads,
-    postgres_server,
-    postgres_uploads,
 )
 from bide.server.store.migrations import scripts
-from bide.server.store.postgres import PostgresStore
-from bide.server.store.postgres_server import NUMBERING, Server, prepare, version
-from bide.server.store.postgres_work import PostgresWork
+from bide.server.store.postgres import feed as postgres_feed
+from bide.server.store.postgres import reads as postgres_reads
+from bide.server.store.postgres import server as postgres_server
+from bide.server.store.postgres import uploads as postgres_uploads
+from bide.server.store.postgres.server import NUMBERING, PostgresServer, prepare, version
+from bide.server.store.postgres.store import PostgresStore
+from bide.server.store.postgres.transaction import PostgresTransaction
 from bide.service.stores import describe
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
@@ -53,7 +53,7 @@ from tests.servers.relay import Relay
 from tests.waiting import eventually
 
 ONE = msgspec.Raw(b"1")
-WANT = Want("default", ("work",), 100)
+WANT = ClaimRequest("default", ("work",), 100)
 
 
 def url_of(server: Postgres, place: Path) -> str:
@@ -74,8 +74,8 @@ class TestPostgresStore(StoreSuite):
     def _emptied(self, postgres: Postgres) -> None:
         self._url = f"{postgres.url}?schema=suite"
         self._places: set[Path] = set()
-        prepare(Server(self._url))
-        with Server(self._url).connect() as connection:
+        prepare(PostgresServer(self._url))
+        with PostgresServer(self._url).connect() as connection:
             connection.execute("; ".join(f"DELETE FROM {t}" for t in TABLES).encode(), prepare=False)
 
     def store(self, place: Path, clock: Clock) -> Store:
@@ -92,10 +92,13 @@ def test_a_database_that_cannot_hold_utf_8_is_refused(postgres: Postgres, encodi
             f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
         )
     url = postgres.url.replace("/postgres", f"/{name}")
-    for look in (lambda: prepare(Server(url)), lambda: describe(url)):  # a start, and `bide doctor`
+    for look in (
+        lambda: prepare(PostgresServer(url)),
+        lambda: describe(url),
+    ):  # a start, and `bide doctor`
         with pytest.raises(SetupError, match=f"encoding is {encoding}.*createdb --encoding=UTF8"):
             look()
-    with Server(url).connect() as connection:
+    with PostgresServer(url).connect() as connection:
         assert version(connection) == (0, 0), "nothing was made in there"
 
 
@@ -357,7 +360,7 @@ async def test_an_upload_does_not_expire_under_a_job_that_another_process_has_ju
         replica="here",
         expires_at=now,
     )
-    await first.store.finish(Finished((upload,)))
+    await first.store.finish(CompletedUploads((upload,)))
     slow = postgres_uploads._LOCK_EXPIRED.replace("WHERE", "WHERE pg_sleep(1) IS NOT NULL AND", 1)
     monkeypatch.setattr(postgres_uploads, "_LOCK_EXPIRED", slow)
 
@@ -365,7 +368,7 @@ async def test_an_upload_does_not_expire_under_a_job_that_another_process_has_ju
         row = other.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchone()
         return row is not None
 
-    with Server(url).connect() as other:
+    with PostgresServer(url).connect() as other:
         expiring = asyncio.ensure_future(first.store.expire_uploads())
         await eventually(asleep)
         file = InputFile(owner_of(upload.id), FileInfo("a.mp4", "video/mp4", 10, "ab", "b"))
@@ -458,7 +461,7 @@ async def test_a_log_that_has_gone_back_is_heard_anew(two: tuple[Process, Proces
     ended = await first.succeed((await first.claim())[0].job)
     await eventually(lambda: len(second.heard) == 3)
     assert (await remembered(second, job.id)).status is Status.DONE
-    with Server(url).connect() as connection:
+    with PostgresServer(url).connect() as connection:
         connection.execute("DELETE FROM events WHERE id > 1")
         connection.execute("SELECT setval('event_numbers', 1)")
         connection.execute(
@@ -497,14 +500,14 @@ async def test_another_timeline_is_another_log_even_if_it_is_longer(
 
 def lose_answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Each call makes the connection break right after the next commit, before its answer."""
-    commit = PostgresWork._commit
+    commit = PostgresTransaction._commit
     lose = False
 
     def next_one() -> None:
         nonlocal lose
         lose = True
 
-    def unheard(self: PostgresWork, channel: str, origin: str) -> None:
+    def unheard(self: PostgresTransaction, channel: str, origin: str) -> None:
         nonlocal lose
         commit(self, channel, origin)
         if lose:
@@ -512,7 +515,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             self._connection.close()
             raise psycopg.OperationalError("the server closed the connection unexpectedly")
 
-    monkeypatch.setattr(PostgresWork, "_commit", unheard)
+    monkeypatch.setattr(PostgresTransaction, "_commit", unheard)
     return next_one
 
 
@@ -591,21 +594,21 @@ async def test_a_claim_that_was_not_heard_of_is_given_back_after_the_database_wa
     bench = Process(url, ManualClock(), count(1))
     await bench.open()
     job = await bench.put()
-    commit = PostgresWork._commit
+    commit = PostgresTransaction._commit
     arguments = bench.store.server._arguments
     port = arguments["port"]
 
-    def killed(self: PostgresWork, channel: str, origin: str) -> None:
+    def killed(self: PostgresTransaction, channel: str, origin: str) -> None:
         commit(self, channel, origin)
-        monkeypatch.setattr(PostgresWork, "_commit", commit)
+        monkeypatch.setattr(PostgresTransaction, "_commit", commit)
         arguments["port"] = "1"
         self._connection.close()
         raise psycopg.OperationalError("the server closed the connection unexpectedly")
 
-    monkeypatch.setattr(PostgresWork, "_commit", killed)
-    with pytest.raises(Unwritable):
+    monkeypatch.setattr(PostgresTransaction, "_commit", killed)
+    with pytest.raises(StoreUnavailable):
         await bench.claim()
-    with pytest.raises(Unwritable):
+    with pytest.raises(StoreUnavailable):
         await bench.claim()
     arguments["port"] = port
     (claim,) = await bench.claim()
@@ -650,14 +653,14 @@ async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(
     bench.store.server._arguments["port"] = nowhere
     await asyncio.to_thread(cut, url)
     begin = time.monotonic()
-    with pytest.raises(Unwritable, match=r"does not answer.*look at its log"):
+    with pytest.raises(StoreUnavailable, match=r"does not answer.*look at its log"):
         await bench.put()
-    with pytest.raises(Unwritable, match="does not answer"):
+    with pytest.raises(StoreUnavailable, match="does not answer"):
         await bench.store.get([job.id])
     many = await asyncio.gather(
         *(bench.store.insert([bench.new()]) for _ in range(50)), return_exceptions=True
     )
-    assert all(isinstance(answer, Unwritable) for answer in many)
+    assert all(isinstance(answer, StoreUnavailable) for answer in many)
     assert time.monotonic() - begin < 3
     bench.store.server._arguments["port"] = port
     assert await bench.get(job.id) == job
@@ -674,7 +677,7 @@ async def test_without_a_free_connection_a_read_is_refused_in_time(
     slow = [asyncio.create_task(store._reads.rows("SELECT pg_sleep(1)")) for _ in range(3)]
     await asyncio.sleep(0.05)
     begin = time.monotonic()
-    with pytest.raises(Unwritable, match=r"every connection.*--connections"):
+    with pytest.raises(StoreUnavailable, match=r"every connection.*--connections"):
         await store.get(["01Q9GD6E000000000000000001"])
     assert time.monotonic() - begin < 0.9
     await asyncio.gather(*slow)
@@ -683,14 +686,14 @@ async def test_without_a_free_connection_a_read_is_refused_in_time(
     await asyncio.sleep(0.05)
     assert await store.get(["01Q9GD6E000000000000000001"]) == [Missing()], "lists leave room for polls"
     done = await asyncio.gather(*lists, return_exceptions=True)
-    assert [type(d) for d in done] == [list, Unwritable]
+    assert [type(d) for d in done] == [list, StoreUnavailable]
     await store.close()
 
 
 async def test_a_server_that_hangs_hangs_nobody(
     url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bide.server.store.postgres.PATIENCE", 0.5)
+    monkeypatch.setattr("bide.server.store.postgres.store.PATIENCE", 0.5)
     monkeypatch.setattr(postgres_reads, "LONGEST", 0.5)
     bench = Process(url, ManualClock(), count(1))
     await bench.open()
@@ -706,7 +709,7 @@ async def test_a_server_that_hangs_hangs_nobody(
         assert time.monotonic() - begin < 5
     finally:
         postgres.stop(signal.SIGCONT)
-    assert all(isinstance(answer, Unwritable) for answer in answers), answers
+    assert all(isinstance(answer, StoreUnavailable) for answer in answers), answers
     assert "not known" in str(answers[0])
     assert await bench.get(job.id) == job
     assert len(await bench.claim()) == 1, "the one that was under way; what waited behind it is not done"
@@ -718,7 +721,7 @@ async def test_a_process_that_stops_within_a_transaction_does_not_hold_up_the_ot
     await bench.open()
     job = await bench.run()
     options = "options=-c%20idle_in_transaction_session_timeout%3D300ms"
-    stopped = Server(f"{url}&{options}").connect()
+    stopped = PostgresServer(f"{url}&{options}").connect()
     stopped.execute("BEGIN")
     stopped.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", (job.id,))
     leases = await bench.store.leases()
@@ -738,7 +741,7 @@ async def test_a_lease_is_not_lost_while_one_of_its_jobs_is_locked(url: str) -> 
     assert len(await bench.claim()) == 2
     leases = await bench.store.leases()
     assert len(leases) == 1
-    with Server(url).connect() as other:
+    with PostgresServer(url).connect() as other:
         other.execute("BEGIN")
         other.execute("UPDATE jobs SET priority = priority WHERE id = %s", (jobs[0].id,))
         assert (await bench.store.overdue(leases)).leases == ()
@@ -778,7 +781,7 @@ async def test_its_time_is_the_databases_whatever_this_machines_clock_says(
 
 
 async def test_of_many_that_start_at_once_one_migrates(url: str) -> None:
-    server = Server(url)
+    server = PostgresServer(url)
     applied = await asyncio.gather(*(asyncio.to_thread(prepare, server) for _ in range(5)))
     everything = [number for number, _ in scripts("postgres")]
     assert sorted(applied) == [[]] * 4 + [everything]
@@ -787,7 +790,7 @@ async def test_of_many_that_start_at_once_one_migrates(url: str) -> None:
 async def test_a_failed_migration_leaves_nothing_behind(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Server(url)
+    server = PostgresServer(url)
     prepare(server)
     newest = scripts("postgres")[-1][0]
     broken = (newest + 1, "CREATE TABLE half (x int); CREATE TABLE half (x int)")
@@ -800,7 +803,7 @@ async def test_a_failed_migration_leaves_nothing_behind(
 
 
 async def test_data_of_a_newer_bide_is_left_alone(url: str) -> None:
-    server = Server(url)
+    server = PostgresServer(url)
     prepare(server)
     with server.connect() as connection:
         connection.execute("INSERT INTO schema_version VALUES (999, 999)")
@@ -809,7 +812,7 @@ async def test_data_of_a_newer_bide_is_left_alone(url: str) -> None:
 
 
 async def test_data_of_a_newer_bide_is_used_when_that_has_only_added(url: str) -> None:
-    server = Server(url)
+    server = PostgresServer(url)
     prepare(server)
     newest = scripts("postgres")[-1][0]
     with server.connect() as connection:
@@ -822,7 +825,7 @@ async def test_data_of_a_newer_bide_is_used_when_that_has_only_added(url: str) -
 async def test_a_migration_that_has_to_wait_makes_nobody_else_wait(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Server(url)
+    server = PostgresServer(url)
     prepare(server)
     newest = scripts("postgres")[-1][0]
     wider = (newest + 1, f"-- usable from {newest}\nALTER TABLE jobs ADD COLUMN extra text")
@@ -852,11 +855,11 @@ async def test_a_migration_that_has_to_wait_makes_nobody_else_wait(
 )
 def test_a_wrong_address_is_refused_with_the_right_form(wrong: str, said: str) -> None:
     with pytest.raises(SetupError, match=said):
-        Server(wrong)
+        PostgresServer(wrong)
 
 
 def test_a_password_is_never_shown() -> None:
-    server = Server("postgresql://me:secret@127.0.0.1:1/db?password=secret&schema=jobs")
+    server = PostgresServer("postgresql://me:secret@127.0.0.1:1/db?password=secret&schema=jobs")
     assert server.shown == "postgresql://me@127.0.0.1:1/db?schema=jobs"
     with pytest.raises(SetupError) as refusal:
         prepare(server)
@@ -870,7 +873,7 @@ async def test_a_check_fails_on_a_database_that_is_read_only(url: str) -> None:
     try:
         await store.check_writable()
         await store._write(lambda tx: tx.execute("SET default_transaction_read_only = on"))
-        with pytest.raises(Unwritable, match="takes no writes"):
+        with pytest.raises(StoreUnavailable, match="takes no writes"):
             await store.check_writable()
         await store._write(lambda tx: tx.execute("SET default_transaction_read_only = off"))
         await store.check_writable()
@@ -883,10 +886,10 @@ async def test_a_check_fails_while_the_table_of_jobs_is_locked(url: str) -> None
     store = PostgresStore(f"{url}&options=-c%20lock_timeout%3D300ms")
     await store.open(lambda events: None)
     try:
-        with Server(url).connect() as other:
+        with PostgresServer(url).connect() as other:
             other.execute("BEGIN")
             other.execute("LOCK TABLE jobs IN SHARE MODE")
-            with pytest.raises(Unwritable):
+            with pytest.raises(StoreUnavailable):
                 await store.check_writable()
             other.execute("ROLLBACK")
         await store.check_writable()

@@ -15,12 +15,13 @@ import pytest
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.record import Job, Status
-from bide.server.store import Inserted, NewJob, Store, database, migrations
-from bide.server.store.database import prepare
+from bide.server.store import Inserted, NewJob, Store, migrations
 from bide.server.store.migrations import scripts
-from bide.server.store.sqlite import SqliteStore
-from bide.server.store.sqlite_work import Memory, SqliteSession, SqliteWork
-from bide.server.store.writer import Writer
+from bide.server.store.sqlite import file as sqlite_file
+from bide.server.store.sqlite.file import prepare
+from bide.server.store.sqlite.store import SqliteStore
+from bide.server.store.sqlite.transaction import SqliteCache, SqliteSession, SqliteTransaction
+from bide.server.store.writer import GroupCommitWriter
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
 
@@ -127,12 +128,12 @@ async def test_what_is_queued_shares_a_commit(tmp_path: Path) -> None:
     prepare(path)
     commits: list[str] = []
 
-    connection = database.connect(path)
+    connection = sqlite_file.connect(path)
     connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
-    writer = Writer(SqliteSession(connection, ManualClock(), Memory()), hear_nothing)
+    writer = GroupCommitWriter(SqliteSession(connection, ManualClock(), SqliteCache()), hear_nothing)
     sql = "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, 0)"
 
-    def add(number: int, tx: SqliteWork) -> int:
+    def add(number: int, tx: SqliteTransaction) -> int:
         tx.execute(sql, (str(number),))
         return number
 

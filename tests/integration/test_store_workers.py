@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from bide.core.job import CancelAsked
-from bide.server.store.postgres import PostgresStore
+from bide.server.store.postgres.store import PostgresStore
 from bide.testing import ManualClock
 from bide.testing.store import Bench
 from bide.testing.store.bench import LEASE

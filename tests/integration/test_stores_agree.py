@@ -34,10 +34,10 @@ from bide.core.job import (
     Succeeded,
 )
 from bide.core.record import Child, Job
-from bide.server.store import Claim, Filter, NewJob, Store, Want
-from bide.server.store.postgres import PostgresStore
-from bide.server.store.postgres_server import Server, prepare
-from bide.server.store.sqlite import SqliteStore
+from bide.server.store import Claim, ClaimRequest, Filter, NewJob, Store
+from bide.server.store.postgres.server import PostgresServer, prepare
+from bide.server.store.postgres.store import PostgresStore
+from bide.server.store.sqlite.store import SqliteStore
 from bide.testing import ManualClock
 from bide.testing.store import Bench
 from bide.testing.store.bench import LEASE, OOPS
@@ -103,8 +103,10 @@ class Script:
                 return lambda store: store.insert([new])
             case "claim":
                 kinds = ("work",) if a % 2 else ("work", "part")
-                want = Want(["default", "other"][b % 2], kinds, a + 1, begin=b)
-                return lambda store: store.claim("w", [want, Want("default", kinds, 2)], a + 2, LEASE)
+                want = ClaimRequest(["default", "other"][b % 2], kinds, a + 1, begin=b)
+                return lambda store: store.claim(
+                    "w", [want, ClaimRequest("default", kinds, 2)], a + 2, LEASE
+                )
             case "purge":
                 return lambda store: store.purge(tombstones=30.0, keys=20.0, limit=a + 1)
             case "pause":
@@ -203,8 +205,8 @@ def test_both_stores_agree(
     postgres: Postgres, drawn: list[tuple[list[tuple[str, int, int, int]], int]]
 ) -> None:
     url = f"{postgres.url}?schema=agree"
-    prepare(Server(url))
-    with Server(url).connect() as connection:
+    prepare(PostgresServer(url))
+    with PostgresServer(url).connect() as connection:
         connection.execute("; ".join(f"DELETE FROM {t}" for t in TABLES).encode(), prepare=False)
     with TemporaryDirectory() as folder:
         asyncio.run(play(drawn, url, Path(folder)))

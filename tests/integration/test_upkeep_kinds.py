@@ -14,7 +14,7 @@ from bide.server import upkeep
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
-from bide.server.store.sqlite import SqliteStore
+from bide.server.store.sqlite.store import SqliteStore
 from bide.server.upkeep import Upkeep
 from bide.testing.clock import ManualClock
 from bide.testing.store.bench import Bench

@@ -13,8 +13,15 @@ from bide.core.upload import upload_of
 from bide.server.blobs import Blobs
 from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p
-from bide.server.worker.context import Context, Park, Stop, code_of, given_file, to_json
-from bide.server.worker.supervisor import Listener
+from bide.server.worker.context import (
+    Context,
+    HandlerParked,
+    HandlerStopped,
+    code_of,
+    given_file,
+    to_json,
+)
+from bide.server.worker.supervisor import PoolListener
 from tests.simulation.loop import SimLoop, context_of
 
 BEAT = 1.5  # seconds between two signs of life
@@ -36,10 +43,10 @@ class SimChild:
         self._pool = pool
         self._loop = pool.loop
         self.last_beat = self._loop.time()
-        self._line: deque[p.Run] = deque()
+        self._line: deque[p.RunJob] = deque()
         self._to_child: deque[Any] = deque()
         self._to_service: deque[Any] = deque()
-        self._answers: dict[int, asyncio.Future[p.Answer]] = {}
+        self._answers: dict[int, asyncio.Future[p.StepReply]] = {}
         self._current: Context | None = None
         self._working = False
         self.gone = False
@@ -56,7 +63,7 @@ class SimChild:
 
     # --- from the engine
 
-    def send(self, message: p.Message, *, at_once: bool = False) -> None:
+    def send(self, message: p.ChildMessage, *, at_once: bool = False) -> None:
         self._to_child.append(message)
         self._later(self._pool.delay(0.001), self._receive)
 
@@ -68,7 +75,7 @@ class SimChild:
 
     def leave(self) -> None:
         self.state = "leaving"
-        self.send(p.Leave())
+        self.send(p.ExitChild())
 
     def terminate(self) -> None:
         self.kill()
@@ -124,16 +131,16 @@ class SimChild:
 
     def _receive(self) -> None:
         message = self._to_child.popleft()
-        if isinstance(message, p.Run):
+        if isinstance(message, p.RunJob):
             self._line.append(message)
             if not self._working:
                 self._working = True
                 self._task = self._loop.create_task(self._work(), context=self._within)
-        elif isinstance(message, p.Answer):
+        elif isinstance(message, p.StepReply):
             answer = self._answers.pop(message.number)
             if not answer.done():  # its handler was told to stop meanwhile
                 answer.set_result(message)
-        elif isinstance(message, p.Leave):
+        elif isinstance(message, p.ExitChild):
             self._later(0.01, self.die)
 
     def _told(self, job_id: str, fence: int) -> None:
@@ -146,7 +153,7 @@ class SimChild:
     def _give_back(self) -> None:
         jobs = [(run.job_id, run.fence) for run in self._line]
         self._line.clear()
-        self.say(p.GaveBack(jobs))
+        self.say(p.JobsReturned(jobs))
 
     def die(self) -> None:
         if not self.gone:
@@ -163,12 +170,12 @@ class SimChild:
             *((run.job_id, run.fence) for run in self._line),
         ]
 
-    def say(self, message: p.Message | None) -> None:
+    def say(self, message: p.ChildMessage | None) -> None:
         if not self.gone:
             self._to_service.append(message)
             self._loop.call_later(self._pool.delay(0.001), self._deliver, context=self._service)
 
-    def asked(self, message: p.Request) -> asyncio.Future[p.Answer]:
+    def asked(self, message: p.StepRequest) -> asyncio.Future[p.StepReply]:
         self._pool.asked += 1
         message.number = self._pool.asked
         answer = self._answers[message.number] = self._loop.create_future()
@@ -182,7 +189,7 @@ class SimChild:
         finally:
             self._working = False
 
-    async def _run(self, run: p.Run) -> None:
+    async def _run(self, run: p.RunJob) -> None:
         pool = self._pool
         context = Context(run, SimChannel(self), pool.registry, pool.blobs, pool.work)
         self._current = context
@@ -193,27 +200,29 @@ class SimChild:
         def resolve(ref: FileRef) -> File:
             return given_file(given[ref.job, ref.name], context.fetch)
 
-        message: p.Message
+        message: p.ChildMessage
         try:
             await asyncio.sleep(pool.delay(0.002))
             values = kind.read_input(run.input, resolve)
             value, errors = context.finish(await kind.fn(context, **values))
             missing = None if errors is None else to_json(errors, "it")
-            message = p.Done(
+            message = p.AttemptDone(
                 *where, to_json(value, "it"), None, missing, context.take_files(), context.shown()
             )
-        except Park as park:
-            message = p.Parked(*where, park.waiting_for, context.take_files(), context.shown())
-        except (Stop, asyncio.CancelledError):
+        except HandlerParked as park:
+            message = p.AttemptParked(*where, park.waiting_for, context.take_files(), context.shown())
+        except (HandlerStopped, asyncio.CancelledError):
             if self.gone:
                 raise
-            message = p.Stopped(*where, context.shown())
+            message = p.AttemptStopped(*where, context.shown())
         except JobError as error:
-            message = p.Failed(
+            message = p.AttemptFailed(
                 *where, error.code, error.message, bool(error.retryable), error.step, None
             )
         except Exception as error:
-            message = p.Failed(*where, code_of(error), str(error), True, context.failed_step, None)
+            message = p.AttemptFailed(
+                *where, code_of(error), str(error), True, context.failed_step, None
+            )
         self._current = None
         self.say(message)
 
@@ -224,13 +233,13 @@ class SimChannel:
     def __init__(self, child: SimChild) -> None:
         self._child = child
 
-    def send(self, message: p.Message) -> None:
+    def send(self, message: p.ChildMessage) -> None:
         self._child.say(message)
 
-    def ask(self, message: p.Request) -> p.Answer:
+    def ask(self, message: p.StepRequest) -> p.StepReply:
         raise AssertionError("simulated handlers have async steps")
 
-    async def ask_async(self, message: p.Request) -> p.Answer:
+    async def ask_async(self, message: p.StepRequest) -> p.StepReply:
         return await self._child.asked(message)
 
 
@@ -244,7 +253,7 @@ class SimPool:
         registry: Registry,
         blobs: Blobs,
         work: Path,
-        listener: Listener,
+        listener: PoolListener,
         size: int,
         rng: random.Random,
     ) -> None:

@@ -16,8 +16,8 @@ from unittest.mock import patch
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from bide.server.store import postgres
-from bide.server.store.postgres_server import Server, prepare
+from bide.server.store.postgres import store as postgres_store
+from bide.server.store.postgres.server import PostgresServer, prepare
 from tests.simulation.faults import Faults
 
 POLL = 0.05  # virtual seconds between two looks for notifications
@@ -112,7 +112,7 @@ class SimAsyncConnection:
             await asyncio.sleep(min(POLL, max(0.0, end - loop.time())))
 
 
-class SimServer(Server):
+class SimServer(PostgresServer):
     database: PostgresDatabase
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -143,7 +143,7 @@ class PostgresDatabase:
 
     def _clean(self) -> None:
         assert self.url is not None
-        server = Server(self.url)
+        server = PostgresServer(self.url)
         if self.url not in _prepared:
             prepare(server)
             _prepared.add(self.url)
@@ -183,7 +183,7 @@ class PostgresDatabase:
     def delay(self) -> float:
         return self._rng.uniform(0.0, 0.002)
 
-    def connect(self, server: Server) -> SimConnection:
+    def connect(self, server: PostgresServer) -> SimConnection:
         arguments: Any = server._arguments
         connection = SimConnection.connect(autocommit=True, prepare_threshold=None, **arguments)
         assert isinstance(connection, SimConnection)
@@ -199,9 +199,9 @@ class PostgresDatabase:
             return server
 
         with (
-            patch.object(postgres, "Server", make_server),
-            patch.object(postgres, "prepare", lambda server: []),
-            patch.object(postgres, "Writer", writer),
+            patch.object(postgres_store, "PostgresServer", make_server),
+            patch.object(postgres_store, "prepare", lambda server: []),
+            patch.object(postgres_store, "GroupCommitWriter", writer),
         ):
             yield
 

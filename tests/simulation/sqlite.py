@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bide.server.store import sqlite
-from bide.server.store.database import _migrate
+from bide.server.store.sqlite import store as sqlite_store
+from bide.server.store.sqlite.file import _migrate
 from tests.simulation.faults import Faults
 
 _template: bytes | None = None
@@ -82,9 +82,9 @@ class SqliteDatabase:
             return []
 
         with (
-            patch.object(sqlite, "connect", lambda path: self.connection),
-            patch.object(sqlite, "prepare", prepare),
-            patch.object(sqlite, "Writer", writer),
+            patch.object(sqlite_store, "connect", lambda path: self.connection),
+            patch.object(sqlite_store, "prepare", prepare),
+            patch.object(sqlite_store, "GroupCommitWriter", writer),
         ):
             yield
 

@@ -29,11 +29,11 @@ import psycopg
 from bide.core.job import BY_WORKER, Change, advance
 from bide.core.record import Job, Status
 from bide.server.config import BlobsConfig, Config, StoreConfig, UpkeepConfig, WorkerConfig
-from bide.server.progress.memory import MemoryShelf
-from bide.server.store import Unwritable, transactions
+from bide.server.progress.memory import MemoryProgressStore
+from bide.server.store import StoreUnavailable, operations
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.worker import context as worker_context
-from bide.server.worker.locate import Location
+from bide.server.worker.app_location import AppLocation
 from bide.service import build
 from bide.service.build import Service
 from bide.service.folder import DataFolder
@@ -49,7 +49,7 @@ from tests.simulation.writing import SimWriter
 LEASE = 10.0
 PATIENCE = 900.0  # seconds in which everything has to end once nothing fails any more
 CONTENT = b"what an upload holds"
-EXPECTED = (Unwritable, sqlite3.Error, psycopg.Error)  # from a database that fails
+EXPECTED = (StoreUnavailable, sqlite3.Error, psycopg.Error)  # from a database that fails
 QUEUES = ("default", "leaves")
 Deed = tuple[str, int, float]
 DEEDS = (
@@ -116,7 +116,7 @@ class Replica(Service):
             worker=WorkerConfig(workers=2, lease=LEASE, grace=1.0),
             upkeep=UpkeepConfig(),
         )
-        super().__init__(app, Location("tests.simulation.app"), config)
+        super().__init__(app, AppLocation("tests.simulation.app"), config)
         store = cast(Any, self.store)
         store._clock = store._wall = world.clock
         staging = cast(Any, self.reception.staging)
@@ -181,10 +181,10 @@ class World:
         enter(patch.object(os, "urandom", self.rng.randbytes))
         enter(patch.object(worker_context, "time", self.clock.now))
         enter(patch.object(build, "DataFolder", SimFolder))
-        enter(patch.object(build, "make_shelf", lambda *settings: MemoryShelf()))
+        enter(patch.object(build, "make_shelf", lambda *settings: MemoryProgressStore()))
         enter(self.database.patched(self._make_writer))
-        enter(patch.object(transactions, "advance", partial(self._advance, advance)))
-        enter(patch.object(transactions, "renew", partial(self._renew, transactions.renew)))
+        enter(patch.object(operations, "advance", partial(self._advance, advance)))
+        enter(patch.object(operations, "renew", partial(self._renew, operations.renew)))
 
     def _make_writer(self, session: Any, heard: Any) -> SimWriter:
         name = PROCESS.get()

@@ -8,20 +8,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bide.core.wire import Event
-from bide.server.store import Unwritable
-from bide.server.store.writer import Operation, Session, Writer, _answered, _Raised
+from bide.server.store import StoreUnavailable
+from bide.server.store.writer import GroupCommitWriter, WriteOperation, WriteSession, _answered, _Failure
 from tests.simulation.faults import Faults, Mode
 from tests.simulation.loop import SimLoop
 
-_Queued = tuple[Operation, "asyncio.Future[Any]", bool, "Mode | None"]
+_Queued = tuple[WriteOperation, "asyncio.Future[Any]", bool, "Mode | None"]
 
 
-class SimWriter(Writer):
+class SimWriter(GroupCommitWriter):
     """Operations that meet a fault have a transaction of their own; the others share one, as they do in the real one."""
 
     def __init__(
         self,
-        session: Session,
+        session: WriteSession,
         heard: Callable[[Sequence[Event]], None],
         *,
         loop: SimLoop,
@@ -60,7 +60,7 @@ class SimWriter(Writer):
             return future
         if self._closed:
             raise RuntimeError("the store is closed")
-        self._queued.append((Operation(run, jobs, keys), future, first, self._faults.next()))
+        self._queued.append((WriteOperation(run, jobs, keys), future, first, self._faults.next()))
         self._begin(self._rng.uniform(0, 0.002))
         return future
 
@@ -82,7 +82,7 @@ class SimWriter(Writer):
             done, events = self._carried_out([queued[0] for queued in batch], mode)
             if mode == "unheard" and self._loses_answers and not batch[0][2]:
                 # A claim is always answered: the store must not lose what nobody else knows of.
-                done = [_Raised(Unwritable("whether this was stored is not known"))]
+                done = [_Failure(StoreUnavailable("whether this was stored is not known"))]
             answers = [(future, result) for (_, future, _, _), result in zip(batch, done, strict=True)]
             self._loop.call_later(self._rng.uniform(0, 0.001), self._deliver, answers, events)
         self._begin(self._rng.uniform(0, 0.002))
@@ -97,7 +97,7 @@ class SimWriter(Writer):
         return batch, "refused" if self._faults.out else mode
 
     def _carried_out(
-        self, operations: Sequence[Operation], mode: Mode | None
+        self, operations: Sequence[WriteOperation], mode: Mode | None
     ) -> tuple[list[Any], list[Event]]:
         self._before()
         if mode is None or (mode == "unheard" and self._loses_answers):
@@ -105,7 +105,7 @@ class SimWriter(Writer):
         else:
             with self._faults.meet(mode):
                 done, events = self._write(operations)
-        self._after(mode == "unheard" or not all(isinstance(result, _Raised) for result in done))
+        self._after(mode == "unheard" or not all(isinstance(result, _Failure) for result in done))
         return done, events
 
     async def close(self) -> None:

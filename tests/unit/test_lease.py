@@ -6,7 +6,7 @@ import pytest
 
 from bide.core.clock import MOST_BEHIND
 from bide.core.lease import LOOKS, Lease, LeaseObserver
-from bide.server.store.postgres_feed import DatabaseClock
+from bide.server.store.postgres.feed import DatabaseClock
 from bide.testing import ManualClock
 
 LEASE = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.server.store.queue_counts import FEW, Dues, Move, QueueCount, QueueCounts
+from bide.server.store.sqlite.queue_counts import FEW, DueTimes, Move, QueueCount, QueueCounts
 
 instants = st.sampled_from([float(i) for i in range(12)])
 
@@ -65,7 +65,7 @@ def test_many_become_due_at_once() -> None:
 
 def test_what_left_out_of_order_takes_no_memory_for_ever() -> None:
     """One old job of low priority waits while many others come and go."""
-    dues = Dues()
+    dues = DueTimes()
     dues.add(0.0)
     for i in range(1, 100 * FEW):
         dues.add(float(i))

@@ -9,8 +9,8 @@ import pytest
 
 from bide.core.errors import SetupError
 from bide.server.config import StoreConfig
-from bide.server.store.postgres import PostgresStore
-from bide.server.store.sqlite import SqliteStore
+from bide.server.store.postgres.store import PostgresStore
+from bide.server.store.sqlite.store import SqliteStore
 from bide.service.folder import DataFolder
 from bide.service.stores import make_store
 

@@ -57,7 +57,7 @@ def migrate(data: Path, store: str | None, as_json: bool) -> None:
 
 
 def _migrate_folder(data: Path) -> tuple[str, list[int]]:
-    from bide.server.store.database import prepare
+    from bide.server.store.sqlite.file import prepare
     from bide.service.folder import DataFolder
 
     folder = DataFolder(data)
@@ -265,7 +265,7 @@ def _checkup() -> ModuleType:
 
 def _load(target: str) -> tuple[Registry, Any]:
     """Return the app, and the Celery app if the target is one, else None."""
-    from bide.server.worker.locate import parse
+    from bide.server.worker.app_location import parse
 
     try:
         return parse(target).load(), None

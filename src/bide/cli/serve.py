@@ -167,7 +167,7 @@ def serve(
             UploadConfig,
             WorkerConfig,
         )
-        from bide.server.worker.locate import parse
+        from bide.server.worker.app_location import parse
         from bide.service import engines, stores
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:

@@ -73,7 +73,7 @@ def worker(
             StoreConfig,
             WorkerConfig,
         )
-        from bide.server.worker.locate import parse
+        from bide.server.worker.app_location import parse
         from bide.service import stores
         from bide.service.engines import require_celery
     except ModuleNotFoundError as error:

@@ -21,7 +21,7 @@ SPREAD = (0.1, 0.5, 0.9)
 PAUSE = 1.0  # seconds in which a kind's curve is not made twice
 
 
-class Known(NamedTuple):
+class KindEstimates(NamedTuple):
     """What a kind's durations came to at some moment."""
 
     table: SurvivalCurve
@@ -35,7 +35,7 @@ class Estimates:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._sketches: dict[str, Sketch] = {}
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KindEstimates] = {}
         self._unsaved: set[str] = set()
 
     def load(self, durations: dict[str, dict[str, Any]]) -> None:
@@ -59,7 +59,7 @@ class Estimates:
     def _sketch(self, kind: str) -> Sketch:
         return self._sketches.setdefault(kind, Sketch())
 
-    def _knows(self, kind: str) -> Known:
+    def _knows(self, kind: str) -> KindEstimates:
         sketch = self._sketch(kind)
         known = self._known.get(kind)
         if known is not None and not sketch.moved:
@@ -69,7 +69,7 @@ class Estimates:
         dared = known is not None and known.table.count < ENOUGH <= sketch.count
         if known is None or dared or now - known.at >= PAUSE:
             table = sketch.table()
-            known = self._known[kind] = Known(table, Hints(table), now)
+            known = self._known[kind] = KindEstimates(table, Hints(table), now)
         return known
 
     def retry_after(self, job: Job, progress: Progress | None, now: float) -> int:

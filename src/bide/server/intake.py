@@ -29,19 +29,19 @@ from bide.core.media import is_one_of
 from bide.core.record import FileInfo, Job
 from bide.core.upload import Upload, UploadStatus
 from bide.core.wire import job_id
-from bide.server.engine.slots import served
+from bide.server.engine.concurrency import served
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
 from bide.server.store import (
     BY_CONTENT,
     InputFile,
     Inserted,
     Insertion,
-    Jobs,
+    JobStore,
     KeyConflict,
     KeyGone,
     Missing,
     NewJob,
-    Uploads,
+    UploadRecords,
 )
 from bide.server.worker.protocol import Spawn
 
@@ -133,7 +133,7 @@ class Intake:
     def __init__(
         self,
         registry: Registry,
-        store: Jobs,
+        store: JobStore,
         nudge: Callable[[str, str], None],
         knows: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
@@ -281,7 +281,7 @@ class Intake:
         return tuple(files)
 
     async def _upload(self, upload_id: str) -> Upload:
-        found = await self._store.upload(upload_id) if isinstance(self._store, Uploads) else None
+        found = await self._store.upload(upload_id) if isinstance(self._store, UploadRecords) else None
         if not isinstance(found, Upload) or found.partial:
             raise _no_file(f"there is no upload {upload_id[:100]!r}")
         if found.status is not UploadStatus.DONE:

@@ -34,9 +34,9 @@ from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates
-from bide.server.progress.told import Progresses
+from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
-from bide.server.store import Store, Unwritable
+from bide.server.store import Store, StoreUnavailable
 from bide.server.worker import work_folders
 
 log = logging.getLogger("bide.upkeep")
@@ -84,7 +84,7 @@ class Upkeep:
         self._unknown: set[str] = set()  # kinds that were logged
         self.chores: list[Round] = []  # of other parts, at every round
         self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs an attempt
-        self.progress: Progresses | None = None  # of running attempts
+        self.progress: ProgressPublisher | None = None  # of running attempts
         self.elapsed: Callable[[], float] = _loop_time  # in seconds, for this process
 
     async def start(self) -> None:
@@ -100,7 +100,9 @@ class Upkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self._save()
-        except Unwritable as error:  # what was learned can be learned again; a stop must come to its end
+        except (
+            StoreUnavailable
+        ) as error:  # what was learned can be learned again; a stop must come to its end
             log.error("durations are not kept: %s", error)
 
     def heard(self, events: Sequence[Event]) -> None:
@@ -115,7 +117,7 @@ class Upkeep:
         while True:
             try:
                 await work()
-            except (Unwritable, StorageUnavailable, OSError) as error:
+            except (StoreUnavailable, StorageUnavailable, OSError) as error:
                 # The cause may pass: no room, no file descriptors, a database or storage that does not answer.
                 log.error("the upkeep waits: %s", error)
             except Exception:
@@ -189,7 +191,7 @@ class Upkeep:
                 changes = await self._losses([job for job in overdue.leases if not self.holds(job)])
                 if changes:
                     await self._store.apply(changes)
-        except Unwritable:
+        except StoreUnavailable:
             observer.restart()
             raise
 

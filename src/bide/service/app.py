@@ -34,7 +34,7 @@ class App(Registry):
 
     def asgi(self, *, data: str | Path | None = None, config: Config | None = None) -> AsgiService:
         """This app's service as an ASGI application; give its `lifespan` to the application that mounts it."""
-        from bide.server.worker.locate import locate
+        from bide.server.worker.app_location import locate
         from bide.service.asgi import AsgiService
         from bide.service.build import Service
 
@@ -55,7 +55,7 @@ class App(Registry):
     ) -> Any:
         """A Celery app whose workers run this app's jobs: `celery -A MODULE:NAME worker`. Further settings are Celery's."""
         from bide.server.config import EngineConfig
-        from bide.server.worker.locate import locate
+        from bide.server.worker.app_location import locate
         from bide.service.engines import require_celery
 
         require_celery()

@@ -19,10 +19,10 @@ from bide.server.estimates import Estimates
 from bide.server.http import Parts
 from bide.server.http.edge import HttpApp
 from bide.server.intake import Intake
-from bide.server.notify import Notify
-from bide.server.progress.told import Progresses
+from bide.server.notifier import Notifier
+from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
-from bide.server.store import NewJob, Uploads
+from bide.server.store import NewJob, UploadRecords
 from bide.server.upkeep import Upkeep
 from bide.server.uploads.chunks import Chunks
 from bide.server.uploads.presigned import Presigned
@@ -30,10 +30,10 @@ from bide.server.uploads.reception import Reception, UploadStore
 from bide.server.uploads.staging import Staging
 from bide.server.uploads.tending import Tending
 from bide.server.uploads.wishes import Wishes
-from bide.server.worker import locate
-from bide.server.worker.locate import Location
+from bide.server.worker import app_location
+from bide.server.worker.app_location import AppLocation
 from bide.server.worker.protocol import Spawn
-from bide.server.worker.supervisor import Listener, Pool
+from bide.server.worker.supervisor import Pool, PoolListener
 from bide.service.engines import check_engine, make_celery_engine
 from bide.service.folder import DataFolder
 from bide.service.shelves import make_shelf
@@ -45,7 +45,7 @@ log = logging.getLogger("bide")
 class Service:
     """Store, engine, upkeep and HTTP edge of one app."""
 
-    def __init__(self, registry: Registry, location: Location, config: Config) -> None:
+    def __init__(self, registry: Registry, location: AppLocation, config: Config) -> None:
         registry.check()
         check_engine(config)
         self.config = config
@@ -54,9 +54,9 @@ class Service:
         self.store = make_store(config.store, self.folder)
         self._keeps = config.blobs.url or str(self.folder.blobs)
         self.blobs = make_blobs(self._keeps)
-        self.notify = Notify()
+        self.notify = Notifier()
         self.estimates = Estimates()
-        self.progress = Progresses(
+        self.progress = ProgressPublisher(
             make_shelf(config.progress, config.store, config.engine.broker),
             self.notify.changed,
             self.notify.watched,
@@ -112,13 +112,13 @@ class Service:
         )
 
     def _reception(self, registry: Registry) -> Reception:
-        assert isinstance(self.store, Uploads)
+        assert isinstance(self.store, UploadRecords)
         store = cast(UploadStore, self.store)
         staging = Staging(self.folder.uploads)
         wishes = Wishes(registry, self.intake)
         return Reception(store, self.blobs, wishes, staging, self.config.uploads)
 
-    def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
+    def _pool(self, listener: PoolListener, sync: int, is_async: int) -> Pool:
         beat = min(self.config.worker.lease / 6, 5.0)
         return Pool(
             self._location,
@@ -131,7 +131,7 @@ class Service:
         )
 
     async def start(self) -> None:
-        if locate.in_child:
+        if app_location.in_child:
             raise SetupError(
                 "a handler child was about to start a service of its own, because importing the app's module "
                 'starts one: put that under `if __name__ == "__main__":`'

@@ -6,10 +6,10 @@ from typing import Any
 
 from bide.core.errors import SetupError
 from bide.server.engine.broker import check, judge
-from bide.server.engine.roster import SILENT, Enlisted, read
-from bide.server.engine.slots import served
+from bide.server.engine.concurrency import served
+from bide.server.engine.worker_heartbeats import SILENT, WorkerHeartbeat, read
 from bide.server.registry import Registry
-from bide.server.worker.locate import parse
+from bide.server.worker.app_location import parse
 from bide.service.node import Node
 from bide.service.stores import make_server
 from bide.service.worker import NODE
@@ -71,7 +71,7 @@ def workers(store: str, registry: Registry | None) -> str:
     return "; ".join(f"{w.name}: {', '.join(w.queues)}, {w.concurrency} at once" for w in alive)
 
 
-def _missing(alive: list[Enlisted], registry: Registry) -> list[str]:
+def _missing(alive: list[WorkerHeartbeat], registry: Registry) -> list[str]:
     found = []
     for queue, kinds in sorted(registry.queues.items()):
         serving = [worker for worker in alive if queue in worker.queues]
@@ -90,7 +90,7 @@ def _states(url: str) -> list[str]:
     server = make_server(url)
     import psycopg
 
-    from bide.server.store.postgres_server import explain
+    from bide.server.store.postgres.server import explain
 
     try:
         with server.connect() as connection:

@@ -55,9 +55,9 @@ def require_celery() -> None:
 
 def make_celery_engine(registry: Registry, store: Store, config: Config) -> CeleryEngine:
     from bide.server.engine.celery import CeleryEngine
-    from bide.server.engine.hints import Hints
-    from bide.server.engine.slots import served
+    from bide.server.engine.concurrency import served
+    from bide.server.engine.hint_publisher import HintPublisher
 
     broker = make_broker(config.engine)
-    hints = Hints(broker, cast(Any, broker.celery(served(registry))))
+    hints = HintPublisher(broker, cast(Any, broker.celery(served(registry))))
     return CeleryEngine(registry, cast(SharedStore, store), hints)

@@ -23,7 +23,7 @@ from bide.core.wire import job_id
 from bide.server.blobs.files import FileBlobs
 from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p
-from bide.server.worker.context import Context, Park, code_of, to_json
+from bide.server.worker.context import Context, HandlerParked, code_of, to_json
 
 
 class InlineJob(msgspec.Struct):
@@ -48,22 +48,22 @@ class _Recorder:
         self.log: list[dict[str, Any]] = []
         self.files: list[FileInfo] = []
 
-    def send(self, message: p.Message) -> None:
-        if isinstance(message, p.Moved) and message.progress is not None:
+    def send(self, message: p.ChildMessage) -> None:
+        if isinstance(message, p.ProgressChanged) and message.progress is not None:
             self.progress.append(message.progress)
-        elif isinstance(message, p.Said):
+        elif isinstance(message, p.LogLine):
             self.log.append(message.line)
         elif isinstance(message, p.Spawn):
             self.spawned.append(message)
             self.files += message.files
 
-    def ask(self, message: p.Request) -> p.Answer:
-        assert isinstance(message, p.Kept), "every kept result comes with the run message"
+    def ask(self, message: p.StepRequest) -> p.StepReply:
+        assert isinstance(message, p.KeepStep), "every kept result comes with the run message"
         self.steps[message.step] = message.result
         self.files += message.files
-        return p.Answer(message.number, True)
+        return p.StepReply(message.number, True)
 
-    async def ask_async(self, message: p.Request) -> p.Answer:
+    async def ask_async(self, message: p.StepRequest) -> p.StepReply:
         return self.ask(message)
 
 
@@ -88,18 +88,18 @@ class Inline:
         kind = self._registry.kind(kind_name)
         recorder = _Recorder()
         me = me or job_id(time.time(), os.urandom(16))
-        children: list[p.ChildState] = []
+        children: list[p.SpawnedJobState] = []
         fence = 0
         while True:
             fence += 1
-            run = p.Run(me, fence, 1, kind_name, raw, [], dict(recorder.steps), children)
+            run = p.RunJob(me, fence, 1, kind_name, raw, [], dict(recorder.steps), children)
             context = Context(run, recorder, self._registry, self._blobs, self._work)
             arguments = (context,) if kind.takes_context else ()
             try:
                 value = kind.fn(*arguments, **kind.read_input(raw, self._resolve))
                 if asyncio.iscoroutine(value):
                     value = asyncio.run(value)
-            except Park:
+            except HandlerParked:
                 self._note(me, recorder, context)
                 children += [self._child(s) for s in recorder.spawned[len(children) :]]
                 continue
@@ -120,8 +120,8 @@ class Inline:
         recorder.files += context.take_files()
         self._files.update(((me, f.name), f) for f in recorder.files)
 
-    def _child(self, spawn: p.Spawn) -> p.ChildState:
-        state = p.ChildState(spawn.child_id, spawn.key, spawn.kind, Status.DONE)
+    def _child(self, spawn: p.Spawn) -> p.SpawnedJobState:
+        state = p.SpawnedJobState(spawn.child_id, spawn.key, spawn.kind, Status.DONE)
         try:
             outcome = self.run(spawn.kind, spawn.input, spawn.child_id)
         except Exception as error:

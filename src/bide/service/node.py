@@ -20,17 +20,16 @@ from pathlib import Path
 
 from bide.core.errors import SetupError
 from bide.server.config import Config
-from bide.server.engine.courier import Courier
 from bide.server.engine.embedded import EmbeddedEngine
-from bide.server.engine.roster import HEARTBEAT, Enlisted, write
+from bide.server.engine.hint_consumer import HintConsumer
+from bide.server.engine.worker_heartbeats import HEARTBEAT, WorkerHeartbeat, write
 from bide.server.intake import Intake
-from bide.server.progress.told import Progresses
+from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
-from bide.server.store import SharedStore, Unwritable
-from bide.server.worker import locate as place
-from bide.server.worker import work_folders
-from bide.server.worker.locate import Location
-from bide.server.worker.supervisor import Listener, Pool
+from bide.server.store import SharedStore, StoreUnavailable
+from bide.server.worker import app_location, work_folders
+from bide.server.worker.app_location import AppLocation
+from bide.server.worker.supervisor import Pool, PoolListener
 from bide.service.folder import DataFolder
 from bide.service.loops import loop_factory
 from bide.service.shelves import make_shelf
@@ -43,9 +42,9 @@ LOOK_AGAIN = 0.02  # seconds between two looks whether there is room for hints t
 class Node:
     """`Runner` for Celery's courier; `start`, `stop` and `hurry` are called from Celery's thread."""
 
-    def __init__(self, registry: Registry, locate: Callable[[], Location], config: Config) -> None:
+    def __init__(self, registry: Registry, locate: Callable[[], AppLocation], config: Config) -> None:
         """`locate`: where the app is, for its children."""
-        self.courier = Courier(self)
+        self.courier = HintConsumer(self)
         self.registry = registry
         self._locate = locate
         self.config = config
@@ -69,7 +68,7 @@ class Node:
         """Returns when it takes jobs, or raises what keeps it from that."""
         if self._thread is not None:
             return
-        if place.in_child:
+        if app_location.in_child:
             raise SetupError(
                 "a handler child was about to start a worker of its own, because importing the app's module "
                 'starts one: put that under `if __name__ == "__main__":`'
@@ -135,7 +134,7 @@ class Node:
         assert self._folder is not None
         self._store = make_shared_store(self.config.store)
         shelf = make_shelf(self.config.progress, self.config.store, self.config.engine.broker)
-        progress = Progresses(shelf, changed=lambda job_id: None, watched=lambda job_id: False)
+        progress = ProgressPublisher(shelf, changed=lambda job_id: None, watched=lambda job_id: False)
         self._engine = EmbeddedEngine(
             self.registry,
             self._store,
@@ -174,7 +173,7 @@ class Node:
         for task in (beating, looking, sweeping):
             task.cancel()
         await asyncio.gather(beating, looking, sweeping, return_exceptions=True)
-        with contextlib.suppress(Unwritable):  # it will be missed soon enough
+        with contextlib.suppress(StoreUnavailable):  # it will be missed soon enough
             await self._store.dismiss(self.name)
 
     def _hurry(self) -> None:
@@ -187,13 +186,13 @@ class Node:
         while True:
             try:
                 await self._store.enlist(self.name, write(self._state()))
-            except Unwritable as error:
+            except StoreUnavailable as error:
                 log.warning("this worker cannot say that it lives: %s", error)
             await asyncio.sleep(wait)
             wait = min(HEARTBEAT, wait * 2)
 
-    def _state(self) -> Enlisted:
-        return Enlisted(
+    def _state(self) -> WorkerHeartbeat:
+        return WorkerHeartbeat(
             self.name,
             tuple(self.config.worker.queues or ()),
             tuple(sorted(self.registry.kinds)),
@@ -213,11 +212,11 @@ class Node:
         while True:
             try:
                 await sweep_work(self._store, self._folder.work, self.config.upkeep.orphan_age)
-            except (Unwritable, OSError) as error:
+            except (StoreUnavailable, OSError) as error:
                 log.warning("working folders are not swept: %s", error)
             await asyncio.sleep(self.config.upkeep.sweep)
 
-    def _pool(self, listener: Listener, sync: int, is_async: int) -> Pool:
+    def _pool(self, listener: PoolListener, sync: int, is_async: int) -> Pool:
         assert self._folder is not None
         return Pool(
             self._location,

@@ -23,7 +23,7 @@ import uvicorn
 from bide.core.errors import SetupError
 from bide.server.config import Config
 from bide.server.registry import Registry
-from bide.server.worker.locate import Location
+from bide.server.worker.app_location import AppLocation
 from bide.service.build import Service
 from bide.service.connection import SPARE, Limits, sweep, within
 from bide.service.loops import loop_factory
@@ -91,7 +91,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 def serve(
     registry: Registry,
-    location: Location,
+    location: AppLocation,
     config: Config,
     *,
     listening: Callable[[str], None] = lambda url: None,
@@ -121,7 +121,7 @@ def allow_connections(most: int) -> int:
 
 async def _serve(
     registry: Registry,
-    location: Location,
+    location: AppLocation,
     config: Config,
     sock: socket.socket,
     listening: Callable[[], None],

@@ -18,17 +18,17 @@ NOT_SHARED = (
 COUNTS_AGE = 1.0  # seconds; counting 300,000 waiting jobs takes PostgreSQL 70 ms
 
 if TYPE_CHECKING:
-    from bide.server.store.postgres_server import Server
+    from bide.server.store.postgres.server import PostgresServer
 
 
 def make_store(config: StoreConfig, folder: DataFolder) -> Store:
     """Not opened yet."""
     if config.url is None:
-        from bide.server.store.sqlite import SqliteStore
+        from bide.server.store.sqlite.store import SqliteStore
 
         return SqliteStore(folder.database)
     _require()
-    from bide.server.store.postgres import PostgresStore
+    from bide.server.store.postgres.store import PostgresStore
 
     return PostgresStore(config.url, connections=config.connections, counts_age=COUNTS_AGE)
 
@@ -38,16 +38,16 @@ def make_shared_store(config: StoreConfig) -> SharedStore:
     if config.url is None:
         raise SetupError(NOT_SHARED)
     _require()
-    from bide.server.store.postgres import PostgresStore
+    from bide.server.store.postgres.store import PostgresStore
 
     return PostgresStore(config.url, connections=config.connections, held_only=True)
 
 
-def make_server(url: str) -> Server:
+def make_server(url: str) -> PostgresServer:
     _require()
-    from bide.server.store.postgres_server import Server
+    from bide.server.store.postgres.server import PostgresServer
 
-    return Server(url)
+    return PostgresServer(url)
 
 
 def _require() -> None:
@@ -61,7 +61,7 @@ def _require() -> None:
 def migrate(url: str) -> tuple[str, list[int]]:
     """Brings the schema up to date: where, and the versions that were applied."""
     server = make_server(url)
-    from bide.server.store.postgres_server import prepare
+    from bide.server.store.postgres.server import prepare
 
     return server.shown, prepare(server)
 
@@ -72,7 +72,7 @@ def describe(url: str) -> str:
     import psycopg
 
     from bide.server.store import migrations
-    from bide.server.store.postgres_server import check_encoding, explain, version
+    from bide.server.store.postgres.server import check_encoding, explain, version
 
     try:
         with server.connect() as connection:

@@ -14,10 +14,10 @@ from celery import Celery, bootsteps, signals
 from bide.core.errors import SetupError
 from bide.server.config import Config
 from bide.server.engine.broker import POOLS
-from bide.server.engine.courier import HOME, Gate
-from bide.server.engine.slots import served
+from bide.server.engine.concurrency import served
+from bide.server.engine.hint_consumer import HOME, ConnectionStep
 from bide.server.registry import Registry
-from bide.server.worker.locate import Location
+from bide.server.worker.app_location import AppLocation
 from bide.service.engines import check_engine, make_broker
 from bide.service.node import Node
 
@@ -60,7 +60,7 @@ class Work(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type
 
 
 def make_celery(
-    registry: Registry, locate: Callable[[], Location], config: Config, **settings: Any
+    registry: Registry, locate: Callable[[], AppLocation], config: Config, **settings: Any
 ) -> Celery:
     """A Celery app whose workers run this app's jobs; `settings` are Celery's own."""
     check_engine(config)
@@ -69,13 +69,13 @@ def make_celery(
     setattr(app, NODE, node)
     setattr(app, HOME, node.courier)
     app.steps["worker"].add(Work)
-    app.steps["consumer"].add(Gate)
+    app.steps["consumer"].add(ConnectionStep)
     return app
 
 
 def run_worker(
     registry: Registry,
-    location: Location,
+    location: AppLocation,
     config: Config,
     *,
     queues: Sequence[str] | None,

@@ -18,8 +18,8 @@ from itertools import count
 import pytest_asyncio
 
 from bide.core.record import Job, Progress, Status
-from bide.server.progress import Live, Shelf, attempt_of
-from bide.server.progress.told import Progresses
+from bide.server.progress import LiveProgress, ProgressStore, attempt_key
+from bide.server.progress.publisher import ProgressPublisher
 
 PATIENCE = 20.0
 
@@ -42,11 +42,11 @@ def running(fence: int = 1, job_id: str | None = None) -> Job:
 class Replica:
     """One process's part: what it tells, and what has woken it."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: ProgressStore) -> None:
         self.woken: list[str] = []
         self.watching: set[str] = set()
         self._moved = asyncio.Event()
-        self.progress = Progresses(shelf, self._changed, self.watching.__contains__)
+        self.progress = ProgressPublisher(shelf, self._changed, self.watching.__contains__)
 
     def _changed(self, job_id: str) -> None:
         self.woken.append(job_id)
@@ -68,7 +68,7 @@ class Replica:
 class ProgressSuite:
     """Every rule of the port `bide.server.progress` that can be seen through it and through who uses it."""
 
-    async def shelf(self) -> Shelf:
+    async def shelf(self) -> ProgressStore:
         """One process's; all share."""
         raise NotImplementedError
 
@@ -86,10 +86,15 @@ class ProgressSuite:
         job, second = running(), running()
         whole = Progress(41.5, "Ünïcode \U0001f600", "a step", 1245.0, 3000.0, "frames")
         try:
-            await mine.put({(job.id, 1): Live(1, Progress(percent=1.0), 1.5)})
-            await mine.put({(job.id, 1): Live(2, whole, 2.5), (second.id, 7): Live(1, Progress())})
+            await mine.put({(job.id, 1): LiveProgress(1, Progress(percent=1.0), 1.5)})
+            await mine.put(
+                {(job.id, 1): LiveProgress(2, whole, 2.5), (second.id, 7): LiveProgress(1, Progress())}
+            )
             found = await other.get([(job.id, 1), (second.id, 7), ("nobody", 1)])
-            assert found == {(job.id, 1): Live(2, whole, 2.5), (second.id, 7): Live(1, Progress())}
+            assert found == {
+                (job.id, 1): LiveProgress(2, whole, 2.5),
+                (second.id, 7): LiveProgress(1, Progress()),
+            }
         finally:
             await mine.close()
             await other.close()
@@ -98,10 +103,12 @@ class ProgressSuite:
         stale, current = await self.shelf(), await self.shelf()
         job_id = running().id
         try:
-            await stale.put({(job_id, 1): Live(9, Progress(percent=90.0))})
-            await current.put({(job_id, 2): Live(1, Progress(percent=10.0))})
-            await stale.put({(job_id, 1): Live(10, Progress(percent=99.0))})
-            assert await stale.get([(job_id, 2)]) == {(job_id, 2): Live(1, Progress(percent=10.0))}
+            await stale.put({(job_id, 1): LiveProgress(9, Progress(percent=90.0))})
+            await current.put({(job_id, 2): LiveProgress(1, Progress(percent=10.0))})
+            await stale.put({(job_id, 1): LiveProgress(10, Progress(percent=99.0))})
+            assert await stale.get([(job_id, 2)]) == {
+                (job_id, 2): LiveProgress(1, Progress(percent=10.0))
+            }
         finally:
             await stale.close()
             await current.close()
@@ -110,15 +117,15 @@ class ProgressSuite:
         one, two = replicas
         job = running()
         two.watching.add(job.id)
-        one.progress.publish(attempt_of(job), Live(0, Progress()))
+        one.progress.publish(attempt_key(job), LiveProgress(0, Progress()))
         assert await one.tells(job) == await two.tells(job) == 0
-        one.progress.publish(attempt_of(job), Live(1, Progress(percent=10.0), 5.0))
+        one.progress.publish(attempt_key(job), LiveProgress(1, Progress(percent=10.0), 5.0))
         assert await one.tells(job) == 1  # at once, where it runs
         await two.hears(lambda: job.id in two.woken)
         assert two.progress.live(job) == one.progress.live(job)
         # Many between two looks are one to the others, the latest.
         for number in range(2, 500):
-            one.progress.publish(attempt_of(job), Live(number, Progress(done=float(number))))
+            one.progress.publish(attempt_key(job), LiveProgress(number, Progress(done=float(number))))
         await two.hears(lambda: (live := two.progress.live(job)) is not None and live.number == 499)
         assert two.woken.count(job.id) < 10
 
@@ -128,7 +135,7 @@ class ProgressSuite:
         one, two = replicas
         jobs = [running() for _ in range(3)]
         for job, number in zip(jobs, count(1), strict=False):
-            one.progress.publish(attempt_of(job), Live(number, Progress(percent=1.0)))
+            one.progress.publish(attempt_key(job), LiveProgress(number, Progress(percent=1.0)))
         watcher = jobs[2]
         two.watching.add(watcher.id)
         await two.tells(watcher)
@@ -143,10 +150,10 @@ class ProgressSuite:
         second = running(2, first.id)
         two.watching.add(first.id)
         await two.tells(first)
-        one.progress.publish(attempt_of(first), Live(5, Progress(percent=50.0)))
+        one.progress.publish(attempt_key(first), LiveProgress(5, Progress(percent=50.0)))
         await two.hears(lambda: two.progress.live(first) is not None)
         assert await two.tells(second) == await one.tells(second) == 0
-        two.progress.publish(attempt_of(second), Live(1, Progress(percent=1.0)))
+        two.progress.publish(attempt_key(second), LiveProgress(1, Progress(percent=1.0)))
         one.watching.add(first.id)
         await one.hears(lambda: (live := one.progress.live(second)) is not None and live.number == 1)
         free = Job(first.id, "echo", "default", 1.0, 1.0, fence=2, version=9)
@@ -157,16 +164,16 @@ class ProgressSuite:
         job = running()
         two.watching.add(job.id)
         await two.tells(job)
-        one.progress.publish(attempt_of(job), Live(7, Progress(percent=70.0)))
+        one.progress.publish(attempt_key(job), LiveProgress(7, Progress(percent=70.0)))
         await two.hears(lambda: two.progress.live(job) is not None)
         late = await self.shelf()
         try:
-            await late.put({(job.id, 1): Live(3, Progress(percent=30.0))})
+            await late.put({(job.id, 1): LiveProgress(3, Progress(percent=30.0))})
         finally:
             await late.close()
         other = running()
         two.watching.add(other.id)
         await two.tells(other)
-        one.progress.publish(attempt_of(other), Live(1, Progress(percent=30.0)))
+        one.progress.publish(attempt_key(other), LiveProgress(1, Progress(percent=30.0)))
         await two.hears(lambda: two.progress.live(other) is not None)  # so there was a look after it
         assert await two.tells(job) == 7

@@ -17,10 +17,10 @@ from bide.core.record import Status
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.engine.broker import Broker, check, queue_of
 from bide.server.engine.celery import LOOK_SOON, CeleryEngine
-from bide.server.engine.hints import FEWEST
-from bide.server.engine.roster import Enlisted, write
-from bide.server.store import Unwritable
-from bide.server.store.postgres import PostgresStore
+from bide.server.engine.hint_publisher import FEWEST
+from bide.server.engine.worker_heartbeats import WorkerHeartbeat, write
+from bide.server.store import StoreUnavailable
+from bide.server.store.postgres.store import PostgresStore
 from bide.server.worker import work_folders
 from bide.service.node import sweep_work
 from bide.testing.engine import House, result
@@ -153,7 +153,7 @@ async def test_queues_of_the_app_and_of_living_workers_are_accepted(house: House
     await house.submit("add", {"a": 1}, queue="children")
     with pytest.raises(InvalidInput, match="gpu"):
         await house.submit("add", {"a": 1}, queue="gpu")
-    await house.store.enlist("new", write(Enlisted("new", ("gpu",), ("add",), 1)))
+    await house.store.enlist("new", write(WorkerHeartbeat("new", ("gpu",), ("add",), 1)))
     async with asyncio.timeout(30):
         while not await house.service.engine.knows("gpu"):
             await asyncio.sleep(0.02)
@@ -166,7 +166,7 @@ async def test_while_the_roster_cannot_be_read_an_unknown_queue_is_not_refused_f
     """The queue may well be served: 503, and the client sends it again."""
 
     async def away(age: float) -> dict[str, str]:
-        raise Unwritable("the database does not answer")
+        raise StoreUnavailable("the database does not answer")
 
     monkeypatch.setattr(house.store, "roster", away)
     await asyncio.sleep(LOOK_SOON * 1.5)
@@ -245,7 +245,7 @@ async def test_kinds_that_no_worker_knows_are_named_and_not_hinted_at(
 ) -> None:
     engine = house.service.engine
     assert isinstance(engine, CeleryEngine) and isinstance(house.store, PostgresStore)
-    await house.store.enlist("old", write(Enlisted("old", ("default",), ("add",), 1)))
+    await house.store.enlist("old", write(WorkerHeartbeat("old", ("default",), ("add",), 1)))
     await engine.look()
     assert engine.serves("default")
     assert "No worker knows kind child" in " ".join(warning.detail for warning in engine.warnings())

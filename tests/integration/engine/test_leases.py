@@ -18,9 +18,9 @@ from bide.core.clock import SystemClock
 from bide.core.job import Succeeded
 from bide.core.record import Job, Status
 from bide.server.config import Config, StoreConfig, UpkeepConfig, WorkerConfig
-from bide.server.engine import embedded, recorder
-from bide.server.store.postgres_server import Server, prepare
-from bide.server.store.sqlite import SqliteStore
+from bide.server.engine import embedded, settlement
+from bide.server.store.postgres.server import PostgresServer, prepare
+from bide.server.store.sqlite.store import SqliteStore
 from bide.testing.engine.house import House, result
 from tests.integration.cable import Cable
 from tests.integration.test_store_full import Disk, full, room
@@ -135,8 +135,8 @@ async def test_a_machine_that_slept_loses_no_lease(start: Start, work: Work) -> 
 def stepping(server: Postgres, place: Path) -> tuple[str, Callable[[float], None]]:
     """A database whose clock is wrong by as much as one says: its `clock_timestamp` is found before the server's own."""
     url = schema_url(server, place)
-    schema = Server(url).schema
-    prepare(Server(url))
+    schema = PostgresServer(url).schema
+    prepare(PostgresServer(url))
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(
             f"CREATE TABLE {schema}.clock_step AS SELECT 0.0::float8 AS seconds;"
@@ -234,13 +234,13 @@ async def test_a_database_that_is_full_for_longer_than_a_lease_discards_no_resul
     start: Start, work: Work, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replica sees all the while that nobody renews; when there is room again, the result comes first."""
-    monkeypatch.setattr(recorder, "AGAIN", 0.1)  # in proportion to the lease
+    monkeypatch.setattr(settlement, "AGAIN", 0.1)  # in proportion to the lease
     monkeypatch.setattr(embedded, "RENEW_AGAIN", 0.1)
     url = schema_url(postgres, tmp_path)
     one = await start("one", url)
     jobs = await work.start(one, "steady", "plain")
     two = await start("two", url)
-    schema = Server(url).schema
+    schema = PostgresServer(url).schema
     tables = ("jobs", "events", "write_check")
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(
@@ -268,7 +268,7 @@ async def test_a_database_that_is_full_for_longer_than_a_lease_discards_no_resul
 
 def lose_claim(url: str, job: Job) -> None:
     """The row as a standby has it that did not hear of the claim."""
-    with Server(url).connect() as connection:
+    with PostgresServer(url).connect() as connection:
         connection.execute(
             "UPDATE jobs SET status = 'PENDING', version = 1, fence = 0, attempt = 0, owner = NULL, lease_until = NULL, "
             "started_at = NULL, due = created_at, ready = true WHERE id = %s",
@@ -334,7 +334,7 @@ async def test_a_replica_forgets_what_a_lossy_failover_has_undone_and_wakes_who_
     rendered[job.id, f'"{done.version}.0"', ""] = b"as it was"
     last = (await two.store.events())[-1].id
     with two.service.notify.watch(job.id) as watch:
-        with Server(url).connect() as connection:
+        with PostgresServer(url).connect() as connection:
             connection.execute("DELETE FROM events WHERE id > 1")
             connection.execute("SELECT setval('event_numbers', 1)")
             connection.execute("UPDATE jobs SET result = NULL, finished_at = NULL")

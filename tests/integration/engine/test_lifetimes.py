@@ -15,7 +15,7 @@ import pytest
 from bide.core.errors import SetupError
 from bide.core.job import Change, Succeeded
 from bide.core.record import Status
-from bide.server.store import Unwritable
+from bide.server.store import StoreUnavailable
 from bide.server.worker import work_folders
 from bide.testing.engine.house import House, result
 
@@ -99,7 +99,7 @@ async def test_a_shutdown_stores_a_result_that_waits_for_the_store(
         if any(isinstance(change, Succeeded) for change in changes):
             refused.append(time.monotonic())
             if refused[-1] - refused[0] < 1.5:
-                raise Unwritable("the disk is full")
+                raise StoreUnavailable("the disk is full")
         return await apply(changes)
 
     def noted(owner: str, held: Sequence[tuple[str, int]], seconds: float) -> Awaitable[Any]:
@@ -240,11 +240,11 @@ async def test_a_module_that_starts_a_service_on_import_does_not_run_away(
     (tmp_path / "starts_on_import.py").write_text(
         "import os\nfrom bide import App\napp = App()\n"
         "@app.job()\ndef f() -> None: ...\n"
-        "from bide.server.config import Config\nfrom bide.server.worker import locate\n"
+        "from bide.server.config import Config\nfrom bide.server.worker import app_location\n"
         "from bide.service.build import Service\n"
-        "if locate.in_child:\n"
+        "if app_location.in_child:\n"
         "    import asyncio\n"
-        "    asyncio.run(Service(app, locate.Location(__name__), Config()).start())\n"
+        "    asyncio.run(Service(app, app_location.Location(__name__), Config()).start())\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

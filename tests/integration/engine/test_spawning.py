@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core.record import Job, Status
-from bide.server.engine import reports
+from bide.server.engine import child_messages
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.intake import read_submission
-from bide.server.store import NewJob, Unwritable
-from bide.server.worker.protocol import End, Spawn
+from bide.server.store import NewJob, StoreUnavailable
+from bide.server.worker.protocol import AttemptEnd, Spawn
 from bide.testing.engine import House, result
 from tests.integration.engine.conftest import Open
 
@@ -35,7 +35,7 @@ def failing(house: House, monkeypatch: pytest.MonkeyPatch, error: Exception, tim
         return await admit(message, parent)
 
     monkeypatch.setattr(house.service.intake, "admit", fail)
-    monkeypatch.setattr(reports, "AGAIN", 0.01)
+    monkeypatch.setattr(child_messages, "AGAIN", 0.01)
     return asked
 
 
@@ -44,7 +44,7 @@ async def test_a_spawn_is_repeated_while_the_store_is_away(
     opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
 ) -> None:
     house = await opened()
-    asked = failing(house, monkeypatch, Unwritable("the database is away"), 3)
+    asked = failing(house, monkeypatch, StoreUnavailable("the database is away"), 3)
     job = await house.run("spawns", {"gather": gather})
     assert result(job) == (10 if gather else None)
     assert (job.attempt, len(asked)) == (1, 4)
@@ -81,7 +81,7 @@ async def test_a_shutdown_hands_back_a_job_whose_child_could_not_be_stored(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = await opened()
-    asked = failing(house, monkeypatch, Unwritable("the database is away"), 99)
+    asked = failing(house, monkeypatch, StoreUnavailable("the database is away"), 99)
     job_id = await house.submit("spawns", {"gather": True})
     await house.until(job_id, lambda job: job.running)
     while not asked:
@@ -99,7 +99,7 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
     house = await opened(workers=1, lease=0.9)
     engine = house.service.engine
     assert isinstance(engine, EmbeddedEngine)
-    asked = failing(house, monkeypatch, Unwritable("the database is away"), 150)
+    asked = failing(house, monkeypatch, StoreUnavailable("the database is away"), 150)
     renew = house.store.renew
     renewed: list[str] = []
 
@@ -111,7 +111,7 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
     monkeypatch.setattr(house.store, "renew", noted)
     job_id = await house.submit("spawns", {"gather": gather})
     async with asyncio.timeout(20):
-        while not any(isinstance(m, End) for r in engine._running.values() for m in r.inbox):
+        while not any(isinstance(m, AttemptEnd) for r in engine._running.values() for m in r.inbox):
             await asyncio.sleep(0.005)
     assert len(asked) < 100
     os.kill(house.pid(job_id), signal.SIGKILL)

@@ -28,12 +28,12 @@ from bide.server.http import Parts
 from bide.server.http.edge import HttpApp
 from bide.server.http.exchange import Message, Scope
 from bide.server.intake import Intake
-from bide.server.notify import Notify
-from bide.server.progress import Attempt, attempt_of
-from bide.server.progress.memory import MemoryShelf
-from bide.server.progress.told import Progresses
+from bide.server.notifier import Notifier
+from bide.server.progress import AttemptKey, attempt_key
+from bide.server.progress.memory import MemoryProgressStore
+from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import File, Registry
-from bide.server.store import Claim, Want
+from bide.server.store import Claim, ClaimRequest
 from bide.server.uploads.chunks import Chunks
 from bide.server.uploads.presigned import Presigned
 from bide.server.uploads.reception import Reception, UploadStore
@@ -126,9 +126,11 @@ class Service:
         self.clock = ManualClock()
         self.store = make_store(folder, self.clock)
         self.engine = IdleEngine()
-        self.notify = Notify()
+        self.notify = Notifier()
         self.estimates = Estimates()
-        self.progress = Progresses(MemoryShelf(), self.notify.changed, self.notify.watched)
+        self.progress = ProgressPublisher(
+            MemoryProgressStore(), self.notify.changed, self.notify.watched
+        )
         self.blobs = FileBlobs(folder / "files")
         self.registry = registry or kinds()
         self.config = config or Config(data=folder, http=HttpConfig(max_body=MAX_BODY))
@@ -226,11 +228,11 @@ class Service:
         return job_id
 
     async def claim(self, kind: str = "echo", queue: str = "default") -> Job:
-        (claim,) = await self.store.claim("worker-1", [Want(queue, (kind,), 1)], 1, 30.0)
+        (claim,) = await self.store.claim("worker-1", [ClaimRequest(queue, (kind,), 1)], 1, 30.0)
         return claim.job
 
     async def claims(self, kind: str, queue: str = "default") -> list[Claim]:
-        return await self.store.claim("worker-1", [Want(queue, (kind,), 10)], 10, 30.0)
+        return await self.store.claim("worker-1", [ClaimRequest(queue, (kind,), 10)], 10, 30.0)
 
     async def apply(self, change: Change) -> Job:
         """What a worker changes, the job's owner changes."""
@@ -274,6 +276,6 @@ def scope(method: str, target: str, headers: Mapping[str, str], mount: str = "")
     }
 
 
-def attempt(job_id: str, fence: int) -> Attempt:
+def attempt(job_id: str, fence: int) -> AttemptKey:
     """Of the worker that the tests claim for."""
-    return attempt_of(Job(job_id, "echo", "default", 0.0, 0.0, fence=fence, owner="worker-1"))
+    return attempt_key(Job(job_id, "echo", "default", 0.0, 0.0, fence=fence, owner="worker-1"))

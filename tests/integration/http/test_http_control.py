@@ -10,7 +10,7 @@ import pytest
 from bide.core.errors import ErrorInfo
 from bide.core.job import Change, Refused, StepKept, Succeeded
 from bide.core.record import Job, Progress
-from bide.server.progress import Live
+from bide.server.progress import LiveProgress
 from bide.server.store import Missing
 from tests.integration.http.service import Service, attempt
 
@@ -162,7 +162,7 @@ async def test_any_etag_will_do(
 async def test_progress_is_part_of_the_etag(service: Service) -> None:
     job_id = await service.submit()
     await service.claim()
-    service.progress.publish(attempt(job_id, 1), Live(3, Progress(percent=1.0)))
+    service.progress.publish(attempt(job_id, 1), LiveProgress(3, Progress(percent=1.0)))
     old = await service.call("POST", f"/jobs/{job_id}/cancel", headers={"If-Match": '"2.2"'})
     assert old.status == 412
     present = await service.call("POST", f"/jobs/{job_id}/cancel", headers={"If-Match": '"2.3"'})

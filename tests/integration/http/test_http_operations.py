@@ -12,7 +12,7 @@ from bide.core.errors import InvalidInput, problems
 from bide.server.config import Config, EngineConfig
 from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.intake import Submission
-from bide.server.store import Unwritable
+from bide.server.store import StoreUnavailable
 from tests.integration.http.service import Service
 
 
@@ -167,7 +167,7 @@ async def test_not_ready_when_the_store_cannot_be_written(
     async def check() -> None:
         nonlocal checks
         checks += 1
-        raise Unwritable("the disk is full: make room")
+        raise StoreUnavailable("the disk is full: make room")
 
     monkeypatch.setattr(service.store, "check_writable", check)
     reply = await service.call("GET", "/readyz")

@@ -8,7 +8,7 @@ from bide.core.errors import ErrorInfo
 from bide.core.job import FailedForNow, Parked, Spawned, StepStarted
 from bide.core.record import Child, Progress
 from bide.server.intake import Submission
-from bide.server.progress import Live
+from bide.server.progress import LiveProgress
 from bide.server.store import NewJob
 from tests.integration.http.service import Reply, Service, attempt, scope
 
@@ -18,7 +18,7 @@ async def test_a_running_job_shows_its_live_progress(service: Service) -> None:
     await service.claim()
     service.clock.advance(10)
     progress = Progress(percent=50.0, message="Halfway", done=5, total=10, unit="pages")
-    service.progress.publish(attempt(job_id, 1), Live(7, progress, service.clock.now()))
+    service.progress.publish(attempt(job_id, 1), LiveProgress(7, progress, service.clock.now()))
     reply = await service.call("GET", f"/jobs/{job_id}")
     job = reply.json()
     assert reply.headers["etag"] == '"2.7"'
@@ -119,7 +119,7 @@ async def test_a_poll_with_an_etag_is_held_until_any_change(service: Service) ->
     assert (reply.status, reply.json()["status"]) == (200, "PROCESSING")
     # Progress is a change too.
     poll = await _poll(service, job_id, Prefer="wait=30", If_None_Match=reply.headers["etag"])
-    service.progress.publish(attempt(job_id, 1), Live(1, Progress(percent=1.0)))
+    service.progress.publish(attempt(job_id, 1), LiveProgress(1, Progress(percent=1.0)))
     assert (await poll).headers["etag"] == '"2.1"'
 
 
@@ -262,7 +262,7 @@ async def test_an_unknown_include_is_named(service: Service) -> None:
 async def test_who_knows_a_later_progress_than_this_replica_is_not_led_back(service: Service) -> None:
     job_id = await service.submit()
     job = await service.claim()
-    service.progress.publish(attempt(job_id, 1), Live(3, Progress(percent=30.0)))
+    service.progress.publish(attempt(job_id, 1), LiveProgress(3, Progress(percent=30.0)))
     for known, status, tag in (
         ('"2.3"', 304, '"2.3"'),
         ('W/"2.5", "1.0"', 304, '"2.5"'),  # heard from a replica that is ahead
@@ -274,8 +274,8 @@ async def test_who_knows_a_later_progress_than_this_replica_is_not_led_back(serv
         reply = await service.call("GET", f"/jobs/{job_id}", headers={"If-None-Match": known})
         assert (reply.status, reply.headers["etag"]) == (status, tag), known
     poll = await _poll(service, job_id, Prefer="wait=30", If_None_Match='"2.5"')
-    service.progress.publish(attempt(job_id, 1), Live(4, Progress(percent=40.0)))
-    service.progress.publish(attempt(job_id, 1), Live(6, Progress(percent=60.0)))
+    service.progress.publish(attempt(job_id, 1), LiveProgress(4, Progress(percent=40.0)))
+    service.progress.publish(attempt(job_id, 1), LiveProgress(6, Progress(percent=60.0)))
     assert (await poll).headers["etag"] == '"2.6"'
     ended = await service.finish(job)
     later = {"If-None-Match": f'"{ended.version}.9"'}
@@ -285,6 +285,6 @@ async def test_who_knows_a_later_progress_than_this_replica_is_not_led_back(serv
 async def test_progress_of_another_attempt_is_not_told(service: Service) -> None:
     job_id = await service.submit()
     await service.claim()
-    service.progress.publish(attempt(job_id, 2), Live(7, Progress(percent=70.0)))
+    service.progress.publish(attempt(job_id, 2), LiveProgress(7, Progress(percent=70.0)))
     reply = await service.call("GET", f"/jobs/{job_id}")
     assert (reply.headers["etag"], reply.json()["progress"]) == ('"2.0"', None)

@@ -17,7 +17,7 @@ import pytest
 from bide.server.config import Config, HttpConfig, UploadConfig
 from bide.server.http.exchange import Message
 from bide.server.registry import File, Registry
-from bide.server.store import Unwritable
+from bide.server.store import StoreUnavailable
 from bide.server.uploads import staging
 from bide.server.uploads.reception import STORING
 from tests.integration.http.service import MAX_BODY, Reply, Service, scope
@@ -299,7 +299,7 @@ async def test_bytes_that_could_not_be_noted_come_again_and_count_once(
     place = await begun(service)
 
     def unwritable(received: Any) -> Any:
-        raise Unwritable("the disk is full")
+        raise StoreUnavailable("the disk is full")
 
     monkeypatch.setattr(service.store, "receive", unwritable)
     assert (await patch(service, place, 0, CONTENT[:4000])).status == 503

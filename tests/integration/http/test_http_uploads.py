@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bide.server.config import Config, HttpConfig, UploadConfig
-from bide.server.store import Unwritable, UploadBytes, Want
+from bide.server.store import ClaimRequest, StoreUnavailable, UploadBytes
 from tests.integration.http.service import MAX_BODY, Reply, Service, scope
 
 CONTENT = os.urandom(100_000)
@@ -122,7 +122,7 @@ async def test_a_file_goes_straight_into_a_job(service: Service) -> None:
     reply = await post_form(service, "/jobs", ("job", None, job), ("video", "a.mp4", CONTENT))
     assert reply.status == 202, reply.body
     assert reply.json()["labels"] == {"of": "ann"}
-    (claim,) = await service.store.claim("w", [Want("default", ("thumbnail",), 1)], 1, 30.0)
+    (claim,) = await service.store.claim("w", [ClaimRequest("default", ("thumbnail",), 1)], 1, 30.0)
     assert claim.job.id == reply.json()["jobId"]
     (file,) = claim.files
     assert (file.file.name, file.file.content_type) == ("a.mp4", "video/mp4")
@@ -154,7 +154,7 @@ async def test_who_is_cut_off_while_a_job_is_stored_leaves_it_whole(
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await posting
-    (claim,) = await service.store.claim("w", [Want("default", ("thumbnail",), 1)], 1, 30.0)
+    (claim,) = await service.store.claim("w", [ClaimRequest("default", ("thumbnail",), 1)], 1, 30.0)
     (file,) = claim.files
     assert service.blobs.path(file.file.blob).read_bytes() == CONTENT
 
@@ -167,14 +167,14 @@ async def test_a_job_of_which_it_is_not_known_whether_it_was_stored_has_its_byte
 
     async def broken_off(what: Any) -> Any:
         await real(what)
-        raise Unwritable("whether this was stored is not known")
+        raise StoreUnavailable("whether this was stored is not known")
 
     monkeypatch.setattr(store, "finish", broken_off)
     reply = await post_form(
         service, "/jobs", ("job", None, b'{"kind": "thumbnail"}'), ("video", "a.mp4", CONTENT)
     )
     assert reply.status == 503
-    (claim,) = await service.store.claim("w", [Want("default", ("thumbnail",), 1)], 1, 30.0)
+    (claim,) = await service.store.claim("w", [ClaimRequest("default", ("thumbnail",), 1)], 1, 30.0)
     (file,) = claim.files
     assert service.blobs.path(file.file.blob).read_bytes() == CONTENT
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bide.server.store import Want
+from bide.server.store import ClaimRequest
 from tests.integration.http.service import Reply, Service
 from tests.integration.http.test_http_tus import OFFSET, TUS, Sender, metadata, patch
 
@@ -183,7 +183,7 @@ class Resuming(RuleBasedStateMachine):
 
 
 async def _claim(service: Service) -> Any:
-    return await service.store.claim("w", [Want("default", ("thumbnail",), 9)], 9, 30.0)
+    return await service.store.claim("w", [ClaimRequest("default", ("thumbnail",), 9)], 9, 30.0)
 
 
 TestResuming = Resuming.TestCase

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from bide.core.record import Job
 from bide.core.wire import Event
 from bide.server.engine import ServiceWarning, WorkerState
-from bide.server.engine.hints import Hints
-from bide.server.engine.roster import SILENT, Enlisted, read
+from bide.server.engine.hint_publisher import HintPublisher
+from bide.server.engine.worker_heartbeats import SILENT, WorkerHeartbeat, read
 from bide.server.registry import Registry
-from bide.server.store import SharedStore, Unwritable
+from bide.server.store import SharedStore, StoreUnavailable
 
 log = logging.getLogger("bide.engine")
 LOOK = 1.0
@@ -31,11 +31,11 @@ LOOK_SOON = 0.2  # while something is wrong, so that it is known soon when it is
 class CeleryEngine:
     """`Engine` with workers of Celery."""
 
-    def __init__(self, registry: Registry, store: SharedStore, hints: Hints) -> None:
+    def __init__(self, registry: Registry, store: SharedStore, hints: HintPublisher) -> None:
         self._registry = registry
         self._store = store
         self._hints = hints
-        self._roster: list[Enlisted] = []
+        self._roster: list[WorkerHeartbeat] = []
         self._serving: Counter[str] = Counter()  # workers, by queue
         self._trouble: str | None = None
         self._looked_at: float | None = None  # None: never
@@ -82,7 +82,7 @@ class CeleryEngine:
         try:
             self._roster = read((await self._store.roster(SILENT)).values())
             waiting = await self._store.waiting()
-        except Unwritable as error:
+        except StoreUnavailable as error:
             self._trouble = f"who the workers are cannot be read: {error}"
             return
         self._trouble = None
@@ -120,7 +120,7 @@ class CeleryEngine:
         if self.serves(queue):
             return True
         if self._trouble is not None:
-            raise Unwritable(self._trouble)
+            raise StoreUnavailable(self._trouble)
         return False
 
     def warnings(self) -> list[ServiceWarning]:

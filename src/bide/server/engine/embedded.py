@@ -28,18 +28,18 @@ from bide.core.retry import Outcome, Raised, settle
 from bide.core.wire import Event
 from bide.server.config import WorkerConfig
 from bide.server.engine import ServiceWarning, WorkerState
-from bide.server.engine.claims import Claims
-from bide.server.engine.lines import Lines
-from bide.server.engine.recorder import Recorder
-from bide.server.engine.reports import Admit, Reports
-from bide.server.engine.running import CANCEL, SHUTDOWN, TAKEN, Running, run_message
-from bide.server.engine.slots import Slots
-from bide.server.progress import Attempt, Publisher
+from bide.server.engine.attempt import CANCEL, SHUTDOWN, TAKEN, Attempt, run_message
+from bide.server.engine.child_messages import Admit, MessageHandler
+from bide.server.engine.claiming import Claimer
+from bide.server.engine.concurrency import ConcurrencyLimits
+from bide.server.engine.prefetch import Prefetch
+from bide.server.engine.settlement import SettlementWriter
+from bide.server.progress import AttemptKey, ProgressSink
 from bide.server.registry import Registry
-from bide.server.store import Claim, Jobs, Store, Unwritable, Want
+from bide.server.store import Claim, ClaimRequest, JobStore, Store, StoreUnavailable
 from bide.server.worker import protocol as p
 from bide.server.worker import work_folders
-from bide.server.worker.supervisor import Child, Listener, Pool
+from bide.server.worker.supervisor import ChildProcess, Pool, PoolListener
 
 log = logging.getLogger("bide.engine")
 TICK = 0.25
@@ -50,7 +50,7 @@ LOOK_AROUND = 5.0  # seconds between two claims without a hint
 RENEW_AGAIN = 1.0  # seconds after a renewal that could not be stored
 
 
-class Place(Protocol):
+class WorkerFolder(Protocol):
     """Where it works, and under which name."""
 
     @property
@@ -68,11 +68,11 @@ class EmbeddedEngine:
         registry: Registry,
         store: Store,
         config: WorkerConfig,
-        place: Place,
-        pool: Callable[[Listener, int, int], Pool],
+        place: WorkerFolder,
+        pool: Callable[[PoolListener, int, int], Pool],
         *,
         admit: Admit,
-        progress: Publisher,
+        progress: ProgressSink,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -80,25 +80,25 @@ class EmbeddedEngine:
         self._rng = random.Random()
         is_async = any(k.is_async for k in registry.kinds.values())
         sync = config.children(len(registry.queues)) if _has_sync(registry) else 0
-        self._slots = Slots(registry, sync, config.async_concurrency, config.queues)
-        self._claims = Claims(self._slots, self._ask, self)
+        self._slots = ConcurrencyLimits(registry, sync, config.async_concurrency, config.queues)
+        self._claims = Claimer(self._slots, self._ask, self)
         self._place = place
         self._work = str(place.work)
         self._looking = False
         self._pool = pool(self, sync, int(is_async))
         self._now = self._pool.now
         self._owner = ""  # known when it starts
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, Attempt] = {}
         self._deferred: dict[
             str, tuple[Claim, bool]
         ] = {}  # claimed while an earlier attempt still runs here
-        self._lines = Lines(registry.max_jobs_per_child)
+        self._lines = Prefetch(registry.max_jobs_per_child)
         self._watching = False  # whether reserved jobs that have come to the head are to be looked after
         self._stopping = False
         self._all_ended = asyncio.Event()
         self._progress = progress
-        self._recorder = Recorder(store)
-        self._reports = Reports(
+        self._recorder = SettlementWriter(store)
+        self._reports = MessageHandler(
             store, self._recorder, admit, self.nudge, self._end, progress.publish, self._now
         )
         self._next_renewal = -math.inf
@@ -146,7 +146,7 @@ class EmbeddedEngine:
     # --- what the others see
 
     def workers(self) -> list[WorkerState]:
-        jobs: dict[Child, list[str]] = {}
+        jobs: dict[ChildProcess, list[str]] = {}
         for job_id, running in self._running.items():
             jobs.setdefault(running.child, []).append(job_id)
         return [
@@ -216,7 +216,7 @@ class EmbeddedEngine:
             if known.get("due", 1e18) <= self._store.now() and known["version"] > 1:
                 self.nudge(known["queue"], known["kind"])
 
-    def _overheard(self, running: Running, known: dict[str, Any]) -> None:
+    def _overheard(self, running: Attempt, known: dict[str, Any]) -> None:
         now = self._now()
         ours = (known["fence"], known.get("worker")) == (running.job.fence, self._owner)
         if not ours or known["status"] not in (Status.PROCESSING, running.job.status):
@@ -224,7 +224,7 @@ class EmbeddedEngine:
         elif known.get("cancelAsked") and running.stopping is None:
             running.stop(CANCEL, now)
 
-    def _ask(self, wants: list[Want], limit: int) -> Awaitable[list[Claim]]:
+    def _ask(self, wants: list[ClaimRequest], limit: int) -> Awaitable[list[Claim]]:
         return self._store.claim(self._owner, wants, limit, self._config.lease)
 
     def free(self, is_async: bool) -> int:
@@ -236,7 +236,7 @@ class EmbeddedEngine:
             )
         return len(self._lines.idle)
 
-    def lining(self, hints: dict[tuple[str, str], int]) -> list[Want]:
+    def lining(self, hints: dict[tuple[str, str], int]) -> list[ClaimRequest]:
         return self._lines.wants(hints, self._registry.kinds, self._now())
 
     def start_job(self, claim: Claim, is_async: bool) -> None:
@@ -251,7 +251,7 @@ class EmbeddedEngine:
         if child is None:  # it died, or we stop, while the claim was under way
             self._recorder.write([_handed_back(job)])
             return
-        running = Running(job, self._registry.kinds[job.kind], child)
+        running = Attempt(job, self._registry.kinds[job.kind], child)
         self._running[job.id] = running
         self._progress.publish(running.attempt, running.live)
         waits = not is_async and self._lines.busy(child)
@@ -264,13 +264,13 @@ class EmbeddedEngine:
             self._head(running)
         child.send(run_message(claim), at_once=not waits)
 
-    def _child_for(self, job: Job, is_async: bool) -> Child | None:
+    def _child_for(self, job: Job, is_async: bool) -> ChildProcess | None:
         if is_async:
             return next((c for c in self._pool.children if c.is_async and c.state == "idle"), None)
         line = None if job.running else self._lines.shortest(job.queue)
         return line or self._lines.take_idle()
 
-    def _head(self, running: Running) -> None:
+    def _head(self, running: Attempt) -> None:
         """It runs now. One that was only reserved is told to the store when it ends, or when it takes a moment."""
         running.start(self._now(), self._store.now())
         if running.inbox:
@@ -298,31 +298,33 @@ class EmbeddedEngine:
 
     # --- what the pool tells (supervisor.Listener)
 
-    def ready(self, child: Child) -> None:
+    def ready(self, child: ChildProcess) -> None:
         if not child.is_async:
             self._lines.idle.append(child)
         self._claims.look_everywhere()
 
-    def said(self, child: Child, message: Any) -> None:
-        if isinstance(message, p.GaveBack):
+    def said(self, child: ChildProcess, message: Any) -> None:
+        if isinstance(message, p.JobsReturned):
             for job_id, fence in message.jobs:
                 given = self._running.get(job_id)
                 if given is not None and given.job.fence == fence:
                     # It never ran, so that it may run again whatever its kind.
                     self._end(given, None if given.stopping == TAKEN else _handed_back(given.job))
             return
-        if isinstance(message, p.Worn):
+        if isinstance(message, p.NeedsReplacement):
             child.leave()
             self._pool.fill()
             return
         running = self._running.get(message.job_id)
         if running is None or running.child is not child or running.job.fence != message.fence:
-            if isinstance(message, p.Request):  # somebody waits there: a thread of a job that has ended
-                child.send(p.Answer(message.number, False))
+            if isinstance(
+                message, p.StepRequest
+            ):  # somebody waits there: a thread of a job that has ended
+                child.send(p.StepReply(message.number, False))
             return
         self._reports.take(running, message)
 
-    def gone(self, child: Child) -> None:
+    def gone(self, child: ChildProcess) -> None:
         # The end of an attempt may wait until a child that it has spawned is stored: then it is not lost.
         mine = [r for r in self._running.values() if r.child is child and not r.ended]
         for running in reversed(mine):  # from the end of its line, so that nobody moves up
@@ -334,7 +336,7 @@ class EmbeddedEngine:
 
     # --- the end of an attempt
 
-    def _end(self, running: Running, outcome: Outcome | Change | None) -> None:
+    def _end(self, running: Attempt, outcome: Outcome | Change | None) -> None:
         """The attempt is over: its slot is free, and what became of it goes to the store with the next claim."""
         job_id, child, patient = running.job.id, running.child, False
         if self._running.get(job_id) is not running:
@@ -371,7 +373,7 @@ class EmbeddedEngine:
         self._looking = False
         self._claims.look()
 
-    def _settle(self, running: Running, outcome: Outcome) -> Change:
+    def _settle(self, running: Attempt, outcome: Outcome) -> Change:
         return settle(
             running.job,
             outcome,
@@ -381,7 +383,7 @@ class EmbeddedEngine:
             progress=running.live.progress if running.live.number else None,
         )
 
-    def _settled(self, attempt: Attempt, outcome: Any) -> None:
+    def _settled(self, attempt: AttemptKey, outcome: Any) -> None:
         self._progress.ended(attempt)
         job_id = attempt[0]
         if isinstance(outcome, Job) and outcome.status.terminal:
@@ -394,7 +396,7 @@ class EmbeddedEngine:
             ):
                 self._recorder.carry_out(asyncio.to_thread(work_folders.delete, renamed))
 
-    def _release(self, running: Running) -> None:
+    def _release(self, running: Attempt) -> None:
         """Its place is free: for the next of its line, or for a claim."""
         child = running.child
         if running.started is not None:
@@ -415,7 +417,7 @@ class EmbeddedEngine:
         if child.state == "idle":
             self._rest(child)
 
-    def _rest(self, child: Child) -> None:
+    def _rest(self, child: ChildProcess) -> None:
         most = self._registry.max_jobs_per_child
         if most is not None and child.jobs_done >= most:
             child.leave()
@@ -505,10 +507,10 @@ class EmbeddedEngine:
             self._renewing = True
             self._recorder.carry_out(self._renewed(self._store, held))
 
-    async def _renewed(self, store: Jobs, held: list[tuple[str, int]]) -> None:
+    async def _renewed(self, store: JobStore, held: list[tuple[str, int]]) -> None:
         try:
             lost = await store.renew(self._owner, held, self._config.lease)
-        except Unwritable:
+        except StoreUnavailable:
             self._next_renewal = min(self._next_renewal, self._now() + RENEW_AGAIN)
             raise
         finally:

@@ -9,8 +9,8 @@ from bide.server.config import Config
 from bide.server.engine import Engine
 from bide.server.estimates import Estimates
 from bide.server.intake import Intake
-from bide.server.notify import Notify
-from bide.server.progress.told import Progresses
+from bide.server.notifier import Notifier
+from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
 from bide.server.store import Store
 from bide.server.uploads.chunks import Chunks
@@ -28,9 +28,9 @@ class Parts:
     blobs: Blobs
     engine: Engine
     intake: Intake
-    notify: Notify
+    notify: Notifier
     estimates: Estimates
-    progress: Progresses
+    progress: ProgressPublisher
     reception: Reception
     chunks: Chunks
     presigned: Presigned

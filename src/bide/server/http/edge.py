@@ -33,7 +33,7 @@ from bide.server.http import (
 from bide.server.http.exchange import REPLY, Answer, Disconnected, Receive, Request, Scope, Send
 from bide.server.http.hosts import Hosts, read_names
 from bide.server.http.operations import Dispatch, Operation
-from bide.server.store import Unwritable
+from bide.server.store import StoreUnavailable
 
 log = logging.getLogger("bide.http")
 
@@ -124,7 +124,7 @@ async def _send(answer: Answer, scope: Scope, send: Send) -> None:
 
 def _unexpected(request: Request, error: Exception) -> Problem:
     method, path = request.scope["method"], request.path
-    if isinstance(error, Unwritable):
+    if isinstance(error, StoreUnavailable):
         log.error("%s %s: %s [%s]", method, path, error, request.trace_id)
         return Unavailable(f"the store cannot be used right now: {error}")
     if isinstance(error, sqlite3.OperationalError):

@@ -13,7 +13,7 @@ from bide.server.http import Parts
 from bide.server.http.exchange import Answer, Request, json_answer, object_answer
 from bide.server.http.operations import Operation, Reply
 from bide.server.http.queues import Queue, known_queues
-from bide.server.store import Unwritable
+from bide.server.store import StoreUnavailable
 
 CHECK_AGE = 1.0  # for so many seconds a write that succeeded shows that others do
 
@@ -72,7 +72,7 @@ class Health:
             raise Unavailable("the service is stopping")
         try:
             await self._check_store()
-        except Unwritable as error:
+        except StoreUnavailable as error:
             reason = f": {error}" if request.details else ""
             raise Unavailable(f"the store cannot be written{reason}") from None
         if not request.details:

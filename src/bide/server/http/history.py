@@ -7,14 +7,14 @@ from typing import Any
 
 from bide.core.clock import render_instant
 from bide.core.wire import Event
-from bide.server.store import Jobs
+from bide.server.store import JobStore
 
 PAGE = 1000
 MOST_LINES = 1000  # the newest ones
 
 
 async def attempts_and_log(
-    store: Jobs, job_id: str
+    store: JobStore, job_id: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     attempts: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []

@@ -54,7 +54,7 @@ from bide.server.http.bodies import Body, announced
 from bide.server.http.exchange import Answer, Headers, Request
 from bide.server.http.operations import Operation, Parameter, Reply
 from bide.server.http.uploads import BINARY, UPLOAD_ID, read_sha256
-from bide.server.store import Kept
+from bide.server.store import StoredUploads
 from bide.server.uploads.appending import Appending
 from bide.server.uploads.joining import join
 from bide.server.uploads.names import clean_name, clean_type
@@ -118,7 +118,7 @@ async def create(request: Request) -> Answer:
     partial, places = read_concat(request.header(b"upload-concat"))
     upload_id = request.parts.intake.id()
     size = _size(request, final=bool(places))
-    kept: Kept | None = None
+    kept: StoredUploads | None = None
     if places:
         parts = [_id_of(place) for place in places]
         upload, kept = await join(reception, upload_id, parts, name, **fields)
@@ -193,7 +193,7 @@ def _json(name: str, text: str) -> Any:
 # --- going on
 
 
-async def _append(request: Request, upload_id: str, offset: int) -> tuple[Upload, Kept | None]:
+async def _append(request: Request, upload_id: str, offset: int) -> tuple[Upload, StoredUploads | None]:
     return await Appending(request.parts.reception).append(
         upload_id,
         offset,
@@ -243,7 +243,7 @@ def _answer(
     request: Request,
     status: int,
     upload: Upload,
-    kept: Kept | None,
+    kept: StoredUploads | None,
     *,
     located: bool = False,
     offset: bool = False,

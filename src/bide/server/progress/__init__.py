@@ -19,11 +19,11 @@ import msgspec
 from bide.core.record import Job, Progress
 
 LIFE = 60.0  # seconds; whoever runs a job puts its progress again long before that
-Attempt = tuple[str, int]  # a job and a number that grows with its fence
+AttemptKey = tuple[str, int]  # a job and a number that grows with its fence
 _OWNER_BITS = 24
 
 
-def attempt_of(job: Job) -> Attempt:
+def attempt_key(job: Job) -> AttemptKey:
     """The attempt that a held job's record is about. The number has the owner in it: after a failover that lost a claim the
     next attempt may have the same fence.
     """
@@ -32,7 +32,7 @@ def attempt_of(job: Job) -> Attempt:
     return job.id, job.fence << _OWNER_BITS | crc32(job.owner.encode()) >> (32 - _OWNER_BITS)
 
 
-class Live(msgspec.Struct, frozen=True):
+class LiveProgress(msgspec.Struct, frozen=True):
     """The progress of a running job: the latest, how many there were before it in this attempt, and when it came."""
 
     number: int
@@ -40,24 +40,24 @@ class Live(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-class Publisher(Protocol):
+class ProgressSink(Protocol):
     """What whoever runs jobs needs. Never blocks and never fails."""
 
-    def publish(self, attempt: Attempt, live: Live) -> None:
+    def publish(self, attempt: AttemptKey, live: LiveProgress) -> None:
         """This is its progress now. With number 0 at its beginning: it is run here, and has reported nothing yet."""
         ...
 
-    def ended(self, attempt: Attempt) -> None:
+    def ended(self, attempt: AttemptKey) -> None:
         """Its record is stored, progress included; or it is somebody else's now."""
         ...
 
 
-class Shelf(Protocol):
+class ProgressStore(Protocol):
     """Each call is one round trip."""
 
-    async def put(self, batch: Mapping[Attempt, Live]) -> None: ...
+    async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None: ...
 
-    async def get(self, attempts: Sequence[Attempt]) -> dict[Attempt, Live]:
+    async def get(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, LiveProgress]:
         """Those that it has."""
         ...
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from bide.server.progress import LIFE, Attempt, Live
+from bide.server.progress import LIFE, AttemptKey, LiveProgress
 
 
-class MemoryShelf:
+class MemoryProgressStore:
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._kept: dict[Attempt, tuple[float, Live]] = {}  # by when it was put, the oldest first
+        self._kept: dict[
+            AttemptKey, tuple[float, LiveProgress]
+        ] = {}  # by when it was put, the oldest first
 
-    async def put(self, batch: Mapping[Attempt, Live]) -> None:
+    async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None:
         now = self._now()
         for attempt, live in batch.items():
             self._kept.pop(attempt, None)
@@ -24,7 +26,7 @@ class MemoryShelf:
                 break
             del self._kept[first]
 
-    async def get(self, attempts: Sequence[Attempt]) -> dict[Attempt, Live]:
+    async def get(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, LiveProgress]:
         return {attempt: self._kept[attempt][1] for attempt in attempts if attempt in self._kept}
 
     async def close(self) -> None:

@@ -18,8 +18,8 @@ import msgspec
 import psycopg
 
 from bide.core.record import Progress
-from bide.server.progress import LIFE, Attempt, Live
-from bide.server.store.postgres_server import Server
+from bide.server.progress import LIFE, AttemptKey, LiveProgress
+from bide.server.store.postgres.server import PostgresServer
 
 SWEEP = 20.0  # seconds between two removals
 _encode = msgspec.json.Encoder().encode
@@ -33,16 +33,16 @@ _GET = b"SELECT job_id, fence, number, progress, at FROM progress WHERE job_id =
 _SWEEP = b"DELETE FROM progress WHERE kept < extract(epoch FROM clock_timestamp()) - %s"
 
 
-class PostgresShelf:
+class PostgresProgressStore:
     """After the store, which brings the schema up."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._connection: psycopg.AsyncConnection[tuple[Any, ...]] | None = None
         self._turn = asyncio.Lock()
         self._swept = -math.inf
 
-    async def put(self, batch: Mapping[Attempt, Live]) -> None:
+    async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None:
         rows = [
             (job_id, fence, live.number, live.at, _encode(live.progress).decode())
             for (job_id, fence), live in sorted(batch.items(), key=lambda item: item[0])
@@ -53,11 +53,11 @@ class PostgresShelf:
             self._swept = time.monotonic()
             await self._execute(_SWEEP, [LIFE])
 
-    async def get(self, attempts: Sequence[Attempt]) -> dict[Attempt, Live]:
+    async def get(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, LiveProgress]:
         rows = await self._execute(_GET, [[job_id for job_id, _ in attempts]])
         wanted = set(attempts)
         return {
-            (job_id, fence): Live(number, _decode(progress), at)
+            (job_id, fence): LiveProgress(number, _decode(progress), at)
             for job_id, fence, number, progress, at in rows
             if (job_id, fence) in wanted
         }

@@ -13,14 +13,14 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from bide.core.errors import SetupError
-from bide.server.progress import LIFE, Attempt, Live
+from bide.server.progress import LIFE, AttemptKey, LiveProgress
 
 PATIENCE = 1.0
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Live).decode
+_decode = msgspec.msgpack.Decoder(LiveProgress).decode
 
 
-class RedisShelf:
+class RedisProgressStore:
     """Connects with the first use, and again by itself."""
 
     def __init__(self, url: str) -> None:
@@ -35,13 +35,13 @@ class RedisShelf:
         except ValueError as error:
             raise SetupError(f"no Redis for progress: {error}. Write redis://host:6379/0") from None
 
-    async def put(self, batch: Mapping[Attempt, Live]) -> None:
+    async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None:
         pipeline = self._redis.pipeline(transaction=False)
         for attempt, live in batch.items():
             pipeline.set(_key(attempt), _encode(live), ex=int(LIFE))
         await pipeline.execute()
 
-    async def get(self, attempts: Sequence[Attempt]) -> dict[Attempt, Live]:
+    async def get(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, LiveProgress]:
         found = await self._redis.mget([_key(attempt) for attempt in attempts])
         return {
             attempt: _decode(value)
@@ -53,6 +53,6 @@ class RedisShelf:
         await self._redis.aclose()
 
 
-def _key(attempt: Attempt) -> str:
+def _key(attempt: AttemptKey) -> str:
     job_id, fence = attempt
     return f"bide:progress:{job_id}:{fence}"

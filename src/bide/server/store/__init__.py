@@ -27,12 +27,12 @@ from bide.core.wire import Event
 
 BY_CONTENT = "≡"  # begins the key of what is the same by its content; a caller's key cannot
 STEPS_WITH_CLAIM = 1024 * 1024  # bytes
-Heard = Callable[[Sequence[Event]], None]
-Nudge = Callable[[str, str], None]  # there is work in this queue, of this kind
-Reset = Callable[[], None]  # anything may have changed
+OnEvents = Callable[[Sequence[Event]], None]
+OnWork = Callable[[str, str], None]  # there is work in this queue, of this kind
+OnReset = Callable[[], None]  # anything may have changed
 
 
-class Unwritable(SetupError):
+class StoreUnavailable(SetupError):
     """The store cannot be used now; nothing of what was asked for is stored, unless the text says that this is not known.
     It also says why, and what to do.
 
@@ -90,7 +90,7 @@ class Missing(msgspec.Struct, frozen=True):
     gone: bool = False
 
 
-class Want(msgspec.Struct, frozen=True):
+class ClaimRequest(msgspec.Struct, frozen=True):
     """What a worker could take now: up to `limit` jobs of these kinds from this queue.
 
     The first `begin` of them start at once; the others are reserved: they wait in that worker's line. With `only`,
@@ -144,7 +144,7 @@ class Overdue(msgspec.Struct, frozen=True):
     deadlines: tuple[Job, ...] = ()
 
 
-class Received(msgspec.Struct, frozen=True):
+class UploadUpdate(msgspec.Struct, frozen=True):
     """What is on disk of an upload now; None: as before."""
 
     upload_id: str
@@ -154,7 +154,7 @@ class Received(msgspec.Struct, frozen=True):
     expires_at: float | None = None
 
 
-class Finished(msgspec.Struct, frozen=True):
+class CompletedUploads(msgspec.Struct, frozen=True):
     """Uploads that are whole, and the job that they lead to: a new one, or, with `files`, the one that waits for them in
     UPLOADING.
     """
@@ -164,7 +164,7 @@ class Finished(msgspec.Struct, frozen=True):
     files: tuple[InputFile, ...] = ()
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredUploads(msgspec.Struct, frozen=True):
     """Finished uploads as they are stored, and what became of their job."""
 
     uploads: tuple[Upload, ...]
@@ -181,13 +181,13 @@ class UploadBytes(msgspec.Struct, frozen=True):
     firm: int = 0
 
 
-class Used(msgspec.Struct, frozen=True):
+class UploadInUse(msgspec.Struct, frozen=True):
     """The upload is this job's, among others."""
 
     job_id: str
 
 
-class Jobs(Protocol):
+class JobStore(Protocol):
     """The truth about jobs."""
 
     def now(self) -> float: ...
@@ -211,7 +211,7 @@ class Jobs(Protocol):
         ...
 
     def claim(
-        self, owner: str, wants: Sequence[Want], limit: int, lease: float
+        self, owner: str, wants: Sequence[ClaimRequest], limit: int, lease: float
     ) -> Awaitable[list[Claim]]:
         """Up to `limit` due jobs: in the order of the wants, by priority, then oldest first. Paused queues give none."""
         ...
@@ -315,7 +315,7 @@ class Roster(Protocol):
 
 
 @runtime_checkable
-class Uploads(Protocol):
+class UploadRecords(Protocol):
     """Files on their way. A store may do without: then there are no uploads.
 
     1. What is known of an upload changes only as long as it is UPLOADING; `received` never goes back.
@@ -325,13 +325,13 @@ class Uploads(Protocol):
 
     def add_upload(self, upload: Upload) -> Awaitable[Upload]: ...
 
-    def receive(self, received: Received) -> Awaitable[Upload | Missing]: ...
+    def receive(self, received: UploadUpdate) -> Awaitable[Upload | Missing]: ...
 
-    def finish(self, finished: Finished) -> Awaitable[Kept | Missing]:
+    def finish(self, finished: CompletedUploads) -> Awaitable[StoredUploads | Missing]:
         """Also of uploads that were not stored before. What was finished before stays as it was."""
         ...
 
-    def remove_upload(self, upload_id: str) -> Awaitable[Upload | Used | Missing]:
+    def remove_upload(self, upload_id: str) -> Awaitable[Upload | UploadInUse | Missing]:
         """Not as long as a job uses it. A job that waits for it in UPLOADING has failed."""
         ...
 
@@ -356,10 +356,12 @@ class Uploads(Protocol):
         ...
 
 
-class Store(Jobs, Housekeeping, Queues, Learned, Protocol):
+class Store(JobStore, Housekeeping, Queues, Learned, Protocol):
     """All of it, with a beginning and an end."""
 
-    async def open(self, heard: Heard, nudge: Nudge | None = None, reset: Reset | None = None) -> None:
+    async def open(
+        self, heard: OnEvents, nudge: OnWork | None = None, reset: OnReset | None = None
+    ) -> None:
         """Opens, migrates, checks; `heard` gets every event once, after its commit, on the loop.
 
         Where several processes write, those of others come when word of them arrives; whoever needs all of them in

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bide.core.wire import Event
-from bide.server.store import Unwritable
+from bide.server.store import StoreUnavailable
 
 T = TypeVar("T")
 log = logging.getLogger("bide.store")
@@ -38,7 +38,7 @@ MANY = 8
 Key = tuple[str, str, str]  # tenant, kind, key
 
 
-class Operation(NamedTuple):
+class WriteOperation(NamedTuple):
     """What is to be done with a transaction, and the jobs and idempotency keys that it is known to need."""
 
     run: Callable[[Any], Any]
@@ -46,10 +46,10 @@ class Operation(NamedTuple):
     keys: Sequence[Key] = ()
 
 
-class Session(Protocol):
+class WriteSession(Protocol):
     """A connection of the writer's own."""
 
-    def transact(self, operations: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
+    def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
         """All of them in one transaction: their results and events, once it is committed. Unwritable: none of them
         could be carried out alone either.
         """
@@ -62,13 +62,13 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
-_Queued = tuple[Operation, "asyncio.Future[Any]", bool]
+_Queued = tuple[WriteOperation, "asyncio.Future[Any]", bool]
 
 
-class Writer:
+class GroupCommitWriter:
     """Owns the writing session. `submit` may be called from the loop only."""
 
-    def __init__(self, session: Session, heard: Callable[[Sequence[Event]], None]) -> None:
+    def __init__(self, session: WriteSession, heard: Callable[[Sequence[Event]], None]) -> None:
         self._session = session
         self._heard = heard
         self._queue: SimpleQueue[list[_Queued] | None] = SimpleQueue()
@@ -93,7 +93,7 @@ class Writer:
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._round:
             self._loop.call_soon(self._hand_over)
-        self._round.append((Operation(run, jobs, keys), future, first))
+        self._round.append((WriteOperation(run, jobs, keys), future, first))
         return future
 
     def _hand_over(self) -> None:
@@ -126,15 +126,15 @@ class Writer:
         finally:
             self._session.close()
 
-    def _write(self, operations: Sequence[Operation]) -> tuple[list[Any], list[Event]]:
+    def _write(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
         """All of them in one transaction, or each alone when one of them cannot be."""
         try:
             return self._session.transact(operations)
-        except Unwritable as error:
-            return [_Raised(error)] * len(operations), []
+        except StoreUnavailable as error:
+            return [_Failure(error)] * len(operations), []
         except Exception as error:
             if len(operations) == 1:
-                return [_Raised(self._session.told(error))], []
+                return [_Failure(self._session.told(error))], []
         results: list[Any] = []
         events: list[Event] = []
         for operation in operations:
@@ -161,7 +161,7 @@ class Writer:
         for future, result in answers:
             if future.done():  # its caller has left
                 continue
-            if isinstance(result, _Raised):
+            if isinstance(result, _Failure):
                 future.set_exception(result.error)
             else:
                 future.set_result(result)
@@ -175,7 +175,7 @@ def _answered(future: asyncio.Future[Any]) -> bool:
     return future.done() and not future.cancelled()
 
 
-class _Raised:
+class _Failure:
     """An operation's exception, told apart from a result that happens to be one."""
 
     __slots__ = ("error",)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bide.core.errors import ChecksumMismatch, UploadConflict, WrongLength, WrongOffset
 from bide.core.media import HEAD
 from bide.core.upload import Upload, UploadStatus, Way
-from bide.server.store import Kept
+from bide.server.store import StoredUploads
 from bide.server.uploads.reception import Reception, surely
 from bide.server.uploads.room import Charge, told
 from bide.server.uploads.staging import BytesLost, Digest, Hash, Sink
@@ -38,7 +38,7 @@ class Appending:
         size: int | None = None,
         checksum: tuple[Hash, str] | None = None,
         promised: str | None = None,
-    ) -> tuple[Upload, Kept | None]:
+    ) -> tuple[Upload, StoredUploads | None]:
         """Adds bytes at the end. `announced`: how many are to come; `size`: how many there will be in all, when that was
         not known; `checksum`: a hash of these bytes, and what it must come to; `promised`: the SHA-256 of the whole.
         """
@@ -73,7 +73,7 @@ class Appending:
                 return upload
             return (await self.finish(upload)).uploads[0]
 
-    async def finish(self, upload: Upload) -> Kept:
+    async def finish(self, upload: Upload) -> StoredUploads:
         """What cannot be finished now, because storage is away, is left to the upkeep."""
         try:
             return await self._reception.finish(upload)

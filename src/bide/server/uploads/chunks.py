@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from bide.core.errors import NotFound, UploadConflict, WrongLength
 from bide.core.media import HEAD
 from bide.core.upload import Upload, UploadStatus, Way
-from bide.server.store import Kept
+from bide.server.store import StoredUploads
 from bide.server.uploads.reception import Reception
 from bide.server.uploads.room import Charge, charged, told
 from bide.server.uploads.staging import Sink
@@ -107,7 +107,7 @@ class Chunks:
 
         hashing.add_done_callback(hashed)
 
-    async def complete(self, upload_id: str) -> tuple[Upload, Kept | None]:
+    async def complete(self, upload_id: str) -> tuple[Upload, StoredUploads | None]:
         """UploadConflict, with what is missing, when it is not whole."""
         async with self._reception.turns.take(upload_id):
             upload = await self._reception.find(upload_id)

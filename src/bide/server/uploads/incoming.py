@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bide.core.errors import ChecksumMismatch, Problem
 from bide.core.upload import Upload, Way
 from bide.server.blobs import upload_key
-from bide.server.store import Finished, Kept, NewJob
+from bide.server.store import CompletedUploads, NewJob, StoredUploads
 from bide.server.uploads.reception import Reception, surely
 from bide.server.uploads.room import told
 from bide.server.uploads.staging import Bytes, Digest, Sink
@@ -69,21 +69,25 @@ class Incoming:
             await self._reception.remove_bytes(self.upload)
 
 
-async def keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None = None) -> Kept:
+async def keep(
+    reception: Reception, incoming: Sequence[Incoming], new: NewJob | None = None
+) -> StoredUploads:
     """Makes blobs of whole files and stores them, with the job that they are for; none of it when there is a Problem.
     The bytes are the caller's to discard then. Once begun it goes to its end.
     """
     return await surely(_keep(reception, incoming, new))
 
 
-async def _keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None) -> Kept:
+async def _keep(reception: Reception, incoming: Sequence[Incoming], new: NewJob | None) -> StoredUploads:
     for one in incoming:
         path = reception.staging.path(one.upload.id)
         await reception.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
     for one in incoming:
         one.stored = True
     try:
-        kept = await reception.store_finished(Finished(tuple(one.upload for one in incoming), new))
+        kept = await reception.store_finished(
+            CompletedUploads(tuple(one.upload for one in incoming), new)
+        )
     except Problem:  # its key was used for something else: the files were stored, the job was not
         for one in incoming:
             await reception.store.remove_upload(one.upload.id)

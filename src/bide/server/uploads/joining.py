@@ -9,7 +9,7 @@ from typing import Any
 from bide.core.errors import Problem, UploadConflict
 from bide.core.upload import Upload, Way
 from bide.server.durable_files import create, finished, sync_path
-from bide.server.store import Kept
+from bide.server.store import StoredUploads
 from bide.server.uploads.appending import Appending
 from bide.server.uploads.reception import Reception
 from bide.server.uploads.room import told
@@ -21,7 +21,7 @@ LEFT = 3600.0
 
 async def join(
     reception: Reception, upload_id: str, parts: Sequence[str], name: str, **fields: Any
-) -> tuple[Upload, Kept]:
+) -> tuple[Upload, StoredUploads]:
     """UploadConflict when one of them is not a whole part."""
     found = [await reception.find(part) for part in parts]
     for part in found:

@@ -44,7 +44,7 @@ from bide.server.blobs import (
     upload_key,
 )
 from bide.server.intake import accepted
-from bide.server.store import Finished, Missing, NewJob, Received
+from bide.server.store import CompletedUploads, Missing, NewJob, UploadUpdate
 from bide.server.uploads.reception import Reception
 from bide.server.uploads.room import charged
 
@@ -186,7 +186,7 @@ class Presigned:
         """What is there already is charged until the new bytes have replaced it, and so are those."""
         with self._reception.room.charge(reserved=True) as charge:
             etag = await write(charged(body, charge))
-            after = await self._store.receive(Received(upload.id, **received))
+            after = await self._store.receive(UploadUpdate(upload.id, **received))
             if isinstance(after, Missing):
                 await self._reception.remove_bytes(upload)
                 raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
@@ -300,21 +300,21 @@ class Presigned:
         """The bytes; the upload stays, and can be put again as long as its signature holds."""
         await self._reception.blobs.remove(owner_of(upload.id))
 
-    async def _finished(self, done: Upload) -> Finished:
+    async def _finished(self, done: Upload) -> CompletedUploads:
         """With the job that it leads to: a new one, or the one that waits."""
         if done.submission is None:
-            return Finished((done,))
+            return CompletedUploads((done,))
         try:
             new = await self._reception.wishes.make([done])
         except WrongContent as problem:
             await self._refuse(done, problem)
             raise
         if done.job_id is None:
-            return Finished((done,), new)
+            return CompletedUploads((done,), new)
         self._reception.wishes.stored(
             new
         )  # by its queue and kind, which are those of the one that waits
-        return Finished((done,), files=new.files)
+        return CompletedUploads((done,), files=new.files)
 
     async def _refuse(self, done: Upload, problem: Problem) -> None:
         """A file that its job does not take: the job says so, and the bytes go."""
@@ -348,7 +348,7 @@ class Presigned:
         for upload in await self._store.unfinished(NOBODY, now - SOONEST, MOST_ASKED):
             if now - upload.updated_at >= upload.updated_at - upload.created_at:
                 await self._store.receive(
-                    Received(upload.id)
+                    UploadUpdate(upload.id)
                 )  # that it was looked at: the next time is later
                 await self._look(upload)
 

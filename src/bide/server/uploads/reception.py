@@ -35,7 +35,15 @@ from bide.server.blobs import BlobMissing, Blobs, upload_key
 from bide.server.config import UploadConfig
 from bide.server.durable_files import FILE_MODE, finished
 from bide.server.intake import accepted
-from bide.server.store import Finished, Jobs, Kept, Missing, NewJob, Received, Uploads
+from bide.server.store import (
+    CompletedUploads,
+    JobStore,
+    Missing,
+    NewJob,
+    StoredUploads,
+    UploadRecords,
+    UploadUpdate,
+)
 from bide.server.uploads.lane import Lane
 from bide.server.uploads.room import Room
 from bide.server.uploads.staging import Digest, Staging
@@ -47,7 +55,7 @@ T = TypeVar("T")
 STORING = 2  # uploads that are stored at the same time
 
 
-class UploadStore(Jobs, Uploads, Protocol):
+class UploadStore(JobStore, UploadRecords, Protocol):
     """A store that keeps uploads, too."""
 
 
@@ -143,24 +151,24 @@ class Reception:
     ) -> Upload:
         """What is on disk now; a caller that leaves meanwhile changes nothing of it."""
         expires_at = self.expiry() if expires_in is None else self.store.now() + expires_in
-        progress = Received(upload.id, received, upload.size, chunk, expires_at)
+        progress = UploadUpdate(upload.id, received, upload.size, chunk, expires_at)
         after = await surely(self._receive(progress))
         await self.lane.turn()
         if isinstance(after, Missing):
             raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
         return after
 
-    async def _receive(self, progress: Received) -> Upload | Missing:
+    async def _receive(self, progress: UploadUpdate) -> Upload | Missing:
         async with self.door:
             return await self.store.receive(progress)
 
     # --- the end
 
-    async def finish(self, upload: Upload) -> Kept:
+    async def finish(self, upload: Upload) -> StoredUploads:
         """Makes a blob of a whole upload, and the job that was asked for, if one was. Once begun it goes to its end."""
         return await surely(self._finish(upload))
 
-    async def _finish(self, upload: Upload) -> Kept:
+    async def _finish(self, upload: Upload) -> StoredUploads:
         assert upload.size is not None
         path, digest = self.staging.path(upload.id), self.staging.take_digest(upload.id, upload.size)
         if digest.at == digest.length == upload.size:
@@ -175,7 +183,7 @@ class Reception:
             )
         new, problem = await self._wished(done)
         await self.blobs.adopt(upload_key(upload.id), path, upload.content_type)
-        kept = await self.store_finished(Finished((done,), new))
+        kept = await self.store_finished(CompletedUploads((done,), new))
         if problem is not None:
             raise problem
         return kept
@@ -201,7 +209,7 @@ class Reception:
             raise Gone(f"the bytes of upload {upload.id} are lost: begin it again") from None
         done = self.whole(upload, size, sha256.hexdigest(), head)
         new, _ = await self._wished(done)
-        return (await self.store_finished(Finished((done,), new))).uploads[0]
+        return (await self.store_finished(CompletedUploads((done,), new))).uploads[0]
 
     async def check_head(self, upload: Upload) -> None:
         """As soon as the first bytes are there: a file of the wrong type is not to be sent to its end."""
@@ -243,7 +251,7 @@ class Reception:
         except Problem as problem:
             return None, problem
 
-    async def store_finished(self, what: Finished) -> Kept:
+    async def store_finished(self, what: CompletedUploads) -> StoredUploads:
         async with self.door:
             storing = self.store.finish(what)
             if what.new is not None:
@@ -286,7 +294,7 @@ class Reception:
         await self.blobs.remove(owner_of(upload.id))
 
 
-def job_of(kept: Kept) -> Job | None:
+def job_of(kept: StoredUploads) -> Job | None:
     return getattr(kept.job, "job", None)
 
 

@@ -54,7 +54,7 @@ class SyncChannel:
 
     def __init__(self, fd: int) -> None:
         self.socket = socket.socket(fileno=fd)
-        self._frames = p.Frames(upward=False)
+        self._frames = p.FrameDecoder(upward=False)
         self._waiting: deque[Any] = deque()
         self._sending = threading.Lock()
         self._reading = threading.Lock()
@@ -75,29 +75,29 @@ class SyncChannel:
             if mine:
                 self.shielded -= 1
 
-    def send(self, message: p.Message) -> None:
+    def send(self, message: p.ChildMessage) -> None:
         _refuse_copies()
         with self._shield(), self._sending:
             self.socket.sendall(p.frame(message))
 
-    def ask(self, message: p.Request) -> p.Answer:
+    def ask(self, message: p.StepRequest) -> p.StepReply:
         _refuse_copies()
         with self._shield(), self._reading:
             message.number = next(self._numbers)  # one numbering for all jobs of this child
             self.send(message)
             return self._answer(message.number)
 
-    def _answer(self, number: int) -> p.Answer:
+    def _answer(self, number: int) -> p.StepReply:
         aside: list[Any] = []
         while True:
             received = self._next()
-            if isinstance(received, p.Answer) and received.number == number:
+            if isinstance(received, p.StepReply) and received.number == number:
                 self._waiting.extendleft(reversed(aside))
                 return received
-            if not isinstance(received, p.Answer):
+            if not isinstance(received, p.StepReply):
                 aside.append(received)
 
-    async def ask_async(self, message: p.Request) -> p.Answer:
+    async def ask_async(self, message: p.StepRequest) -> p.StepReply:
         return self.ask(message)
 
     def receive(self) -> Any:
@@ -122,11 +122,11 @@ class SyncChannel:
         try:
             while select([self.socket], [], [], 0)[0]:
                 self._read()
-            jobs = [(m.job_id, m.fence) for m in self._waiting if isinstance(m, p.Run)]
-            self._waiting = deque(m for m in self._waiting if not isinstance(m, p.Run))
+            jobs = [(m.job_id, m.fence) for m in self._waiting if isinstance(m, p.RunJob)]
+            self._waiting = deque(m for m in self._waiting if not isinstance(m, p.RunJob))
         finally:
             self._reading.release()
-        self.send(p.GaveBack(jobs))
+        self.send(p.JobsReturned(jobs))
         return True
 
 
@@ -135,13 +135,13 @@ class AsyncChannel:
 
     def __init__(self, fd: int) -> None:
         self.socket = socket.socket(fileno=fd)
-        self._frames = p.Frames(upward=False)
+        self._frames = p.FrameDecoder(upward=False)
         self._sending = threading.Lock()
-        self._asked: dict[int, Future[p.Answer]] = {}
+        self._asked: dict[int, Future[p.StepReply]] = {}
         self._numbers = itertools.count(1)
         self.received: Callable[[Any], object] = lambda message: None
 
-    def send(self, message: p.Message) -> None:
+    def send(self, message: p.ChildMessage) -> None:
         _refuse_copies()
         try:
             with self._sending:
@@ -149,17 +149,17 @@ class AsyncChannel:
         except OSError:
             end_group()
 
-    def _ask(self, message: p.Request) -> Future[p.Answer]:
-        future: Future[p.Answer] = Future()
+    def _ask(self, message: p.StepRequest) -> Future[p.StepReply]:
+        future: Future[p.StepReply] = Future()
         message.number = next(self._numbers)  # one numbering for all jobs of this child
         self._asked[message.number] = future
         self.send(message)
         return future
 
-    def ask(self, message: p.Request) -> p.Answer:
+    def ask(self, message: p.StepRequest) -> p.StepReply:
         return self._ask(message).result()
 
-    async def ask_async(self, message: p.Request) -> p.Answer:
+    async def ask_async(self, message: p.StepRequest) -> p.StepReply:
         return await asyncio.wrap_future(self._ask(message))
 
     def read(self) -> None:
@@ -172,12 +172,12 @@ class AsyncChannel:
             if not data:
                 end_group()
             for message in self._frames.feed(data):
-                if isinstance(message, p.Answer):
+                if isinstance(message, p.StepReply):
                     self._answered(message)
                 else:
                     self.received(message)
 
-    def _answered(self, answer: p.Answer) -> None:
+    def _answered(self, answer: p.StepReply) -> None:
         # Whoever asked may have been cancelled meanwhile.
         with suppress(InvalidStateError):
             self._asked.pop(answer.number).set_result(answer)

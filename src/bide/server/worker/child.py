@@ -31,12 +31,20 @@ from bide.core.upload import upload_of
 from bide.core.wire import INLINE_RESULT
 from bide.server.blobs.places import make_blobs
 from bide.server.registry import File, FileRef, Kind, Registry
-from bide.server.worker import channels, locate
+from bide.server.worker import app_location, channels
 from bide.server.worker import protocol as p
+from bide.server.worker.app_location import AppLocation
 from bide.server.worker.channels import AsyncChannel, SyncChannel
-from bide.server.worker.context import Context, Park, Stop, code_of, given_file, text_of, to_json
-from bide.server.worker.locate import Location
-from bide.server.worker.surroundings import Surroundings
+from bide.server.worker.context import (
+    Context,
+    HandlerParked,
+    HandlerStopped,
+    code_of,
+    given_file,
+    text_of,
+    to_json,
+)
+from bide.server.worker.process_state import ProcessState
 
 TICK = 0.25
 NAG = 0.3  # seconds between being told and being interrupted
@@ -44,10 +52,10 @@ LINGER = 2.0  # seconds that threads which handlers have left may go on for when
 TRACE = 4000  # characters of a traceback, from its end
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ChildSettings(msgspec.Struct, frozen=True):
     """What the supervisor tells a child on its command line."""
 
-    location: Location
+    location: AppLocation
     work_fd: int
     control_fd: int
     blobs: str
@@ -56,10 +64,10 @@ class Settings(msgspec.Struct, frozen=True):
     is_async: bool
 
 
-class Attempt:
+class HandlerRun:
     """One run of a handler, from the message that asks for it to the one that says how it ended."""
 
-    def __init__(self, run: p.Run, child: Child) -> None:
+    def __init__(self, run: p.RunJob, child: ChildRuntime) -> None:
         self.run = run
         self.kind: Kind = child.registry.kind(run.kind)
         self.context = Context(run, child.channel, child.registry, child.blobs, child.work)
@@ -78,7 +86,7 @@ class Attempt:
         values = self.kind.read_input(self.run.input, resolve)
         return ((self.context,) if self.kind.takes_context else ()), values
 
-    def returned(self, value: Any) -> p.Message:
+    def returned(self, value: Any) -> p.ChildMessage:
         ctx, run = self.context, self.run
         value, errors = ctx.finish(value)
         result: bytes | None = to_json(value, "the result")
@@ -88,9 +96,11 @@ class Attempt:
             file = self._blobs.put(run.job_id, run.fence, ".result.json", result, "application/json")
             result = None
         took = monotonic() - self._began
-        return p.Done(run.job_id, run.fence, result, file, missing, ctx.take_files(), ctx.shown(), took)
+        return p.AttemptDone(
+            run.job_id, run.fence, result, file, missing, ctx.take_files(), ctx.shown(), took
+        )
 
-    def raised(self, error: BaseException) -> p.Message:
+    def raised(self, error: BaseException) -> p.ChildMessage:
         """What an exception of the handler comes to."""
         try:
             return self._raised(error)
@@ -98,13 +108,13 @@ class Attempt:
             name = text_of(type(error).__name__)
             return self._failed("ERROR", f"{name}, an exception that cannot be described", True)
 
-    def _raised(self, error: BaseException) -> p.Message:
+    def _raised(self, error: BaseException) -> p.ChildMessage:
         ctx = self.context
         where = self.run.job_id, self.run.fence
-        if isinstance(error, Park):
-            return p.Parked(*where, error.waiting_for, ctx.take_files(), ctx.shown())
-        if isinstance(error, Stop | asyncio.CancelledError) and ctx.cancelled:
-            return p.Stopped(*where, ctx.shown())
+        if isinstance(error, HandlerParked):
+            return p.AttemptParked(*where, error.waiting_for, ctx.take_files(), ctx.shown())
+        if isinstance(error, HandlerStopped | asyncio.CancelledError) and ctx.cancelled:
+            return p.AttemptStopped(*where, ctx.shown())
         if isinstance(error, JobError):
             step = None if error.step is None else text_of(error.step)
             return self._failed(error.code, error.message, bool(error.retryable), step)
@@ -113,45 +123,53 @@ class Attempt:
             return self._failed("INVALID_INPUT", f"{error.detail}: {places}", False)
         return self._failed(code_of(error), error, True)
 
-    def _failed(self, code: Any, what: Any, retryable: bool, step: str | None = None) -> p.Failed:
+    def _failed(self, code: Any, what: Any, retryable: bool, step: str | None = None) -> p.AttemptFailed:
         ctx, run = self.context, self.run
         text = text_of(what) or type(what).__name__
         step = step or ctx.failed_step
-        return p.Failed(run.job_id, run.fence, text_of(code, 100), text, retryable, step, ctx.shown())
+        return p.AttemptFailed(
+            run.job_id, run.fence, text_of(code, 100), text, retryable, step, ctx.shown()
+        )
 
 
-class Child:
+class ChildRuntime:
     """What both kinds of children share."""
 
     def __init__(
-        self, settings: Settings, registry: Registry, channel: SyncChannel | AsyncChannel
+        self, settings: ChildSettings, registry: Registry, channel: SyncChannel | AsyncChannel
     ) -> None:
         self.registry = registry
         self.channel = channel
         self.blobs = make_blobs(settings.blobs)
         self.work = Path(settings.work).absolute()
-        self.attempts: dict[tuple[str, int], Attempt] = {}
+        self.attempts: dict[tuple[str, int], HandlerRun] = {}
         control = socket.socket(fileno=settings.control_fd)
         channels.keep_from_copies(channel.socket, control)
-        self.pulse = Pulse(control, channel.socket, settings.beat, self.attempts)
-        self.surroundings: Surroundings | None = None
+        self.pulse = HeartbeatThread(control, channel.socket, settings.beat, self.attempts)
+        self.surroundings: ProcessState | None = None
         self.worn = False
 
-    def begin(self, run: p.Run) -> Attempt:
-        attempt = Attempt(run, self)
+    def begin(self, run: p.RunJob) -> HandlerRun:
+        attempt = HandlerRun(run, self)
         self.attempts[run.job_id, run.fence] = attempt
         self.pulse.check(run.job_id, run.fence)
         return attempt
 
-    def end(self, attempt: Attempt, message: p.Message, error: BaseException | None = None) -> None:
+    def end(
+        self, attempt: HandlerRun, message: p.ChildMessage, error: BaseException | None = None
+    ) -> None:
         del self.attempts[attempt.run.job_id, attempt.run.fence]
         attempt.context.close()
-        if error is not None and isinstance(message, p.Failed) and not isinstance(error, JobError):
+        if (
+            error is not None
+            and isinstance(message, p.AttemptFailed)
+            and not isinstance(error, JobError)
+        ):
             line = {"level": "error", "message": _trace(error)}
-            self.channel.send(p.Said(attempt.run.job_id, attempt.run.fence, line))
+            self.channel.send(p.LogLine(attempt.run.job_id, attempt.run.fence, line))
         self.channel.send(message)
 
-    def give_up(self, run: p.Run, error: BaseException) -> None:
+    def give_up(self, run: p.RunJob, error: BaseException) -> None:
         """Reports an attempt that cannot begin, or whose end cannot be sent: otherwise the service waits for ever."""
         self.attempts.pop((run.job_id, run.fence), None)
         text = f"{type(error).__name__}: {text_of(error)}"
@@ -161,16 +179,18 @@ class Child:
         else:
             code, retryable = "UNKNOWN_KIND", True
             text = f"the code that this worker has loaded has no kind {run.kind!r}"
-        self.channel.send(p.Failed(run.job_id, run.fence, code, text_of(text), retryable, None, None))
+        self.channel.send(
+            p.AttemptFailed(run.job_id, run.fence, code, text_of(text), retryable, None, None)
+        )
 
     def tidy(self) -> None:
         """Puts back what a handler has changed around it. Asks to be replaced, before its job ends, if that fails."""
         if self.surroundings is not None and not self.surroundings.restore() and not self.worn:
             self.worn = True
-            self.channel.send(p.Worn())
+            self.channel.send(p.NeedsReplacement())
 
-    def refuse(self, run: p.Run) -> None:
-        self.channel.send(p.GaveBack([(run.job_id, run.fence)]))
+    def refuse(self, run: p.RunJob) -> None:
+        self.channel.send(p.JobsReturned([(run.job_id, run.fence)]))
 
 
 def _trace(error: BaseException) -> str:
@@ -200,7 +220,7 @@ def _let_go() -> None:
     timer.start()
 
 
-class Pulse(threading.Thread):
+class HeartbeatThread(threading.Thread):
     """Beats; hears wishes to stop; notices that the service is gone."""
 
     def __init__(
@@ -208,13 +228,13 @@ class Pulse(threading.Thread):
         control: socket.socket,
         work: socket.socket,
         beat: float,
-        attempts: dict[tuple[str, int], Attempt],
+        attempts: dict[tuple[str, int], HandlerRun],
     ) -> None:
         super().__init__(name="bide-pulse", daemon=True)
         self._control = control
         self._beat = beat
         self._attempts = attempts
-        self._frames = p.Frames(upward=False)
+        self._frames = p.FrameDecoder(upward=False)
         self._asked_back = False
         self._told: deque[tuple[str, int]] = deque(maxlen=1000)
         self._next_beat = -math.inf
@@ -241,7 +261,7 @@ class Pulse(threading.Thread):
         now = monotonic()
         if now >= self._next_beat:
             self._next_beat = now + self._beat
-            self._control.sendall(p.frame(p.Beat()))
+            self._control.sendall(p.frame(p.Heartbeat()))
         for attempt in list(self._attempts.values()):
             with suppress(Exception):  # no numbers: the handler hears of it at a call of its own
                 attempt.context.flush()
@@ -253,9 +273,9 @@ class Pulse(threading.Thread):
         if not data:
             channels.end_group()
         for message in self._frames.feed(data):
-            if isinstance(message, p.GiveBack):
+            if isinstance(message, p.ReturnJobs):
                 self._asked_back = True
-            elif isinstance(message, p.Stop):
+            elif isinstance(message, p.StopJob):
                 # Noted first: the job itself may still be on its way, through the other socket.
                 self._told.append((message.job_id, message.fence))
                 self.check(message.job_id, message.fence)
@@ -268,38 +288,38 @@ class Pulse(threading.Thread):
             attempt.context.tell_to_stop()
 
 
-class SyncChild(Child):
+class SyncChild(ChildRuntime):
     """One job at a time, on the main thread."""
 
-    def __init__(self, settings: Settings, registry: Registry, channel: SyncChannel) -> None:
+    def __init__(self, settings: ChildSettings, registry: Registry, channel: SyncChannel) -> None:
         super().__init__(settings, registry, channel)
         self._channel = channel
-        self._current: Attempt | None = None
+        self._current: HandlerRun | None = None
         self.pulse.give_back = channel.give_back
         signal.signal(signal.SIGUSR1, self._interrupted)
 
     def serve(self) -> None:
-        self.surroundings = Surroundings()
+        self.surroundings = ProcessState()
         self.pulse.start()
         self.channel.send(p.Ready())
         while True:
             message = self._channel.receive()
-            if isinstance(message, p.Run):
+            if isinstance(message, p.RunJob):
                 if self.worn:
                     self.refuse(message)
                 else:
                     self._run(message)
-            elif isinstance(message, p.Leave):
+            elif isinstance(message, p.ExitChild):
                 _let_go()
                 return
 
-    def _run(self, run: p.Run) -> None:
+    def _run(self, run: p.RunJob) -> None:
         try:
             self._attempt(run)
         except BaseException as error:
             self.give_up(run, error)
 
-    def _attempt(self, run: p.Run) -> None:
+    def _attempt(self, run: p.RunJob) -> None:
         main = threading.get_ident()
         attempt = self.begin(run)
         attempt.interrupt = lambda: signal.pthread_kill(main, signal.SIGUSR1)
@@ -330,13 +350,13 @@ class SyncChild(Child):
         """
         current = self._current
         if current is not None and current.told_at is not None and not self._channel.shielded:
-            raise Stop
+            raise HandlerStopped
 
 
-class AsyncChild(Child):
+class AsyncChild(ChildRuntime):
     """Many jobs at once, each a task of one loop."""
 
-    def __init__(self, settings: Settings, registry: Registry, channel: AsyncChannel) -> None:
+    def __init__(self, settings: ChildSettings, registry: Registry, channel: AsyncChannel) -> None:
         super().__init__(settings, registry, channel)
         self._channel = channel
         self._tasks: set[asyncio.Task[None]] = set()
@@ -353,18 +373,18 @@ class AsyncChild(Child):
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         leaving = asyncio.Event()
-        self.surroundings = Surroundings()
+        self.surroundings = ProcessState()
         # A copy that a handler forks must not go on with the jobs of its neighbours.
         os.register_at_fork(after_in_child=lambda: loop.call_soon(os._exit, 1))
 
         def received(message: Any) -> None:
-            if isinstance(message, p.Run) and self.worn:
+            if isinstance(message, p.RunJob) and self.worn:
                 self.refuse(message)
-            elif isinstance(message, p.Run):
+            elif isinstance(message, p.RunJob):
                 task = loop.create_task(self._run(message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-            elif isinstance(message, p.Leave):
+            elif isinstance(message, p.ExitChild):
                 leaving.set()
 
         self._channel.received = lambda message: loop.call_soon_threadsafe(received, message)
@@ -376,13 +396,13 @@ class AsyncChild(Child):
             await asyncio.wait(self._tasks)
         _let_go()
 
-    async def _run(self, run: p.Run) -> None:
+    async def _run(self, run: p.RunJob) -> None:
         try:
             await self._attempt(run)
         except BaseException as error:
             self.give_up(run, error)
 
-    async def _attempt(self, run: p.Run) -> None:
+    async def _attempt(self, run: p.RunJob) -> None:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
@@ -408,19 +428,19 @@ class AsyncChild(Child):
 
 
 def main() -> None:
-    settings = msgspec.json.decode(sys.argv[1], type=Settings)
+    settings = msgspec.json.decode(sys.argv[1], type=ChildSettings)
     for fd in (settings.work_fd, settings.control_fd):
         os.set_inheritable(fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = AsyncChannel(settings.work_fd) if settings.is_async else SyncChannel(settings.work_fd)
-    locate.in_child = True
+    app_location.in_child = True
     try:
         registry = settings.location.load()
         for hook in registry.worker_start_hooks:
             hook()
     except BaseException as error:
         traceback.print_exc()
-        channel.send(p.Broken(f"{type(error).__name__}: {text_of(error)}"))
+        channel.send(p.StartFailed(f"{type(error).__name__}: {text_of(error)}"))
         sys.exit(1)
     if isinstance(channel, AsyncChannel):
         AsyncChild(settings, registry, channel).serve()

@@ -40,11 +40,11 @@ TEXT_LIMIT = 4000  # characters of a message
 _ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9]{4300}")
 
 
-class Stop(BaseException):
+class HandlerStopped(BaseException):
     """The job is to stop: it was cancelled, or ran out of time."""
 
 
-class Park(BaseException):
+class HandlerParked(BaseException):
     """The handler steps aside until these children have ended."""
 
     def __init__(self, waiting_for: Sequence[str]) -> None:
@@ -63,12 +63,12 @@ class Partial:
 Fetch = Callable[[FileInfo], Path]  # brings a file's bytes here, when they are not; says where
 
 
-class Child:
+class SpawnedJob:
     """A job that the handler has spawned; `gather` turns it into its result, and then its files can be read, too."""
 
     __slots__ = ("_fetch", "_state")
 
-    def __init__(self, state: p.ChildState, fetch: Fetch) -> None:
+    def __init__(self, state: p.SpawnedJobState, fetch: Fetch) -> None:
         self._state = state
         self._fetch = fetch
 
@@ -93,23 +93,23 @@ def given_file(given: p.GivenFile, fetch: Fetch) -> File:
     return File(ref, partial(fetch, info), info.content_type, info.size, info.sha256)
 
 
-class Channel(Protocol):
+class JobChannel(Protocol):
     """How a context reaches the supervisor."""
 
-    def send(self, message: p.Message) -> None: ...
+    def send(self, message: p.ChildMessage) -> None: ...
 
-    def ask(self, message: p.Request) -> p.Answer:
+    def ask(self, message: p.StepRequest) -> p.StepReply:
         """Blocks until the answer is there."""
         ...
 
-    async def ask_async(self, message: p.Request) -> p.Answer: ...
+    async def ask_async(self, message: p.StepRequest) -> p.StepReply: ...
 
 
 class Context:
     """Given to a handler as `ctx`."""
 
     def __init__(
-        self, run: p.Run, channel: Channel, registry: Registry, blobs: Blobs, work: Path
+        self, run: p.RunJob, channel: JobChannel, registry: Registry, blobs: Blobs, work: Path
     ) -> None:
         self._run = run
         self._channel = channel
@@ -171,7 +171,7 @@ class Context:
         now = monotonic()
         if now >= self._next_send:
             self._next_send = now + SEND_EVERY
-            self._channel.send(p.Moved(self.job_id, self.fence, None))
+            self._channel.send(p.ProgressChanged(self.job_id, self.fence, None))
 
     def flush(self) -> None:
         """Sends the latest progress if it has not been sent; the child's pulse calls it too."""
@@ -179,7 +179,7 @@ class Context:
         if latest is not None:
             self._latest = None
             self._shown = self._measure(*latest)
-            self._channel.send(p.Moved(self.job_id, self.fence, self._shown))
+            self._channel.send(p.ProgressChanged(self.job_id, self.fence, self._shown))
 
     def shown(self) -> Progress | None:
         """The latest progress, for the record."""
@@ -260,20 +260,20 @@ class Context:
         self._finished.add(name)  # without a word: the bar is past it already and must not jump back
         return msgspec.json.decode(result)
 
-    def _recall_message(self, name: str) -> p.Recall:
-        return p.Recall(self.job_id, self.fence, 0, name)
+    def _recall_message(self, name: str) -> p.ReadStep:
+        return p.ReadStep(self.job_id, self.fence, 0, name)
 
-    def _recalled(self, answer: p.Answer) -> bytes:
+    def _recalled(self, answer: p.StepReply) -> bytes:
         if answer.result is None:
             self._stop = True
-            raise Stop
+            raise HandlerStopped
         return answer.result
 
     def _enter(self, name: str) -> None:
         self._active.append(name)
-        self._channel.send(p.Began(self.job_id, self.fence, name))
+        self._channel.send(p.StepBegan(self.job_id, self.fence, name))
 
-    def _keep(self, name: str, value: Any) -> p.Kept:
+    def _keep(self, name: str, value: Any) -> p.KeepStep:
         result = to_json(value, f"the result of step {name!r}")
         if len(result) > STEP_LIMIT:
             raise JobError(
@@ -282,12 +282,12 @@ class Context:
                 retryable=False,
             )
         self._check()  # a thread may come to the end of its step after the handler has returned
-        return p.Kept(self.job_id, self.fence, 0, name, result, self.take_files())
+        return p.KeepStep(self.job_id, self.fence, 0, name, result, self.take_files())
 
-    def _leave(self, name: str, answer: p.Answer) -> None:
+    def _leave(self, name: str, answer: p.StepReply) -> None:
         if not answer.stored:
             self._stop = True
-            raise Stop
+            raise HandlerStopped
         # Only now: an exception leaves the step active, so that it is named as the one that failed.
         self._active.remove(name)
         self._finish(name)
@@ -297,7 +297,7 @@ class Context:
         if self._weights:
             percent = round(self._percent(None, 0.0), 2)
             self._latest, self._shown = None, Progress(percent=percent, step=name)
-            self._channel.send(p.Moved(self.job_id, self.fence, self._shown))
+            self._channel.send(p.ProgressChanged(self.job_id, self.fence, self._shown))
 
     @property
     def failed_step(self) -> str | None:
@@ -337,13 +337,13 @@ class Context:
 
     # --- children
 
-    def spawn(self, kind: str, /, **input: Any) -> Child:
+    def spawn(self, kind: str, /, **input: Any) -> SpawnedJob:
         """Sends a job of another kind on its way, on that kind's own queue. `gather` gets its result."""
         self._check()
         count = self._spawned[kind] = self._spawned.get(kind, 0) + 1
         key = f"{kind}#{count}"
         if key in self._children:
-            return Child(self._children[key], self.fetch)
+            return SpawnedJob(self._children[key], self.fetch)
         if len(self._children) >= MAX_CHILDREN:
             raise JobError(
                 "TOO_MANY_CHILDREN", f"a job has at most {MAX_CHILDREN} children", retryable=False
@@ -351,11 +351,11 @@ class Context:
         raw = to_json(input, f"the input of {kind!r}")
         self._registry.kind(kind).read_input(raw)
         child_id = job_id(time(), os.urandom(16))
-        self._children[key] = p.ChildState(child_id, key, kind, None)
+        self._children[key] = p.SpawnedJobState(child_id, key, kind, None)
         self._channel.send(p.Spawn(self.job_id, self.fence, child_id, key, kind, raw, self.take_files()))
-        return Child(self._children[key], self.fetch)
+        return SpawnedJob(self._children[key], self.fetch)
 
-    def gather(self, *children: Child, partial: bool = False) -> list[Any]:
+    def gather(self, *children: SpawnedJob, partial: bool = False) -> list[Any]:
         """The children's results, in order. Until they have all ended, the handler is unwound here and run again then.
 
         A failed child fails this job (CHILD_FAILED). With `partial=True` its place holds None and this job becomes
@@ -365,10 +365,10 @@ class Context:
         states = [self._children[child.key] for child in children]
         waiting = [s.job_id for s in states if s.status is None]
         if waiting:
-            raise Park([s.job_id for s in states])
+            raise HandlerParked([s.job_id for s in states])
         return [self._outcome(state, partial) for state in states]
 
-    def _outcome(self, state: p.ChildState, partial: bool) -> Any:
+    def _outcome(self, state: p.SpawnedJobState, partial: bool) -> Any:
         if state.status in (Status.DONE, Status.PARTIAL_SUCCESS):
             if state.result_file is not None:
                 return msgspec.json.decode(self.fetch(state.result_file).read_bytes())
@@ -397,7 +397,7 @@ class Context:
         if self._lines <= LOG_LINES:
             line = {"message": text_of(message), **fields}
             raw = to_json(line, "the line of the log")
-            self._channel.send(p.Said(self.job_id, self.fence, msgspec.json.decode(raw)))
+            self._channel.send(p.LogLine(self.job_id, self.fence, msgspec.json.decode(raw)))
 
     def finish(self, value: Any) -> tuple[Any, list[dict[str, Any]] | None]:
         """The handler's value and what is missing from it."""
@@ -420,7 +420,7 @@ class Context:
                 f"job {self.job_id}: its handler has returned, its ctx is of no use any more"
             )
         if self._stop:
-            raise Stop
+            raise HandlerStopped
 
 
 def _number(value: Any) -> int | float | None:

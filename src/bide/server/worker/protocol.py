@@ -15,7 +15,7 @@ import msgspec
 from bide.core.record import FileInfo, Progress, Status
 
 
-class Message(msgspec.Struct, tag=True, array_like=True):
+class ChildMessage(msgspec.Struct, tag=True, array_like=True):
     pass
 
 
@@ -29,7 +29,7 @@ class GivenFile(msgspec.Struct, array_like=True):
     file: FileInfo
 
 
-class ChildState(msgspec.Struct, array_like=True):
+class SpawnedJobState(msgspec.Struct, array_like=True):
     """A spawned job as it was when the parent was claimed."""
 
     job_id: str
@@ -42,7 +42,7 @@ class ChildState(msgspec.Struct, array_like=True):
     files: list[GivenFile] = []
 
 
-class Run(Message):
+class RunJob(ChildMessage):
     """Run this job."""
 
     job_id: str
@@ -52,12 +52,12 @@ class Run(Message):
     input: bytes
     files: list[GivenFile]
     steps: dict[str, bytes]
-    children: list[ChildState]
+    children: list[SpawnedJobState]
     progress: Progress | None = None
     kept: list[str] = []  # steps whose results are not in `steps`: the child asks for each that it needs
 
 
-class Answer(Message):
+class StepReply(ChildMessage):
     """To a request with this number: it is stored, or the attempt has lost its lease. `result` answers a `Recall`."""
 
     number: int
@@ -65,74 +65,74 @@ class Answer(Message):
     result: bytes | None = None
 
 
-class Stop(Message):
+class StopJob(ChildMessage):
     """Stop this job: told first, terminated later."""
 
     job_id: str
     fence: int
 
 
-class GiveBack(Message):
+class ReturnJobs(ChildMessage):
     """Give back the jobs that have not been started."""
 
 
-class Leave(Message):
+class ExitChild(ChildMessage):
     """Finish what runs and exit."""
 
 
 # --- up
 
 
-class Ready(Message):
+class Ready(ChildMessage):
     """The app is loaded and the start hooks have run."""
 
 
-class Broken(Message):
+class StartFailed(ChildMessage):
     """The app cannot be loaded."""
 
     error: str
 
 
-class Beat(Message):
+class Heartbeat(ChildMessage):
     """Still alive."""
 
 
-class Worn(Message):
+class NeedsReplacement(ChildMessage):
     """A handler has left something behind that cannot be put right: the child is to be replaced. It starts no job more."""
 
 
-class GaveBack(Message):
+class JobsReturned(ChildMessage):
     """These were not started, and will not be."""
 
     jobs: list[tuple[str, int]]
 
 
-class FromJob(Message):
+class AttemptMessage(ChildMessage):
     """Something that an attempt says."""
 
     job_id: str
     fence: int
 
 
-class Moved(FromJob):
+class ProgressChanged(AttemptMessage):
     """There was progress, or at least a sign of life."""
 
     progress: Progress | None
 
 
-class Said(FromJob):
+class LogLine(AttemptMessage):
     """A line for the job's log."""
 
     line: dict[str, Any]
 
 
-class Began(FromJob):
+class StepBegan(AttemptMessage):
     """A step has begun."""
 
     step: str
 
 
-class Kept(FromJob):
+class KeepStep(AttemptMessage):
     """A step has succeeded; the child waits for the answer before it goes on."""
 
     number: int
@@ -141,14 +141,14 @@ class Kept(FromJob):
     files: list[FileInfo]
 
 
-class Recall(FromJob):
+class ReadStep(AttemptMessage):
     """The child needs the result of a step that an earlier attempt has kept, and waits for the answer."""
 
     number: int
     step: str
 
 
-class Spawn(FromJob):
+class Spawn(AttemptMessage):
     """A child job to be sent on its way."""
 
     child_id: str
@@ -158,7 +158,7 @@ class Spawn(FromJob):
     files: list[FileInfo]
 
 
-class Done(FromJob):
+class AttemptDone(AttemptMessage):
     result: bytes | None
     result_file: FileInfo | None
     errors: bytes | None  # JSON, like the result: msgpack has no integers of more than 64 bits
@@ -167,7 +167,7 @@ class Done(FromJob):
     took: float | None = None  # seconds by the child's own watch: ours would count the messages' way too
 
 
-class Failed(FromJob):
+class AttemptFailed(AttemptMessage):
     code: str
     message: str
     retryable: bool
@@ -175,52 +175,52 @@ class Failed(FromJob):
     progress: Progress | None
 
 
-class Parked(FromJob):
+class AttemptParked(AttemptMessage):
     waiting_for: list[str]
     files: list[FileInfo]
     progress: Progress | None
 
 
-class Stopped(FromJob):
+class AttemptStopped(AttemptMessage):
     """The handler has obeyed the wish to stop."""
 
     progress: Progress | None
 
 
-Down = Run | Answer | Stop | GiveBack | Leave
-Up = (
+ToChild = RunJob | StepReply | StopJob | ReturnJobs | ExitChild
+FromChild = (
     Ready
-    | Broken
-    | Beat
-    | Worn
-    | GaveBack
-    | Moved
-    | Said
-    | Began
-    | Kept
-    | Recall
+    | StartFailed
+    | Heartbeat
+    | NeedsReplacement
+    | JobsReturned
+    | ProgressChanged
+    | LogLine
+    | StepBegan
+    | KeepStep
+    | ReadStep
     | Spawn
-    | Done
-    | Failed
-    | Parked
-    | Stopped
+    | AttemptDone
+    | AttemptFailed
+    | AttemptParked
+    | AttemptStopped
 )
 
-Request = Kept | Recall
-End = Done | Failed | Parked | Stopped
+StepRequest = KeepStep | ReadStep
+AttemptEnd = AttemptDone | AttemptFailed | AttemptParked | AttemptStopped
 _LENGTH = struct.Struct("!I")
 LONGEST = 256 * 1024 * 1024  # a longer one is not a message: a handler has written into the socket
 _encoder = msgspec.msgpack.Encoder()
-_down = msgspec.msgpack.Decoder(Down)
-_up = msgspec.msgpack.Decoder(Up)
+_down = msgspec.msgpack.Decoder(ToChild)
+_up = msgspec.msgpack.Decoder(FromChild)
 
 
-def frame(message: Message) -> bytes:
+def frame(message: ChildMessage) -> bytes:
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
-class Frames:
+class FrameDecoder:
     """Cuts a stream of bytes into messages."""
 
     def __init__(self, *, upward: bool) -> None:

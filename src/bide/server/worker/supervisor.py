@@ -25,25 +25,25 @@ from typing import Any, Protocol
 import msgspec
 
 from bide.server.worker import protocol as p
-from bide.server.worker.child import Settings
-from bide.server.worker.locate import Location
+from bide.server.worker.app_location import AppLocation
+from bide.server.worker.child import ChildSettings
 
 log = logging.getLogger("bide.worker")
 MARK = "BIDE_CHILD_OF"  # in the environment of every child: the data folder of its service
 SLOWEST_START = 30.0
 
 
-class Listener(Protocol):
+class PoolListener(Protocol):
     """Who is told what happens in the pool."""
 
-    def ready(self, child: Child) -> None: ...
+    def ready(self, child: ChildProcess) -> None: ...
 
-    def said(self, child: Child, message: Any) -> None: ...
+    def said(self, child: ChildProcess, message: Any) -> None: ...
 
-    def gone(self, child: Child) -> None: ...
+    def gone(self, child: ChildProcess) -> None: ...
 
 
-class Child:
+class ChildProcess:
     """One child process, seen from the service."""
 
     def __init__(self, name: str, is_async: bool, pool: Pool) -> None:
@@ -69,7 +69,7 @@ class Child:
             self._work.close()
             theirs.close()
             raise
-        settings = Settings(
+        settings = ChildSettings(
             pool.location,
             theirs.fileno(),
             their_control.fileno(),
@@ -95,8 +95,8 @@ class Child:
             their_control.close()
         self.pid = self._process.pid
         self._frames = {
-            self._work: p.Frames(upward=True),
-            self._control: p.Frames(upward=True),
+            self._work: p.FrameDecoder(upward=True),
+            self._control: p.FrameDecoder(upward=True),
         }
         for sock in self._frames:
             sock.setblocking(False)
@@ -107,7 +107,7 @@ class Child:
 
     # --- talking
 
-    def send(self, message: p.Message, *, at_once: bool = False) -> None:
+    def send(self, message: p.ChildMessage, *, at_once: bool = False) -> None:
         """Goes out at the end of this round of the loop, with whatever else is sent in it, or at once."""
         if self._gone:
             return
@@ -138,12 +138,12 @@ class Child:
 
     def tell_to_stop(self, job_id: str, fence: int) -> None:
         with contextlib.suppress(OSError):
-            self._control.send(p.frame(p.Stop(job_id, fence)))
+            self._control.send(p.frame(p.StopJob(job_id, fence)))
 
     def ask_back(self) -> None:
         """Asks for the jobs of its line that it has not started."""
         with contextlib.suppress(OSError):
-            self._control.send(p.frame(p.GiveBack()))
+            self._control.send(p.frame(p.ReturnJobs()))
 
     def _readable(self, sock: socket.socket) -> bool:
         """Whether there may be more to read."""
@@ -169,12 +169,12 @@ class Child:
 
     def _heard(self, message: Any) -> None:
         self.last_beat = time.monotonic()
-        if isinstance(message, p.Beat):
+        if isinstance(message, p.Heartbeat):
             return
         if isinstance(message, p.Ready):
             self.state = "idle"
             self._pool.started(self)
-        elif isinstance(message, p.Broken):
+        elif isinstance(message, p.StartFailed):
             self._pool.trouble = message.error
         else:
             self._pool.listener.said(self, message)
@@ -209,7 +209,7 @@ class Child:
     def leave(self) -> None:
         """It may finish what runs, then exits."""
         self.state = "leaving"
-        self.send(p.Leave())
+        self.send(p.ExitChild())
 
     def terminate(self) -> None:
         self.killed = True
@@ -245,14 +245,14 @@ class Pool:
 
     def __init__(
         self,
-        location: Location,
+        location: AppLocation,
         data: Path,
         *,
         blobs: str,
         sync: int,
         is_async: int,
         beat: float,
-        listener: Listener,
+        listener: PoolListener,
     ) -> None:
         self.location = location
         self.data = data
@@ -260,7 +260,7 @@ class Pool:
         self.work = data / "work"
         self.beat = beat
         self.listener = listener
-        self.children: set[Child] = set()
+        self.children: set[ChildProcess] = set()
         self.trouble: str | None = None
         self._goal = {False: sync, True: is_async}
         self._number = 0
@@ -287,7 +287,7 @@ class Pool:
             for _ in range(goal - alive):
                 self._number += 1
                 try:
-                    self.children.add(Child(f"{os.getpid()}.{self._number}", is_async, self))
+                    self.children.add(ChildProcess(f"{os.getpid()}.{self._number}", is_async, self))
                 except OSError as error:
                     return self._put_off(_advice(error))
         return None
@@ -297,12 +297,12 @@ class Pool:
         ready = any(c.is_async is is_async and c.state == "idle" for c in self.children)
         return self._goal[is_async] > 0 and not ready
 
-    def started(self, child: Child) -> None:
+    def started(self, child: ChildProcess) -> None:
         self._failures = 0
         self.trouble = None
         self.listener.ready(child)
 
-    def ended(self, child: Child) -> None:
+    def ended(self, child: ChildProcess) -> None:
         self.children.discard(child)
         if child.state == "starting" and not child.killed:
             self._put_off(self.trouble or child.exit_text)

@@ -13,7 +13,7 @@ from bide.core.record import Job, Status
 from bide.core.wire import Event
 from bide.server.config import Config
 from bide.server.intake import Submission
-from bide.server.worker.locate import Location
+from bide.server.worker.app_location import AppLocation
 from bide.service.build import Service
 
 PATIENCE = 30.0
@@ -21,7 +21,7 @@ PATIENCE = 30.0
 
 class House:
     def __init__(self, module: str, config: Config) -> None:
-        location = Location(module)
+        location = AppLocation(module)
         self.registry = location.load()
         self.service = Service(self.registry, location, config)
         self.store = self.service.store

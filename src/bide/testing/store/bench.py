@@ -13,7 +13,7 @@ from bide.core.errors import ErrorInfo
 from bide.core.job import Change, Refused, Spawned, Succeeded
 from bide.core.record import Child, Job, Status
 from bide.core.wire import Event, job_id
-from bide.server.store import Claim, Inserted, NewJob, Store, Want
+from bide.server.store import Claim, ClaimRequest, Inserted, NewJob, Store
 from bide.testing.clock import ManualClock
 
 LEASE = 30.0
@@ -73,7 +73,7 @@ class Bench:
     async def claim(
         self, *kinds: str, queue: str = "default", limit: int = 100, owner: str = "worker"
     ) -> list[Claim]:
-        want = Want(queue, kinds or ("work",), limit)
+        want = ClaimRequest(queue, kinds or ("work",), limit)
         return await self.store.claim(owner, [want], limit, LEASE)
 
     async def run(self, **fields: Any) -> Job:

@@ -20,7 +20,7 @@ from bide.core.job import (
     Succeeded,
 )
 from bide.core.record import Child, FileInfo, Status
-from bide.server.store import STEPS_WITH_CLAIM, InputFile, Missing, NewJob, Want
+from bide.server.store import STEPS_WITH_CLAIM, ClaimRequest, InputFile, Missing, NewJob
 from bide.testing.store.bench import LEASE, OOPS, Bench
 
 
@@ -73,7 +73,7 @@ class Claims:
     async def test_wants_are_served_in_their_order_each_to_its_limit(self, bench: Bench) -> None:
         slow = [await bench.put(queue="slow", priority=9) for _ in range(3)]
         quick = [await bench.put(queue="quick") for _ in range(3)]
-        wants = [Want("quick", ("work",), 2), Want("slow", ("work",), 5)]
+        wants = [ClaimRequest("quick", ("work",), 2), ClaimRequest("slow", ("work",), 5)]
         claims = await bench.store.claim("w", wants, 4, LEASE)
         expected = [quick[0].id, quick[1].id, slow[0].id, slow[1].id]
         assert [c.job.id for c in claims] == expected
@@ -95,7 +95,7 @@ class Claims:
         await bench.put()
         other = await bench.put(queue="other")
         await bench.store.pause("default", True)
-        wants = [Want("default", ("work",), 5), Want("other", ("work",), 5)]
+        wants = [ClaimRequest("default", ("work",), 5), ClaimRequest("other", ("work",), 5)]
         assert [c.job.id for c in await bench.store.claim("w", wants, 5, LEASE)] == [other.id]
         await bench.store.pause("default", False)
         assert len(await bench.claim()) == 1
@@ -132,21 +132,21 @@ class Claims:
     async def test_one_job_can_be_claimed_by_its_id(self, bench: Bench) -> None:
         await bench.put(priority=9)
         job = await bench.put()
-        want = Want("default", ("work", "other"), 5, job=job.id)
+        want = ClaimRequest("default", ("work", "other"), 5, job=job.id)
         assert [c.job.id for c in await bench.store.claim("w", [want], 5, LEASE)] == [job.id]
         assert await bench.store.claim("w", [want], 5, LEASE) == [], "it is taken"
-        elsewhere = Want("other", ("work",), 5, job=job.id)
+        elsewhere = ClaimRequest("other", ("work",), 5, job=job.id)
         assert await bench.store.claim("w", [elsewhere], 5, LEASE) == []
         new = bench.new()
         inserting = bench.store.insert([bench.new(), new])
-        named = Want("default", ("work",), 5, job=new.job.id)
+        named = ClaimRequest("default", ("work",), 5, job=new.job.id)
         (claim,) = await bench.store.claim("w", [named], 5, LEASE)
         assert claim.job.id == new.job.id
         await inserting
 
     async def test_what_is_reserved_has_a_lease_and_does_not_run_yet(self, bench: Bench) -> None:
         jobs = [await bench.put() for _ in range(3)]
-        claims = await bench.store.claim("w", [Want("default", ("work",), 3, begin=1)], 3, LEASE)
+        claims = await bench.store.claim("w", [ClaimRequest("default", ("work",), 3, begin=1)], 3, LEASE)
         assert [c.job.id for c in claims] == [job.id for job in jobs]
         first, second, third = (c.job for c in claims)
         assert (first.status, first.attempt) == (Status.PROCESSING, 1)
@@ -164,7 +164,7 @@ class Claims:
         first = await bench.put(kind="a")
         other = await bench.put(kind="b")
         await bench.put(kind="a")
-        want = Want("default", ("a", "b"), 5, only=frozenset({"a"}))
+        want = ClaimRequest("default", ("a", "b"), 5, only=frozenset({"a"}))
         assert [c.job.id for c in await bench.store.claim("w", [want], 5, LEASE)] == [first.id]
         assert await bench.store.claim("w", [want], 5, LEASE) == [], "b comes first"
         assert [c.job.id for c in await bench.claim("a", "b", limit=1)] == [other.id]
@@ -175,7 +175,7 @@ class Claims:
         job = await bench.run()
         await bench.put()
         settling = bench.store.apply([HandedBack(job_id=job.id, owner="worker", fence=1)])
-        claims = await bench.store.claim("w2", [Want("default", ("work",), 1)], 1, LEASE)
+        claims = await bench.store.claim("w2", [ClaimRequest("default", ("work",), 1)], 1, LEASE)
         assert [(c.job.id, c.job.fence) for c in claims] == [(job.id, 2)]
         await settling
 

@@ -10,7 +10,7 @@ import pytest
 
 from bide.core.errors import ErrorInfo
 from bide.core.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
-from bide.server.store import InputFile, Inserted, KeyConflict, Missing, NewJob, Want
+from bide.server.store import ClaimRequest, InputFile, Inserted, KeyConflict, Missing, NewJob
 from bide.testing.store.bench import LEASE, Bench
 
 
@@ -141,7 +141,7 @@ class Inserts:
     async def test_a_claim_made_right_after_an_insert_sees_the_job(self, bench: Bench) -> None:
         new = bench.new(input=b'{"x":1}')
         inserting = bench.store.insert([new])
-        claiming = bench.store.claim("worker", [Want("default", ("work",), 1)], 1, LEASE)
+        claiming = bench.store.claim("worker", [ClaimRequest("default", ("work",), 1)], 1, LEASE)
         (claim,) = await claiming
         assert (claim.job.id, claim.input) == (new.job.id, b'{"x":1}')
         assert len(await inserting) == 1

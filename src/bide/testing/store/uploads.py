@@ -15,18 +15,18 @@ from bide.core.record import FileInfo, Status
 from bide.core.upload import Upload, UploadStatus, Way, owner_of
 from bide.core.wire import job_id
 from bide.server.store import (
-    Finished,
+    CompletedUploads,
     InputFile,
     Inserted,
-    Kept,
     KeyConflict,
     Missing,
-    Received,
+    StoredUploads,
     UploadBytes,
-    Used,
+    UploadInUse,
+    UploadUpdate,
 )
 from bide.server.store import (
-    Uploads as Port,
+    UploadRecords as Port,
 )
 from bide.testing.store.bench import Bench
 
@@ -112,7 +112,7 @@ class Uploads:
         port, upload = _port(bench), _upload(bench)
         await port.add_upload(upload)
         for told, kept in ((4, 4), (3, 4), (9, 9)):
-            after = await port.receive(Received(upload.id, received=told))
+            after = await port.receive(UploadUpdate(upload.id, received=told))
             assert isinstance(after, Upload)
             assert after.received == kept
         await bench.reopen()
@@ -123,7 +123,7 @@ class Uploads:
     async def test_chunks_that_arrive_at_once_are_all_noted(self, bench: Bench) -> None:
         port, upload = _port(bench), _upload(bench, size=100, chunk_size=10)
         await port.add_upload(upload)
-        await asyncio.gather(*(port.receive(Received(upload.id, chunk=n)) for n in (9, 0, 3, 3, 7)))
+        await asyncio.gather(*(port.receive(UploadUpdate(upload.id, chunk=n)) for n in (9, 0, 3, 3, 7)))
         after = await port.upload(upload.id)
         assert isinstance(after, Upload)
         assert after.missing == [1, 2, 4, 5, 6, 8]
@@ -132,8 +132,8 @@ class Uploads:
         port, upload = _port(bench), _upload(bench)
         await port.add_upload(upload)
         new = replace(bench.new(), files=(_input_of(upload),))
-        kept = await port.finish(Finished((_whole(upload),), new))
-        assert isinstance(kept, Kept)
+        kept = await port.finish(CompletedUploads((_whole(upload),), new))
+        assert isinstance(kept, StoredUploads)
         assert kept.job == Inserted(new.job, created=True)
         await bench.reopen()
         after = await _port(bench).upload(upload.id)
@@ -145,17 +145,17 @@ class Uploads:
     async def test_finishing_twice_gives_the_first_job(self, bench: Bench) -> None:
         port, upload = _port(bench), _upload(bench)
         first, second = (replace(bench.new(), files=(_input_of(upload),)) for _ in range(2))
-        calls = [port.finish(Finished((_whole(upload),), new)) for new in (first, second)]
+        calls = [port.finish(CompletedUploads((_whole(upload),), new)) for new in (first, second)]
         for kept in await asyncio.gather(*calls):
-            assert isinstance(kept, Kept)
+            assert isinstance(kept, StoredUploads)
             assert isinstance(kept.job, Inserted)
             assert kept.job.job.id == first.job.id
         assert await bench.store.get([second.job.id]) == [Missing()]
 
     async def test_a_done_upload_does_not_change(self, bench: Bench) -> None:
         port, upload = _port(bench), _upload(bench)
-        await port.finish(Finished((_whole(upload),)))
-        await port.receive(Received(upload.id, received=99, chunk=3))
+        await port.finish(CompletedUploads((_whole(upload),)))
+        await port.receive(UploadUpdate(upload.id, received=99, chunk=3))
         assert await port.upload(upload.id) == _whole(upload)
 
     async def test_one_key_of_several_uploads_gives_one_job(self, bench: Bench) -> None:
@@ -163,14 +163,16 @@ class Uploads:
         uploads = [_upload(bench, n) for n in range(1, 6)]
         news = [replace(bench.new(key="same"), files=(_input_of(u),)) for u in uploads]
         kept = await asyncio.gather(
-            *(port.finish(Finished((_whole(u),), n)) for u, n in zip(uploads, news, strict=True))
+            *(port.finish(CompletedUploads((_whole(u),), n)) for u, n in zip(uploads, news, strict=True))
         )
-        jobs = {k.job.job.id for k in kept if isinstance(k, Kept) and isinstance(k.job, Inserted)}
+        jobs = {
+            k.job.job.id for k in kept if isinstance(k, StoredUploads) and isinstance(k.job, Inserted)
+        }
         assert jobs == {news[0].job.id}
         conflict = replace(bench.new(key="same", fingerprint=b"other"), files=(_input_of(uploads[0]),))
         six = _upload(bench, 6)
-        other = await port.finish(Finished((_whole(six),), conflict))
-        assert isinstance(other, Kept)
+        other = await port.finish(CompletedUploads((_whole(six),), conflict))
+        assert isinstance(other, StoredUploads)
         assert other.job == KeyConflict(news[0].job.id)
         assert other.uploads == (_whole(six),)
 
@@ -180,8 +182,8 @@ class Uploads:
         upload = _upload(bench, job_id=job.id)
         await port.add_upload(upload)
         assert await bench.claim() == []
-        kept = await port.finish(Finished((_whole(upload),), files=(_input_of(upload),)))
-        assert isinstance(kept, Kept)
+        kept = await port.finish(CompletedUploads((_whole(upload),), files=(_input_of(upload),)))
+        assert isinstance(kept, StoredUploads)
         (claim,) = await bench.claim()
         assert (claim.job.id, claim.files) == (job.id, (_input_of(upload),))
 
@@ -199,23 +201,23 @@ class Uploads:
         assert failed.status is Status.ERROR
         assert failed.error is not None
         assert failed.error.code == "UPLOAD_ABANDONED"
-        assert await port.finish(Finished((_whole(upload),))) == Missing(gone=True)
+        assert await port.finish(CompletedUploads((_whole(upload),))) == Missing(gone=True)
 
     async def test_an_upload_lives_as_long_as_a_job_that_uses_it(self, bench: Bench) -> None:
         port, upload = _port(bench), _upload(bench)
-        await port.finish(Finished((_whole(upload),)))
+        await port.finish(CompletedUploads((_whole(upload),)))
         new = replace(bench.new(), files=(_input_of(upload),))
         await bench.store.insert([new])
         bench.clock.advance(61)
         assert await port.expire_uploads() == ([], False)
-        assert await port.remove_upload(upload.id) == Used(new.job.id)
+        assert await port.remove_upload(upload.id) == UploadInUse(new.job.id)
         await bench.store.delete(new.job.id)
         removed, _ = await port.expire_uploads()
         assert [u.id for u in removed] == [upload.id]
 
     async def test_a_used_upload_can_go_before_its_job(self, bench: Bench) -> None:
         port, upload = _port(bench), _upload(bench)
-        await port.finish(Finished((_whole(upload),)))
+        await port.finish(CompletedUploads((_whole(upload),)))
         new = replace(bench.new(), files=(_input_of(upload),))
         await bench.store.insert([new])
         bench.clock.advance(1000)
@@ -243,7 +245,7 @@ class Uploads:
         assert await port.remove_upload(upload.id) == upload
         assert await port.upload(upload.id) == Missing(gone=True)
         assert await port.remove_upload(upload.id) == Missing(gone=True)
-        assert await port.receive(Received(upload.id, received=1)) == Missing(gone=True)
+        assert await port.receive(UploadUpdate(upload.id, received=1)) == Missing(gone=True)
         assert await port.remove_upload("nobody") == Missing()
 
     async def test_what_is_unfinished_and_what_all_take_can_be_asked(self, bench: Bench) -> None:
@@ -252,11 +254,11 @@ class Uploads:
         for upload in (first, second, third):
             await port.add_upload(upload)
             bench.clock.advance(1)
-        await port.finish(Finished((_whole(_upload(bench, 4, id="D", replica="a")),)))
+        await port.finish(CompletedUploads((_whole(_upload(bench, 4, id="D", replica="a")),)))
         assert [u.id for u in await port.unfinished("a", bench.clock.now())] == [first.id, second.id]
         assert await port.unfinished("a", first.updated_at - 1) == []
         assert await port.upload_bytes() == UploadBytes(10, 30, firm=0)
-        await port.receive(Received(first.id, received=4))
-        await port.receive(Received(second.id, received=7))
+        await port.receive(UploadUpdate(first.id, received=4))
+        await port.receive(UploadUpdate(second.id, received=7))
         assert await port.upload_bytes() == UploadBytes(21, 19, firm=7)
         assert await port.known_uploads([first.id, "D", "nobody"]) == {first.id, "D"}

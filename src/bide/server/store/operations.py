@@ -1,0 +1,262 @@
+"""What happens inside a transaction, whatever the store: one function an operation.
+
+Every write to a job that exists goes through `core.job.advance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+from msgspec.structs import replace
+
+from bide.core.errors import InvalidInput
+from bide.core.job import (
+    Change,
+    ChildEnded,
+    Claimed,
+    Refused,
+    Rerun,
+    Reserved,
+    Spawned,
+    StepKept,
+    StepStarted,
+    WrongStatus,
+    WrongVersion,
+    advance,
+    cancel,
+    ripples,
+    target,
+)
+from bide.core.record import Job, Status
+from bide.core.upload import UploadStatus
+from bide.server.store import (
+    BY_CONTENT,
+    STEPS_WITH_CLAIM,
+    Claim,
+    ClaimRequest,
+    Inserted,
+    Insertion,
+    KeyConflict,
+    KeyGone,
+    Missing,
+    NewJob,
+)
+from bide.server.store.transaction import Due, Transaction
+
+
+def insert(tx: Transaction, new: NewJob) -> Insertion:
+    job = new.job
+    stored = tx.already(job.id)
+    if stored is not None:
+        return Inserted(stored, created=True)
+    if new.key is not None:
+        used = tx.key(job.tenant, job.kind, new.key)
+        if used is not None:
+            fingerprint, first = used
+            if fingerprint != new.fingerprint:
+                return KeyConflict(first)
+            earlier = tx.job(first)
+            if earlier is not None:
+                return Inserted(earlier, created=False)
+            if not new.key.startswith(BY_CONTENT):
+                return KeyGone(first)
+        tx.keep_key(new)
+    for file in new.files:
+        if file.upload is not None:
+            _use(tx, file.upload, job)
+    tx.create(new)
+    tx.tell(job, "status")
+    return Inserted(job, created=True)
+
+
+def _use(tx: Transaction, upload_id: str, job: Job) -> None:
+    """Raises when it has gone since the input was checked."""
+    upload = tx.upload(upload_id)
+    if upload is None or upload.status is not UploadStatus.DONE:
+        detail = f"there is no finished upload {upload_id}"
+        raise InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
+    tx.use_upload(upload_id, job)
+
+
+def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
+    before = tx.job(change.job_id)
+    if before is None:
+        return gone(tx, change.job_id)
+    try:
+        after = advance(before, change, tx.now)
+    except Refused as refusal:
+        return refusal
+    if _repeats(before, change):
+        return before
+    tx.change(before, after)
+    if isinstance(change, StepStarted | StepKept):
+        status = Status.DONE if isinstance(change, StepKept) else Status.PROCESSING
+        tx.tell(after, "step", {"step": {"name": change.name, "status": status}})
+    elif isinstance(change, Reserved):
+        pass  # nothing that anyone outside can see
+    elif not before.status.terminal or after.run > before.run:
+        # A child's end is noted on an ended parent without an event: a run has one terminal event.
+        tx.tell(after, "status")
+    if isinstance(change, StepKept):
+        tx.keep_step(after, change.name, change.result)
+    # A child that ends at once is noted on this row again.
+    return (tx.job(after.id) or after) if ripple(tx, before, after) else after
+
+
+def _repeats(job: Job, change: Change) -> bool:
+    """Whether it was stored before, and only the answer was lost. Steps alone need this: what ends an attempt, or begins
+    it, is refused the second time.
+    """
+    if not isinstance(change, StepStarted | StepKept):
+        return False
+    known = {step.name: step.status for step in job.steps}.get(change.name)
+    # One that was kept was begun before; both may have been in the commit that nobody has heard of.
+    return known is Status.DONE or (isinstance(change, StepStarted) and known is Status.PROCESSING)
+
+
+def ripple(tx: Transaction, before: Job, after: Job) -> bool:
+    """Carries a change on to the job's relatives; whether there was anything to do."""
+    effects = ripples(before, after)
+    for relative, what in effects:
+        if what == "ended":
+            apply(tx, ChildEnded(job_id=relative, child_id=after.id, status=after.status))
+        elif what == "rerun":
+            if isinstance(apply(tx, Rerun(job_id=relative)), Missing):
+                # Deleted meanwhile: it ends nevermore, so its parent must not wait for it.
+                gone = ChildEnded(job_id=after.id, child_id=relative, status=Status.CANCELLED)
+                apply(tx, gone)
+        else:
+            job = tx.job(relative)
+            if job is not None and not job.status.terminal:
+                apply(tx, cancel(job))
+    return bool(effects)
+
+
+def resume_parked(tx: Transaction, job_id: str) -> bool:
+    """Makes a parked job due if no job that it waits for can still end; whether it did."""
+    job = tx.job(job_id)
+    if job is None or not job.parked or job.due is not None:
+        return False
+    children = {child_id: tx.job(child_id) for child_id in job.waiting_for or ()}
+    if any(child is not None and not child.status.terminal for child in children.values()):
+        return False
+    for child_id, child in children.items():
+        status = Status.CANCELLED if child is None else child.status
+        apply(tx, ChildEnded(job_id=job_id, child_id=child_id, status=status))
+    return True
+
+
+def gone(tx: Transaction, job_id: str) -> Missing:
+    return Missing(gone=tx.was_removed(job_id))
+
+
+def spawn(tx: Transaction, change: Spawned, new: NewJob) -> Job | Refused | Missing:
+    parent = tx.job(change.job_id)
+    if parent is None:
+        return gone(tx, change.job_id)
+    try:
+        target(parent, change)
+    except Refused as refusal:
+        return refusal
+    for child in parent.children:
+        if child.key == change.child.key and (earlier := tx.job(child.job_id)) is not None:
+            return earlier
+    insert(tx, new)
+    after = advance(parent, change, tx.now)
+    tx.change(parent, after)
+    tx.tell(after, "status")
+    return new.job
+
+
+def due(tx: Transaction, want: ClaimRequest, limit: int) -> list[Due]:
+    """The first `limit` of all the wanted kinds, with their inputs: by priority, then in the order of submission."""
+    fresh = tx.fresh(want)
+    found = tx.candidates(want, limit)
+    if fresh:  # submitted after all others; the order of those of one priority stays
+        found = sorted(found + fresh, key=lambda due: -due[0].priority)[:limit]
+    only = want.only
+    return found if only is None else list(takewhile(lambda due: due[0].kind in only, found))
+
+
+def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool) -> Claim:
+    before, input_, files = due
+    change = (Reserved if reserve and not before.parked else Claimed)(
+        job_id=before.id, owner=owner, lease_until=tx.now + lease, lease_seconds=lease
+    )
+    after = advance(before, change, tx.now)
+    tx.change(before, after)
+    if isinstance(change, Claimed):
+        tx.tell(after, "status")
+    return Claim(
+        after,
+        input_,
+        files,
+        tx.steps(after.id, STEPS_WITH_CLAIM) if after.steps else {},
+        {
+            c.job_id: child
+            for c in after.children
+            if c.status is not None and (child := tx.job(c.job_id)) is not None
+        },
+    )
+
+
+def claims(
+    tx: Transaction, owner: str, wants: Sequence[ClaimRequest], limit: int, lease: float
+) -> list[Claim]:
+    """Up to `limit`, in the order of the wants."""
+    found: list[Claim] = []
+    paused = tx.paused()
+    if any(want.queue in paused for want in wants):
+        # A hint may be here before word of the end of a pause is.
+        paused = tx.paused(sure=True)
+    for want in wants:
+        room = min(want.limit, limit - len(found))
+        if room > 0 and want.queue not in paused:
+            found += [
+                claim(tx, one, owner, lease, reserve=i >= want.begin)
+                for i, one in enumerate(due(tx, want, room))
+            ]
+    return found
+
+
+def renew(
+    tx: Transaction, owner: str, held: Sequence[tuple[str, int]], lease: float
+) -> list[tuple[str, int]]:
+    """Prolongs leases; those that are no longer held. Not a change of the job: its version stays."""
+    lost = []
+    for job_id, fence in held:
+        job = tx.job(job_id)
+        if job is None or (job.owner, job.fence) != (owner, fence) or not job.lease_until:
+            lost.append((job_id, fence))
+        else:
+            tx.change(job, replace(job, lease_until=tx.now + lease, lease_seconds=lease))
+    return lost
+
+
+def log(tx: Transaction, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]) -> None:
+    job = tx.job(job_id)
+    if job is not None and (job.owner, job.fence) == (owner, fence):
+        for line in lines:
+            tx.tell(job, "log", {"log": line})
+
+
+def delete(tx: Transaction, job_id: str, version: int | None) -> Job | Refused | Missing:
+    job = tx.job(job_id)
+    if job is None:
+        return gone(tx, job_id)
+    wish = Change(job_id=job_id, version=version)
+    if version is not None and version != job.version:
+        return WrongVersion(job, wish, f"the job is at version {job.version}")
+    if job.status is Status.PROCESSING or job.held:
+        return WrongStatus(job, wish, "a worker has the job; cancel it first")
+    parent = tx.job(job.parent) if job.parent is not None else None
+    if parent is not None and not parent.status.terminal:
+        return WrongStatus(job, wish, f"job {parent.id} still needs it; cancel or delete that one")
+    for child in job.children:
+        running = tx.job(child.job_id)
+        if running is not None and not running.status.terminal:
+            apply(tx, cancel(running))
+    tx.remove(job_id, job.tenant)
+    return job

@@ -1,0 +1,1 @@
+"""The store on PostgreSQL, for any number of processes and machines."""

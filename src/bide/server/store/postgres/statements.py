@@ -1,0 +1,107 @@
+"""The statements of a transaction. Rows travel as one JSON parameter, so that their number changes no statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bide.server.store import upload_rows
+from bide.server.store.postgres.server import NUMBERING
+from bide.server.store.rows import COLUMNS, FIELDS
+
+_INTEGERS = {"version", "run", "priority", "attempt", "max_attempts", "failures", "losses", "fence"}
+_INSTANTS = {
+    *("created_at", "updated_at", "run_at", "due", "deadline", "lease_until", "started_at"),
+    *("next_attempt_at", "cancel_asked_at", "finished_at", "keep", "expires_at", "lease_seconds"),
+}
+# What no change touches.
+_FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id"}
+
+
+def _typed(names: Iterable[str]) -> str:
+    def kind(name: str) -> str:
+        return "bigint" if name in _INTEGERS else "float8" if name in _INSTANTS else "text"
+
+    return ", ".join(f"{name} {kind(name)}" for name in names)
+
+
+_CHANGED = [name for name in FIELDS if name not in _FIXED]
+_OF_JOB = ", ".join(f"j.{name}" for name in FIELDS)
+INSERT = (
+    f"INSERT INTO jobs ({COLUMNS}, ready, tags) SELECT {COLUMNS}, ready, tags "
+    f"FROM json_to_recordset(%s::json) AS n({_typed(FIELDS)}, ready boolean, tags text[])"
+)
+INSERT_INPUT = (
+    "INSERT INTO inputs (job_id, tenant, input, files) SELECT job_id, tenant, input, files "
+    "FROM json_to_recordset(%s::json) AS n(job_id text, tenant text, input text, files text)"
+)
+_BEFORE = "was_version bigint, was_fence bigint, was_lease float8, was_owner text"
+_WAS = (
+    "j.id = n.id AND j.version = n.was_version AND j.fence = n.was_fence "
+    "AND j.lease_until IS NOT DISTINCT FROM n.was_lease AND j.owner IS NOT DISTINCT FROM n.was_owner"
+)
+UPDATE = (
+    f"WITH done AS (UPDATE jobs j SET {', '.join(f'{name} = n.{name}' for name in _CHANGED)}, "
+    "ready = coalesce(n.ready, j.ready) FROM json_to_recordset(%s::json) AS "
+    f"n(id text, {_typed(_CHANGED)}, ready boolean, {_BEFORE}) "
+    f"WHERE {_WAS} RETURNING 1) "
+    "SELECT expect(count(*), %s) FROM done"
+)
+VERIFY = (
+    "SELECT expect(count(*), %s) FROM jobs j, "
+    f"json_to_recordset(%s::json) AS n(id text, {_BEFORE}) WHERE {_WAS}"
+)
+KEYS = (
+    "WITH done AS (INSERT INTO keys (tenant, kind, key, fingerprint, job_id, at) "
+    "SELECT tenant, kind, key, fingerprint, job_id, at FROM json_to_recordset(%s::json) AS "
+    "n(tenant text, kind text, key text, fingerprint text, job_id text, at float8) "
+    "ON CONFLICT DO NOTHING RETURNING 1) SELECT expect(count(*), %s) FROM done"
+)
+END_OF_KEYS = "UPDATE keys k SET at = coalesce(j.finished_at, %s) FROM jobs j WHERE j.id = k.job_id AND j.id = ANY(%s)"
+STEPS = (
+    "INSERT INTO steps (job_id, name, tenant, result, at) SELECT job_id, name, tenant, result, at "
+    "FROM json_to_recordset(%s::json) AS n(job_id text, name text, tenant text, result text, at float8) "
+    "ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, at = excluded.at"
+)
+# The sizes are known without the values: what does not fit is not read.
+SMALL_STEPS = (
+    "SELECT name, result FROM (SELECT name, result, sum(octet_length(result)) OVER (ORDER BY name) AS total "
+    "FROM steps WHERE job_id = %s) s WHERE total <= %s"
+)
+LOCK_LOG = f"SELECT pg_advisory_xact_lock({NUMBERING}, hashtext(current_schema()))"
+EVENTS = (
+    "WITH e AS (INSERT INTO events (id, tenant, job_id, type, at, job, origin) "
+    "SELECT nextval('event_numbers'), tenant, job_id, type, at, job, %s FROM json_to_recordset(%s::json) AS "
+    "n(tenant text, job_id text, type text, at float8, job text) RETURNING id), "
+    "r AS (SELECT min(id) AS first, max(id) AS last FROM e) "
+    "SELECT first, pg_notify(%s, %s::text || ' ' || first || ' ' || last) FROM r"
+)
+LOCKED = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
+_DUE = "ready AND queue = %s AND kind = {kind} AND id <> ALL(%s)"
+_FIRST = "ORDER BY priority DESC, seq LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
+_WITH_INPUT = f"SELECT {_OF_JOB}, i.input, i.files FROM ({{}}) j JOIN inputs i ON i.job_id = j.id "
+_IN_ORDER = "ORDER BY j.priority DESC, j.seq LIMIT %s"
+OF_ONE_KIND = (
+    _WITH_INPUT.format(f"SELECT * FROM jobs WHERE {_DUE.format(kind='%s')} {_FIRST}") + _IN_ORDER
+)
+OF_KINDS = (
+    _WITH_INPUT.format(
+        "SELECT found.* FROM unnest(%s::text[]) AS k(kind) CROSS JOIN LATERAL "
+        f"(SELECT * FROM jobs WHERE {_DUE.format(kind='k.kind')} {_FIRST}) found"
+    )
+    + _IN_ORDER
+)
+THIS_ONE = _WITH_INPUT.format(
+    "SELECT * FROM jobs WHERE id = %s AND ready AND queue = %s AND kind = ANY(%s) AND id <> ALL(%s) "
+    "FOR NO KEY UPDATE SKIP LOCKED"
+)
+# Of one that is there already only what can change: the rest is its sender's, and written once.
+UPLOADS = (
+    f"INSERT INTO uploads ({upload_rows.COLUMNS}) SELECT {upload_rows.COLUMNS} "
+    "FROM json_to_recordset(%s::json) AS n(id text, tenant text, status text, replica text, bytes bigint, reserved bigint, "
+    "updated_at float8, expires_at float8, record text, submission text) ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in upload_rows.CHANGED)
+)
+USES = (
+    "INSERT INTO upload_uses (upload_id, job_id, tenant) SELECT upload_id, job_id, tenant "
+    "FROM unnest(%s::text[], %s::text[], %s::text[]) AS n(upload_id, job_id, tenant) ON CONFLICT DO NOTHING"
+)

@@ -1,0 +1,133 @@
+"""What happens to uploads inside a transaction, whatever the store: one function an operation.
+
+Each may be carried out twice, when the end of the first time was not heard of: the second time changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from bide.core.errors import ErrorInfo
+from bide.core.job import Failed, Uploaded
+from bide.core.record import Job, Status
+from bide.core.upload import Upload, UploadStatus, with_chunk
+from bide.server.store import (
+    CompletedUploads,
+    Inserted,
+    Missing,
+    StoredUploads,
+    UploadInUse,
+    UploadUpdate,
+)
+from bide.server.store.operations import apply, gone, insert
+from bide.server.store.transaction import Transaction
+from bide.server.store.upload_rows import upload_of
+
+ABANDONED = ErrorInfo("UPLOAD_ABANDONED", "its file was never sent to the end, and the upload expired")
+REMOVED = ErrorInfo("UPLOAD_REMOVED", "its upload was removed before the file was whole")
+
+
+def add(tx: Transaction, upload: Upload) -> Upload:
+    known = tx.upload(upload.id)
+    if known is not None:
+        return known
+    tx.put_upload(upload)
+    return upload
+
+
+def receive(tx: Transaction, received: UploadUpdate) -> Upload | Missing:
+    upload = tx.upload(received.upload_id)
+    if upload is None:
+        return gone(tx, received.upload_id)
+    if upload.status is UploadStatus.DONE:
+        return upload
+    after = replace(
+        upload,
+        updated_at=tx.now,
+        received=max(upload.received, received.received or 0),
+        size=upload.size if received.size is None else received.size,
+        chunks=upload.chunks if received.chunk is None else with_chunk(upload.chunks, received.chunk),
+        expires_at=received.expires_at or upload.expires_at,
+    )
+    tx.put_upload(after)
+    return after
+
+
+def finish(tx: Transaction, finished: CompletedUploads) -> StoredUploads | Missing:
+    known = [tx.upload(upload.id) for upload in finished.uploads]
+    for upload, stored in zip(finished.uploads, known, strict=True):
+        if stored is None and tx.was_removed(upload.id):
+            return Missing(gone=True)
+    if known and all(stored is not None and stored.status is UploadStatus.DONE for stored in known):
+        return _before(tx, [stored for stored in known if stored is not None])
+    for upload in finished.uploads:
+        tx.put_upload(upload)
+    outcome = None
+    if finished.new is not None:
+        outcome = insert(tx, finished.new)
+        if isinstance(outcome, Inserted):
+            _lead_to(tx, finished.uploads, outcome.job.id)
+    elif finished.files:
+        outcome = _arrived(tx, finished)
+    return StoredUploads(tuple(tx.upload(u.id) or u for u in finished.uploads), outcome)
+
+
+def _before(tx: Transaction, uploads: list[Upload]) -> StoredUploads:
+    """What the first time has led to."""
+    job = None if uploads[0].job_id is None else tx.job(uploads[0].job_id)
+    return StoredUploads(tuple(uploads), None if job is None else Inserted(job, created=False))
+
+
+def _lead_to(tx: Transaction, uploads: Iterable[Upload], job_id: str) -> None:
+    for upload in uploads:
+        tx.put_upload(replace(upload, job_id=job_id))
+
+
+def _arrived(tx: Transaction, finished: CompletedUploads) -> Inserted | None:
+    """The job that waited for them may run; None when it has ended meanwhile."""
+    (job_id,) = {upload.job_id for upload in finished.uploads}
+    assert job_id is not None
+    after = apply(tx, Uploaded(job_id=job_id))
+    if not isinstance(after, Job):
+        return None
+    tx.keep_files(job_id, finished.files)
+    for file in finished.files:
+        if file.upload is not None:
+            tx.use_upload(file.upload, after)
+    return Inserted(after, created=False)
+
+
+def remove(tx: Transaction, upload_id: str) -> Upload | UploadInUse | Missing:
+    upload = tx.upload(upload_id)
+    if upload is None:
+        return gone(tx, upload_id)
+    tx.flush()
+    user = tx.user_of(upload_id)
+    if user is not None:
+        return UploadInUse(user)
+    _drop(tx, upload, REMOVED)
+    return upload
+
+
+def expire(
+    tx: Transaction, find: Callable[..., Iterable[tuple[Any, ...]]], limit: int, inputs: float | None
+) -> tuple[list[Upload], bool]:
+    """Those that were removed, and whether there may be more. `find` takes the time, twice that before which the jobs that
+    use one must have ended, and how many are wanted at most.
+    """
+    tx.flush()
+    ended = None if inputs is None else tx.now - inputs
+    found = [upload_of(row) for row in find(tx.now, ended, ended, limit)]
+    for upload in found:
+        _drop(tx, upload, ABANDONED)
+    return found, len(found) == limit
+
+
+def _drop(tx: Transaction, upload: Upload, error: ErrorInfo) -> None:
+    tx.drop_upload(upload)
+    job = None if upload.job_id is None else tx.job(upload.job_id)
+    if job is not None and job.status is Status.UPLOADING:
+        apply(tx, Failed(job_id=job.id, error=error))
