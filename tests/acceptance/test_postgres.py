@@ -181,7 +181,10 @@ def test_the_commands_know_the_store(tmp_path: Path, postgres: Postgres) -> None
     assert code == 1
     assert "wrong database: postgresql://me@127.0.0.1:1/db cannot be used" in said
     code, said = say("serve", "tests.apps.echo:app", "--data", str(tmp_path), "--store", "redis://x")
-    assert (code, said) == (1, "bide: no store 'redis': write postgresql://user@host:5432/database\n")
+    assert (code, said) == (
+        1,
+        "bide: unknown store 'redis': write postgresql://user@host:5432/database\n",
+    )
 
 
 def test_doctor_says_that_a_sound_database_is_sound(tmp_path: Path, server: Postgres) -> None:

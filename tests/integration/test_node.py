@@ -47,18 +47,18 @@ def waited(met: Callable[[], bool]) -> None:
 
 def test_it_starts_with_its_queues_and_ends_when_it_is_told(node: Node) -> None:
     node.start(["default", "elsewhere"], 1)
-    waited(lambda: node.room("default"))
-    assert node.room("elsewhere") and not node.room("unknown")
+    waited(lambda: node.has_capacity("default"))
+    assert node.has_capacity("elsewhere") and not node.has_capacity("unknown")
     assert (node.config.data / "workers" / "1" / "lock").exists()
     node.stop()
-    assert not node.room("default")
+    assert not node.has_capacity("default")
     node.join()
     assert node.failure is None
 
 
 def test_two_signals_at_once_wait_for_nothing(node: Node) -> None:
     node.start(["default"], 1)
-    waited(lambda: node.room("default"))
+    waited(lambda: node.has_capacity("default"))
     node.stop()
     node.stop()
     node.join()

@@ -91,7 +91,7 @@ async def _pair(shelf: ProgressStore) -> tuple[Replica, Replica]:
 async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bide.server.progress.publisher.PATIENCE", 0.3)
+    monkeypatch.setattr("bide.server.progress.publisher.TIMEOUT", 0.3)
     shelf = BrokenShelf()
     one, two = await _pair(shelf)
     job = running()
@@ -113,12 +113,12 @@ async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
             await asyncio.sleep(0.05)
     for replica in (one, two):
         await replica.progress.close()
-    said = [record.message for record in caplog.records if "not shared" in record.message]
+    said = [record.message for record in caplog.records if "cannot be shared" in record.message]
     assert len(said) == 2, "once by each"
 
 
 async def test_what_the_shelf_has_forgotten_is_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bide.server.progress.publisher.AGAIN", 0.2)
+    monkeypatch.setattr("bide.server.progress.publisher.RESEND", 0.2)
     shelf = MemoryProgressStore()
     one, two = await _pair(shelf)
     job, ended = running(), running()
@@ -165,19 +165,19 @@ async def test_redis_restarted_without_its_data_is_used_again() -> None:
 
 
 async def test_copies_that_nobody_asks_for_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bide.server.progress.publisher.ASKED", 0.0)
-    monkeypatch.setattr("bide.server.progress.publisher.LOOK", 0.01)
-    monkeypatch.setattr("bide.server.progress.publisher.MOST", 50)
+    monkeypatch.setattr("bide.server.progress.publisher.KEEP", 0.0)
+    monkeypatch.setattr("bide.server.progress.publisher.REFRESH", 0.01)
+    monkeypatch.setattr("bide.server.progress.publisher.MAX_COPIES", 50)
     one = Replica(MemoryProgressStore())
     await one.progress.open()
     watched = running()
     one.watching.add(watched.id)
-    await one.progress.look([watched, *(running() for _ in range(30))])
+    await one.progress.refresh([watched, *(running() for _ in range(30))])
     async with asyncio.timeout(20):
         while len(one.progress._copies) > 1:
             await asyncio.sleep(0.01)
     assert list(one.progress._copies) == [watched.id]
-    await one.progress.look([running() for _ in range(500)])
+    await one.progress.refresh([running() for _ in range(500)])
     assert len(one.progress._copies) <= 50
     await one.progress.close()
 

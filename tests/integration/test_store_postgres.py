@@ -121,14 +121,14 @@ class Process(Bench):
     store: Any
 
     def __init__(self, url: str, clock: ManualClock, numbers: count[int]) -> None:
-        self.nudges: list[tuple[str, str]] = []
+        self.hints: list[tuple[str, str]] = []
         super().__init__(lambda: PostgresStore(url, clock), clock)
         self._numbers = numbers
 
     async def open(self) -> None:
         self.resets = 0
         await self.store.open(
-            self._hear, lambda queue, kind: self.nudges.append((queue, kind)), self._reset
+            self._hear, lambda queue, kind: self.hints.append((queue, kind)), self._reset
         )
 
     def _reset(self) -> None:
@@ -155,7 +155,7 @@ async def two(url: str) -> AsyncIterator[tuple[Process, Process]]:
 async def remembered(process: Process, job_id: str) -> Job:
     """Read so often that polls are told from memory: word of an earlier change may still be on its way."""
     async with asyncio.timeout(10):
-        while process.store._recent.get(job_id) is None:
+        while process.store._job_cache.get(job_id) is None:
             await process.get(job_id)
             await asyncio.sleep(0.005)
     return await process.get(job_id)
@@ -232,7 +232,7 @@ async def test_each_hears_everything_once_and_new_work_of_others_is_hinted_at(
         assert sorted(e.id for e in process.heard) == [e.id for e in log]
     mine = {e.id for e in first.heard} - {e.id for e in log if e.job_id == log[0].job_id}
     assert mine
-    assert set(first.nudges) == set(second.nudges) == {("default", "work")}
+    assert set(first.hints) == set(second.hints) == {("default", "work")}
 
 
 async def test_what_another_process_changes_is_not_told_from_memory(
@@ -242,10 +242,10 @@ async def test_what_another_process_changes_is_not_told_from_memory(
     job = await first.run()
     assert await remembered(second, job.id) == job
     await first.succeed(job)
-    await eventually(lambda: second.store._recent.get(job.id) is None)
+    await eventually(lambda: second.store._job_cache.get(job.id) is None)
     assert (await remembered(second, job.id)).status is Status.DONE
     await first.store.delete(job.id)
-    await eventually(lambda: second.store._recent.get(job.id) is None)
+    await eventually(lambda: second.store._job_cache.get(job.id) is None)
     assert await second.store.get([job.id]) == [Missing(gone=True)]
 
 
@@ -258,7 +258,7 @@ async def test_what_another_process_purges_is_not_told_from_memory(
         assert (await remembered(process, job.id)).status is Status.DONE
     assert (await first.store.purge(tombstones=99.0, keys=99.0))[0] == [job.id]
     assert await first.store.get([job.id]) == [Missing(gone=True)]
-    await eventually(lambda: second.store._recent.get(job.id) is None)
+    await eventually(lambda: second.store._job_cache.get(job.id) is None)
     assert await second.store.get([job.id]) == [Missing(gone=True)]
 
 
@@ -270,7 +270,7 @@ async def test_nothing_is_told_from_memory_while_no_word_can_arrive(
     for job in jobs:
         assert await remembered(second, job.id) == job
     await second.store._feed.close()
-    assert not second.store._memory.alive
+    assert not second.store._cache.fresh
     await first.succeed(jobs[0])
     await first.store.delete((await first.succeed(jobs[1])).id)
     await first.apply(CancelAsked(job_id=jobs[2].id))
@@ -287,7 +287,7 @@ async def test_a_change_without_an_event_is_told_to_others_too(two: tuple[Proces
     failed = await first.apply(Failed(job_id=parent.id, fence=1, error=OOPS))
     assert await remembered(second, parent.id) == failed
     await first.apply(Failed(job_id=child.id, fence=held.fence, error=OOPS))
-    await eventually(lambda: second.store._recent.get(parent.id) is None)
+    await eventually(lambda: second.store._job_cache.get(parent.id) is None)
     assert [c.status for c in (await second.get(parent.id)).children] == [Status.CANCELLED]
 
 
@@ -296,10 +296,10 @@ async def test_a_pause_holds_in_every_process(two: tuple[Process, Process]) -> N
     await first.put()
     assert await second.claim(queue="other") == []  # it knows now that nothing is paused
     await first.store.pause("default", True)
-    await eventually(lambda: second.store._memory.paused is None)
+    await eventually(lambda: second.store._cache.paused is None)
     assert await second.claim() == []
     await first.store.pause("default", False)
-    await eventually(lambda: second.store._memory.paused is None)
+    await eventually(lambda: second.store._cache.paused is None)
     assert len(await second.claim()) == 1
 
 
@@ -425,7 +425,7 @@ async def test_connections_that_are_cut_are_made_again(url: str) -> None:
         other = await bench.put(queue="other")
         assert (await bench.get(other.id)).id == other.id
     assert (await bench.succeed(job)).status is Status.DONE
-    await eventually(lambda: bool(bench.store._memory.alive))
+    await eventually(lambda: bool(bench.store._cache.fresh))
     writes = [e.id for e in await bench.store.events()]
     assert len(writes) == len(set(writes)) == 6
     await eventually(lambda: len(bench.heard) == 6)
@@ -440,7 +440,7 @@ async def test_what_others_wrote_during_a_break_is_heard_afterwards(
     jobs = [await first.put() for _ in range(3)]
     await eventually(lambda: len(second.heard) >= 3)
     assert [e.job_id for e in second.heard] == [job.id for job in jobs]
-    await eventually(lambda: bool(second.store._memory.alive))
+    await eventually(lambda: bool(second.store._cache.fresh))
     await second.put()
     assert len({e.id for e in second.heard}) == len(second.heard)
 
@@ -470,7 +470,7 @@ async def test_a_log_that_has_gone_back_is_heard_anew(two: tuple[Process, Proces
         )
     await asyncio.to_thread(end_all, url)
     await eventually(lambda: first.resets == second.resets == 1)
-    await eventually(lambda: bool(second.store._memory.alive))
+    await eventually(lambda: bool(second.store._cache.fresh))
     assert (await remembered(second, job.id)).status is Status.PENDING
     second.heard.clear()
     (claim,) = await first.claim(owner="other")
@@ -493,8 +493,8 @@ async def test_another_timeline_is_another_log_even_if_it_is_longer(
     await asyncio.to_thread(end_all, url)
     await eventually(lambda: first.resets == second.resets == 1)
     await asyncio.to_thread(end_all, url)
-    await eventually(lambda: not second.store._memory.alive)
-    await eventually(lambda: bool(second.store._memory.alive and first.store._memory.alive))
+    await eventually(lambda: not second.store._cache.fresh)
+    await eventually(lambda: bool(second.store._cache.fresh and first.store._cache.fresh))
     assert [process.resets for process in two] == [1, 1], "the same server again"
 
 
@@ -551,7 +551,7 @@ async def test_after_a_commit_whose_answer_was_lost_polls_and_listeners_see_what
     await bench.open()
     lose_next = lose_answers(monkeypatch)
     job = await bench.run()
-    await eventually(lambda: bool(bench.store._memory.alive))
+    await eventually(lambda: bool(bench.store._cache.fresh))
     assert (await remembered(bench, job.id)).status is Status.PROCESSING
     lose_next()
     (answer,) = await bench.store.apply([Succeeded(job_id=job.id, owner=job.owner, fence=job.fence)])
@@ -653,7 +653,7 @@ async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(
     bench.store.server._arguments["port"] = nowhere
     await asyncio.to_thread(cut, url)
     begin = time.monotonic()
-    with pytest.raises(StoreUnavailable, match=r"does not answer.*look at its log"):
+    with pytest.raises(StoreUnavailable, match=r"does not answer.*check its log"):
         await bench.put()
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await bench.store.get([job.id])
@@ -671,7 +671,7 @@ async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(
 async def test_without_a_free_connection_a_read_is_refused_in_time(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_reads, "PATIENCE", 0.2)
+    monkeypatch.setattr(postgres_reads, "CONNECT_TIMEOUT", 0.2)
     store = PostgresStore(url, ManualClock(), connections=3)
     await store.open(lambda events: None)
     slow = [asyncio.create_task(store._reads.rows("SELECT pg_sleep(1)")) for _ in range(3)]
@@ -682,7 +682,7 @@ async def test_without_a_free_connection_a_read_is_refused_in_time(
     assert time.monotonic() - begin < 0.9
     await asyncio.gather(*slow)
     assert await store.get(["01Q9GD6E000000000000000001"]) == [Missing()]
-    lists = [asyncio.create_task(store._reads.listed("SELECT pg_sleep(0.6)")) for _ in range(2)]
+    lists = [asyncio.create_task(store._reads.list_rows("SELECT pg_sleep(0.6)")) for _ in range(2)]
     await asyncio.sleep(0.05)
     assert await store.get(["01Q9GD6E000000000000000001"]) == [Missing()], "lists leave room for polls"
     done = await asyncio.gather(*lists, return_exceptions=True)
@@ -693,8 +693,8 @@ async def test_without_a_free_connection_a_read_is_refused_in_time(
 async def test_a_server_that_hangs_hangs_nobody(
     url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bide.server.store.postgres.store.PATIENCE", 0.5)
-    monkeypatch.setattr(postgres_reads, "LONGEST", 0.5)
+    monkeypatch.setattr("bide.server.store.postgres.store.WRITE_TIMEOUT", 0.5)
+    monkeypatch.setattr(postgres_reads, "QUERY_TIMEOUT", 0.5)
     bench = Process(url, ManualClock(), count(1))
     await bench.open()
     job = await bench.put(queue="other")
@@ -830,7 +830,7 @@ async def test_a_migration_that_has_to_wait_makes_nobody_else_wait(
     newest = scripts("postgres")[-1][0]
     wider = (newest + 1, f"-- usable from {newest}\nALTER TABLE jobs ADD COLUMN extra text")
     monkeypatch.setattr(migrations, "scripts", lambda dialect: [*scripts(dialect), wider])
-    monkeypatch.setattr(postgres_server, "PATIENCE", 0.2)
+    monkeypatch.setattr(postgres_server, "LOCK_TIMEOUT", 0.2)
     with server.connect() as slow, server.connect() as other:
         slow.execute("BEGIN")
         slow.execute("SELECT count(*) FROM jobs")
@@ -873,7 +873,7 @@ async def test_a_check_fails_on_a_database_that_is_read_only(url: str) -> None:
     try:
         await store.check_writable()
         await store._write(lambda tx: tx.execute("SET default_transaction_read_only = on"))
-        with pytest.raises(StoreUnavailable, match="takes no writes"):
+        with pytest.raises(StoreUnavailable, match="read-only"):
             await store.check_writable()
         await store._write(lambda tx: tx.execute("SET default_transaction_read_only = off"))
         await store.check_writable()

@@ -102,9 +102,9 @@ async def test_a_worker_hears_of_a_pause(pair: tuple[Process, Process]) -> None:
     service, worker = pair
     assert await worker.claim() == []  # the pauses are known now
     await service.store.pause("default", True)
-    before = worker.store._memory.pauses
+    before = worker.store._cache.pauses
     await service.put()
-    await eventually(lambda: worker.store._memory.pauses > before or worker.store._memory.paused is None)
+    await eventually(lambda: worker.store._cache.pauses > before or worker.store._cache.paused is None)
     assert await worker.claim() == []
     await service.store.pause("default", False)
     async with asyncio.timeout(10):
@@ -123,18 +123,18 @@ async def test_a_worker_tells_no_poll_from_memory(pair: tuple[Process, Process])
 
 async def test_the_roster_forgets_who_is_silent(pair: tuple[Process, Process]) -> None:
     service, worker = pair
-    await worker.store.enlist("one", '{"a": 1}')
+    await worker.store.record_worker("one", '{"a": 1}')
     service.clock.advance(8)
-    await worker.store.enlist("two", "{}")
-    await worker.store.enlist("two", '{"b": 2}')
-    assert await service.store.roster(10) == {"one": '{"a": 1}', "two": '{"b": 2}'}
+    await worker.store.record_worker("two", "{}")
+    await worker.store.record_worker("two", '{"b": 2}')
+    assert await service.store.live_workers(10) == {"one": '{"a": 1}', "two": '{"b": 2}'}
     service.clock.advance(4)
-    assert await service.store.roster(10) == {"two": '{"b": 2}'}
-    await worker.store.dismiss("two")
-    assert await service.store.roster(100) == {"one": '{"a": 1}'}
+    assert await service.store.live_workers(10) == {"two": '{"b": 2}'}
+    await worker.store.remove_worker("two")
+    assert await service.store.live_workers(100) == {"one": '{"a": 1}'}
     service.clock.advance(5000)
-    await worker.store.enlist("three", "{}")
-    assert set(await service.store.roster(10**6)) == {"three"}  # nobody is kept for ever
+    await worker.store.record_worker("three", "{}")
+    assert set(await service.store.live_workers(10**6)) == {"three"}  # nobody is kept for ever
 
 
 async def test_where_there_is_work_is_known_whatever_there_is_of_it(

@@ -184,7 +184,7 @@ async def play(drawn: list[tuple[list[tuple[str, int, int, int]], int]], url: st
             calls = [call for asked in asked_for if (call := script.call(*asked)) is not None]
             # The two take turns, so that each remembers what is true no more.
             turn = processes[number // 2 % 2]
-            turn._recent.clear()  # word of changes takes a moment, which polls may be behind
+            turn._job_cache.clear()  # word of changes takes a moment, which polls may be behind
             answers = []
             for store in (sqlite, turn):
                 done = await asyncio.gather(*(call(store) for call in calls))

@@ -42,7 +42,7 @@ class SimChild:
         self.process = f"{pool.process}/{name}"
         self._pool = pool
         self._loop = pool.loop
-        self.last_beat = self._loop.time()
+        self.last_heartbeat = self._loop.time()
         self._line: deque[p.RunJob] = deque()
         self._to_child: deque[Any] = deque()
         self._to_service: deque[Any] = deque()
@@ -67,10 +67,10 @@ class SimChild:
         self._to_child.append(message)
         self._later(self._pool.delay(0.001), self._receive)
 
-    def tell_to_stop(self, job_id: str, fence: int) -> None:
+    def request_stop(self, job_id: str, fence: int) -> None:
         self._later(self._pool.delay(0.01), self._told, job_id, fence)
 
-    def ask_back(self) -> None:
+    def request_return(self) -> None:
         self._later(self._pool.delay(0.01), self._give_back)
 
     def leave(self) -> None:
@@ -84,8 +84,8 @@ class SimChild:
         self.killed = not lost
         self.die()
 
-    def heard_at(self, now: float) -> None:
-        self.last_beat = now
+    def mark_alive(self, now: float) -> None:
+        self.last_heartbeat = now
 
     def memory(self) -> int:
         return 0
@@ -96,16 +96,16 @@ class SimChild:
     # --- what the service hears
 
     def _deliver(self) -> None:
-        self.last_beat = self._loop.time()
+        self.last_heartbeat = self._loop.time()
         if self._to_service and not self.gone:
             message = self._to_service.popleft()
             if message is not None:
-                self._pool.listener.said(cast(Any, self), message)
+                self._pool.listener.received(cast(Any, self), message)
 
     def _ready(self) -> None:
         if not self.gone:
             self.state = "idle"
-            self.last_beat = self._loop.time()
+            self.last_heartbeat = self._loop.time()
             self._pool.listener.ready(cast(Any, self))
 
     def _ended(self) -> None:
@@ -113,7 +113,7 @@ class SimChild:
         while self._to_service:
             message = self._to_service.popleft()
             if message is not None:
-                self._pool.listener.said(cast(Any, self), message)
+                self._pool.listener.received(cast(Any, self), message)
         self._pool.ended(self)
 
     # --- its own life
@@ -146,7 +146,7 @@ class SimChild:
     def _told(self, job_id: str, fence: int) -> None:
         context = self._current
         if context is not None and (context.job_id, context.fence) == (job_id, fence):
-            context.tell_to_stop()
+            context.request_stop()
             if self._working:
                 self._task.cancel()
 
@@ -266,7 +266,7 @@ class SimPool:
         self.size = size
         self.rng = rng
         self.children: set[SimChild] = set()
-        self.trouble: str | None = None
+        self.problem: str | None = None
         self.count = 0
         self.asked = 0
         self.closed = False
@@ -291,7 +291,7 @@ class SimPool:
     def ended(self, child: SimChild) -> None:
         self.children.discard(child)
         child.state = "gone"
-        self.listener.gone(cast(Any, child))
+        self.listener.exited(cast(Any, child))
         self.loop.call_later(self.delay(0.1), self.fill)
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ from bide.server.estimates import ENOUGH, Estimates
 def learned(seconds: float, times: int) -> Estimates:
     estimates = Estimates()
     known = {"kind": "k", "status": "DONE", "seconds": seconds}
-    estimates.heard([Event(n, "j", "status", 0.0, known) for n in range(times)])
+    estimates.on_events([Event(n, "j", "status", 0.0, known) for n in range(times)])
     return estimates
 
 
@@ -98,7 +98,7 @@ def test_while_jobs_end_by_the_thousand_a_curve_is_made_once_a_second(
     for n in range(3000):
         clock.at = n / 1000
         known = {"kind": "k", "status": "DONE", "seconds": 1.0 + n / 1000}
-        estimates.heard([Event(n, "j", "status", 0.0, known)])
+        estimates.on_events([Event(n, "j", "status", 0.0, known)])
         estimates.retry_after(running(), None, 1000.5)
         estimates.eta(running(), None, 1000.0, 1000.5)
         estimates.describe("k")

@@ -25,7 +25,7 @@ class Message:
 
 
 class Consumer:
-    """Celery's, as far as the courier sees it. What is asked for from other threads is done when the test says so."""
+    """Celery's, as far as HintConsumer uses it. What is asked for from other threads is done when the test says so."""
 
     connection_errors = ()
 
@@ -60,11 +60,11 @@ class World:
         self.free = {"video": True, "mail": True}
         self.hints: list[str] = []
         self.now = 100.0
-        self.courier = HintConsumer(self)
+        self.hint_consumer = HintConsumer(self)
         self.consumer = Consumer("video", "mail")
-        self.courier.attach(self.consumer)
+        self.hint_consumer.attach(self.consumer)
 
-    def room(self, queue: str) -> bool:
+    def has_capacity(self, queue: str) -> bool:
         return self.free[queue]
 
     def hint(self, queue: str) -> None:
@@ -72,7 +72,7 @@ class World:
 
     def tick(self, seconds: float = 0.0) -> None:
         self.now += seconds
-        self.courier.tick()
+        self.hint_consumer.tick()
         self.consumer.turn()
 
 
@@ -85,15 +85,15 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_a_hint_is_followed_when_there_is_room(world: World) -> None:
     message = Message()
-    world.courier.take(message, "video")
+    world.hint_consumer.handle(message, "video")
     assert (message.fate, world.hints) == (["acknowledged"], ["video"])
 
 
 def test_a_hint_is_held_while_a_short_job_ends(world: World) -> None:
     world.free["video"] = False
     message, other = Message(), Message()
-    world.courier.take(message, "video")
-    world.courier.take(other, "video")
+    world.hint_consumer.handle(message, "video")
+    world.hint_consumer.handle(other, "video")
     world.tick(module.HOLD / 2)
     assert (message.fate, other.fate, world.hints) == ([], ["acknowledged"], [])
     world.free["video"] = True
@@ -105,7 +105,7 @@ def test_a_hint_is_held_while_a_short_job_ends(world: World) -> None:
 def test_a_busy_worker_leaves_the_queue_to_others_until_it_is_free(world: World) -> None:
     world.free["video"] = False
     message = Message()
-    world.courier.take(message, "video")
+    world.hint_consumer.handle(message, "video")
     world.tick(2 * module.HOLD)
     assert (message.fate, world.hints) == (["given back"], [])
     assert world.consumer.taken == {"mail"}
@@ -120,10 +120,10 @@ def test_a_busy_worker_leaves_the_queue_to_others_until_it_is_free(world: World)
 def test_a_new_connection_begins_anew(world: World) -> None:
     world.free["video"] = False
     message = Message()
-    world.courier.take(message, "video")
-    world.courier.detach()
+    world.hint_consumer.handle(message, "video")
+    world.hint_consumer.detach()
     fresh = Consumer("video", "mail")
-    world.courier.attach(fresh)
+    world.hint_consumer.attach(fresh)
     world.consumer = fresh
     world.tick(60)
     assert message.fate == []  # the broker gives it to another by itself
@@ -131,14 +131,14 @@ def test_a_new_connection_begins_anew(world: World) -> None:
 
 
 def test_what_comes_at_the_end_goes_back(world: World) -> None:
-    world.courier.close()
+    world.hint_consumer.close()
     message = Message()
-    world.courier.take(message, "video")
+    world.hint_consumer.handle(message, "video")
     assert (message.fate, world.hints) == (["given back"], [])
 
 
 def test_a_message_that_is_no_hint_is_dropped(world: World) -> None:
-    world.consumer.bide_courier = world.courier  # type: ignore[attr-defined]
+    world.consumer.bide_hint_consumer = world.hint_consumer  # type: ignore[attr-defined]
     handle = strategy(None, world.consumer, world.consumer)
     strange, hint = Message({"no": "hint"}), Message([["mail"], {}, {}])
     handle(strange, None)

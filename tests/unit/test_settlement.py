@@ -36,7 +36,7 @@ class Paper:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settlement, "AGAIN", 0.01)
+    monkeypatch.setattr(settlement, "RETRY_AFTER", 0.01)
 
 
 async def told(paper: Paper, *names: str, pause: float = 0.002) -> list[str]:
@@ -49,7 +49,7 @@ async def told(paper: Paper, *names: str, pause: float = 0.002) -> list[str]:
     async with asyncio.timeout(5):
         while len(heard) < len(names):
             await asyncio.sleep(0.005)
-    assert pen.stuck == []
+    assert pen.blocked == []
     return heard
 
 
@@ -177,7 +177,7 @@ async def test_what_is_not_stored_yet_is_known_all_the_while(error: Exception) -
 async def test_a_shutdown_waits_for_results_that_the_store_does_not_take_yet(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settlement, "AGAIN", 0.05)
+    monkeypatch.setattr(settlement, "RETRY_AFTER", 0.05)
     paper = Paper(error, failures=3)
     pen = SettlementWriter(cast(Store, paper))
     pen.write([Succeeded(job_id="a", owner="w", fence=7)])
@@ -205,7 +205,7 @@ async def test_a_shutdown_names_the_jobs_whose_results_it_gives_up(
 async def test_a_second_signal_ends_the_wait_for_the_store() -> None:
     pen = SettlementWriter(cast(Store, Paper(StoreUnavailable("full"), failures=1_000_000)))
     pen.write([Succeeded(job_id="a", owner="w", fence=7)])
-    asyncio.get_running_loop().call_later(0.05, setattr, pen, "hurried", True)
+    asyncio.get_running_loop().call_later(0.05, setattr, pen, "skip_wait", True)
     async with asyncio.timeout(5):
         await pen.finish(60.0)
     await pen.close()

@@ -48,7 +48,7 @@ class Estimates:
         kinds, self._unsaved = self._unsaved, set()
         return {kind: self._sketches[kind].dump() for kind in kinds}
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def on_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if event.type == "status" and event.job["status"] in SUCCESSFUL:
                 seconds = event.job.get("seconds")

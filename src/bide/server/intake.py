@@ -126,7 +126,7 @@ class _Random:
 
 
 class Intake:
-    """Takes submissions in. `nudge` tells the engine that there is work. `knows` tells whether a worker serves a queue that
+    """Takes submissions in. `hint` tells the engine that there is work. `knows` tells whether a worker serves a queue that
     the app does not name; None: whatever queue a submission names is accepted.
     """
 
@@ -134,12 +134,12 @@ class Intake:
         self,
         registry: Registry,
         store: JobStore,
-        nudge: Callable[[str, str], None],
+        hint: Callable[[str, str], None],
         knows: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
-        self._nudge = nudge
+        self._hint = hint
         self._knows = knows
         self._random = _Random()
 
@@ -172,12 +172,12 @@ class Intake:
         storing = self._store.insert(new)
         # Before the commit: the claim then rides in the same transaction.
         for queue, kind in {(item.job.queue, item.job.kind) for item in new}:
-            self._nudge(queue, kind)
+            self._hint(queue, kind)
         return storing
 
-    def nudge(self, new: NewJob) -> None:
+    def hint(self, new: NewJob) -> None:
         """Of a job that somebody else has stored."""
-        self._nudge(new.job.queue, new.job.kind)
+        self._hint(new.job.queue, new.job.kind)
 
     async def prepare(
         self,
@@ -247,7 +247,7 @@ class Intake:
         )
         raise InvalidInput(f"queue: {detail}", errors=[{"pointer": "/queue", "detail": detail}])
 
-    async def admit(self, message: Spawn, parent: Job) -> NewJob:
+    async def prepare_spawn(self, message: Spawn, parent: Job) -> NewJob:
         """A spawned job goes through the same door as a submitted one."""
         submission = Submission(kind=message.kind, input=msgspec.Raw(message.input))
         new = await self.prepare(submission, trace_id=parent.trace_id, parent=parent)

@@ -1,6 +1,6 @@
-"""Who hears of a change: today the long polls, later every other way out of the one event log.
+"""Notifies long polls of changes of a job.
 
-A watch is set up before the job is read, so that no change falls between the reading and the waiting.
+Subscribe before reading the job, so that no change is missed between the read and the wait.
 """
 
 from __future__ import annotations
@@ -13,91 +13,91 @@ from bide.core.wire import Event
 
 
 class Notifier:
-    """Wakes those who watch a job when something about it has changed."""
+    """Wakes the subscribers of a job when it has changed."""
 
     def __init__(self) -> None:
-        self._watches: dict[str, set[Subscription]] = {}
+        self._subscriptions: dict[str, set[Subscription]] = {}
         self._closed = False
 
-    def heard(self, events: Sequence[Event]) -> None:
-        if self._watches:
+    def on_events(self, events: Sequence[Event]) -> None:
+        if self._subscriptions:
             for job_id in {event.job_id for event in events}:
-                self.changed(job_id)
+                self.notify(job_id)
 
-    def changed(self, job_id: str) -> None:
-        for watch in self._watches.get(job_id, ()):
-            watch.wake()
+    def notify(self, job_id: str) -> None:
+        for subscription in self._subscriptions.get(job_id, ()):
+            subscription.wake()
 
-    def all_changed(self) -> None:
-        """Anything may have changed: whoever waits looks again."""
-        for job_id in list(self._watches):
-            self.changed(job_id)
+    def notify_all(self) -> None:
+        """Any job may have changed: wake all subscribers."""
+        for job_id in list(self._subscriptions):
+            self.notify(job_id)
 
-    def watch(self, job_id: str) -> Subscription:
+    def subscribe(self, job_id: str) -> Subscription:
         return Subscription(self, job_id)
 
-    def watched(self, job_id: str) -> bool:
-        return job_id in self._watches
+    def has_subscribers(self, job_id: str) -> bool:
+        return job_id in self._subscriptions
 
     @property
     def waiting(self) -> int:
-        return sum(map(len, self._watches.values()))
+        return sum(map(len, self._subscriptions.values()))
 
     @property
     def closed(self) -> bool:
         return self._closed
 
     def close(self) -> None:
-        """Ends every wait at once, as for a shutdown; whoever waits answers with what is true now."""
+        """End every wait immediately, for a shutdown. Long polls then respond with the current state."""
         self._closed = True
-        for watches in self._watches.values():
-            for watch in watches:
-                watch.wake()
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.wake()
 
-    def _add(self, watch: Subscription) -> None:
-        self._watches.setdefault(watch.job_id, set()).add(watch)
+    def _add(self, subscription: Subscription) -> None:
+        self._subscriptions.setdefault(subscription.job_id, set()).add(subscription)
 
-    def _remove(self, watch: Subscription) -> None:
-        watches = self._watches.get(watch.job_id)
-        if watches is not None:
-            watches.discard(watch)
-            if not watches:
-                del self._watches[watch.job_id]
+    def _remove(self, subscription: Subscription) -> None:
+        subscriptions = self._subscriptions.get(subscription.job_id)
+        if subscriptions is not None:
+            subscriptions.discard(subscription)
+            if not subscriptions:
+                del self._subscriptions[subscription.job_id]
 
 
 class Subscription:
-    """`with notify.watch(id) as watch:` read the job, then `await watch.wait(seconds)` for the next change."""
+    """`with notifier.subscribe(id) as subscription:` read the job, then `await subscription.wait(seconds)` for a change."""
 
-    __slots__ = ("_bell", "_changed", "_notify", "job_id")
+    __slots__ = ("_changed", "_event", "_notifier", "job_id")
 
-    def __init__(self, notify: Notifier, job_id: str) -> None:
-        self._notify = notify
-        self._bell = asyncio.Event()  # rung by a change, or when the time is over
+    def __init__(self, notifier: Notifier, job_id: str) -> None:
+        self._notifier = notifier
+        self._event = asyncio.Event()  # set by a change, or by the timeout
         self._changed = False
         self.job_id = job_id
 
     def __enter__(self) -> Subscription:
-        self._notify._add(self)
+        self._notifier._add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._notify._remove(self)
+        self._notifier._remove(self)
 
     def wake(self) -> None:
         self._changed = True
-        self._bell.set()
+        self._event.set()
 
     async def wait(self, timeout: float) -> bool:
-        """True when something changed, False when the time is over or the service stops."""
-        if self._notify.closed:
+        """Whether the job has changed; False after the timeout and when the service stops."""
+        if self._notifier.closed:
             return False
-        timer = asyncio.get_running_loop().call_later(timeout, self._bell.set)
+        timer = asyncio.get_running_loop().call_later(timeout, self._event.set)
         try:
-            await self._bell.wait()
+            await self._event.wait()
         finally:
             timer.cancel()
-        self._bell.clear()
+        self._event.clear()
         changed, self._changed = self._changed, False
-        return changed and not self._notify.closed
+        return changed and not self._notifier.closed

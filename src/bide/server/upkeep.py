@@ -59,7 +59,7 @@ class Upkeep:
         registry: Registry,
         estimates: Estimates,
         config: UpkeepConfig,
-        nudge: Callable[[str, str], None],
+        hint: Callable[[str, str], None],
         *,
         work: Path,
         lease: float = LEASE,
@@ -69,7 +69,7 @@ class Upkeep:
         self._registry = registry
         self._estimates = estimates
         self._config = config
-        self._nudge = nudge
+        self._hint = hint
         self.orphans = Orphans(blobs, store.identity, config.quarantine)
         self._work = work
         self._observer = LeaseObserver(lease)
@@ -105,7 +105,7 @@ class Upkeep:
         ) as error:  # what was learned can be learned again; a stop must come to its end
             log.error("durations are not kept: %s", error)
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def on_events(self, events: Sequence[Event]) -> None:
         """A job that becomes due before the next round makes it come sooner."""
         for event in events:
             due = event.job.get("due")
@@ -164,7 +164,7 @@ class Upkeep:
     async def _wake(self) -> None:
         pairs, self._next_due = await self._store.wake()
         for queue, kind in pairs:
-            self._nudge(queue, kind)
+            self._hint(queue, kind)
 
     async def _rescue(self) -> None:
         overdue = await self._store.overdue(limit=RESCUED_AT_ONCE + self._left)
@@ -214,7 +214,7 @@ class Upkeep:
         mine = [job for job in jobs if self._decides(job)]
         self._left = max(self._left, len(jobs) - len(mine))  # these may be found before any other
         if mine and self.progress is not None:
-            await self.progress.look(mine)
+            await self.progress.refresh(mine)
         return [self._lost(job) for job in mine]
 
     def _decides(self, job: Job) -> bool:

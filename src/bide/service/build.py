@@ -58,16 +58,16 @@ class Service:
         self.estimates = Estimates()
         self.progress = ProgressPublisher(
             make_shelf(config.progress, config.store, config.engine.broker),
-            self.notify.changed,
-            self.notify.watched,
+            self.notify.notify,
+            self.notify.has_subscribers,
         )
         embedded = config.engine.name == "embedded"
         self.engine: Engine = (
             self._embedded(registry) if embedded else make_celery_engine(registry, self.store, config)
         )
         # Whoever follows a hint from here must find the job: for them the event comes after its commit.
-        early = self.engine.nudge if embedded else lambda queue, kind: None
-        knows = None if config.engine.allow_unknown_queues else self.engine.knows
+        early = self.engine.hint if embedded else lambda queue, kind: None
+        knows = None if config.engine.allow_unknown_queues else self.engine.confirm_served
         self.intake = Intake(registry, self.store, early, knows)
         self.reception = self._reception(registry)
         self.upkeep = Upkeep(
@@ -76,7 +76,7 @@ class Service:
             registry,
             self.estimates,
             config.upkeep,
-            self.engine.nudge,
+            self.engine.hint,
             work=self.folder.work,
             lease=config.worker.lease,
         )
@@ -107,7 +107,7 @@ class Service:
             self.config.worker,
             self.folder,
             self._pool,
-            admit=self._admit,
+            prepare_spawn=self._prepare_spawn,
             progress=self.progress,
         )
 
@@ -139,7 +139,7 @@ class Service:
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
         try:
-            await self.store.open(self._heard, self.engine.nudge, self._reset)
+            await self.store.open(self._heard, self.engine.hint, self._reset)
             try:
                 await self._begin()
             except BaseException:
@@ -182,14 +182,14 @@ class Service:
         await self.store.close()
         self.folder.unlock()
 
-    async def _admit(self, message: Spawn, parent: Job) -> NewJob:
-        return await self.intake.admit(message, parent)
+    async def _prepare_spawn(self, message: Spawn, parent: Job) -> NewJob:
+        return await self.intake.prepare_spawn(message, parent)
 
     def _heard(self, events: Sequence[Event]) -> None:
-        self.engine.heard(events)
-        self.notify.heard(events)
-        self.estimates.heard(events)
-        self.upkeep.heard(events)
+        self.engine.on_events(events)
+        self.notify.on_events(events)
+        self.estimates.on_events(events)
+        self.upkeep.on_events(events)
         self.http.heard(events)
 
     def _reset(self) -> None:
@@ -197,4 +197,4 @@ class Service:
         self.progress.forget()
         self.http.forget()
         self.engine.reset()
-        self.notify.all_changed()
+        self.notify.notify_all()

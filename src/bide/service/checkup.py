@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bide.core.errors import SetupError
-from bide.server.engine.broker import check, judge
+from bide.server.engine.broker import check, check_settings
 from bide.server.engine.concurrency import served
 from bide.server.engine.worker_heartbeats import SILENT, WorkerHeartbeat, read
 from bide.server.registry import Registry
@@ -45,7 +45,7 @@ def node_of(app: Any) -> Node:
 
 
 def settings(app: Any) -> str:
-    wrong = list(judge(app))
+    wrong = list(check_settings(app))
     if wrong:
         raise SetupError("; ".join(wrong))
     return "acknowledged early, no results, one at a time"

@@ -40,11 +40,11 @@ LOOK_AGAIN = 0.02  # seconds between two looks whether there is room for hints t
 
 
 class Node:
-    """`Runner` for Celery's courier; `start`, `stop` and `hurry` are called from Celery's thread."""
+    """`HintReceiver` for Celery; `start`, `stop` and `stop_now` are called from Celery's thread."""
 
     def __init__(self, registry: Registry, locate: Callable[[], AppLocation], config: Config) -> None:
         """`locate`: where the app is, for its children."""
-        self.courier = HintConsumer(self)
+        self.hint_consumer = HintConsumer(self)
         self.registry = registry
         self._locate = locate
         self.config = config
@@ -85,22 +85,22 @@ class Node:
             self._thread.join()
             raise self.failure
 
-    def room(self, queue: str) -> bool:
-        return not self.ending and self._engine.room(queue)
+    def has_capacity(self, queue: str) -> bool:
+        return not self.ending and self._engine.has_capacity(queue)
 
     def hint(self, queue: str) -> None:
-        self._soon(self._engine.nudge_all, queue)
+        self._soon(self._engine.hint_queue, queue)
 
     def stop(self) -> None:
         """Begins to drain; called again, it hands back at once what still runs. Returns at once."""
         if self._thread is None or self.failure is not None:
             return
         if self.ending:
-            self._soon(self._hurry)
+            self._soon(self._stop_now)
         else:
             self.ending = True
             self._soon(self._end.set)
-            self._soon(self.courier.close)
+            self._soon(self.hint_consumer.close)
 
     def join(self) -> None:
         """Waits for the end. Signals are still heard meanwhile."""
@@ -134,17 +134,19 @@ class Node:
         assert self._folder is not None
         self._store = make_shared_store(self.config.store)
         shelf = make_shelf(self.config.progress, self.config.store, self.config.engine.broker)
-        progress = ProgressPublisher(shelf, changed=lambda job_id: None, watched=lambda job_id: False)
+        progress = ProgressPublisher(
+            shelf, notify=lambda job_id: None, has_subscribers=lambda job_id: False
+        )
         self._engine = EmbeddedEngine(
             self.registry,
             self._store,
             self.config.worker,
             self._folder,
             self._pool,
-            admit=Intake(self.registry, self._store, lambda queue, kind: None).admit,
+            prepare_spawn=Intake(self.registry, self._store, lambda queue, kind: None).prepare_spawn,
             progress=progress,
         )
-        await self._store.open(self._engine.heard, reset=self._engine.reset)
+        await self._store.open(self._engine.on_events, on_reset=self._engine.reset)
         try:
             lost = await self._store.void(f"{self.name}:")
             if lost:
@@ -174,18 +176,18 @@ class Node:
             task.cancel()
         await asyncio.gather(beating, looking, sweeping, return_exceptions=True)
         with contextlib.suppress(StoreUnavailable):  # it will be missed soon enough
-            await self._store.dismiss(self.name)
+            await self._store.remove_worker(self.name)
 
-    def _hurry(self) -> None:
+    def _stop_now(self) -> None:
         self._patience = 0.0  # it may not have begun to wait
-        self._engine.hurry()
+        self._engine.stop_now()
 
     async def _beat(self) -> None:
         """Keeps this worker's line in the roster."""
         wait = 0.1  # until the children are there
         while True:
             try:
-                await self._store.enlist(self.name, write(self._state()))
+                await self._store.record_worker(self.name, write(self._state()))
             except StoreUnavailable as error:
                 log.warning("this worker cannot say that it lives: %s", error)
             await asyncio.sleep(wait)
@@ -204,7 +206,7 @@ class Node:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK_AGAIN)
-            self.courier.tick()
+            self.hint_consumer.tick()
 
     async def _sweep_on(self) -> None:
         """Removes the working folders of jobs that there are not any more."""

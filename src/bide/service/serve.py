@@ -148,7 +148,7 @@ async def _serve(
 
     def signalled() -> None:
         if ending.is_set():
-            service.engine.hurry()
+            service.engine.stop_now()
         ending.set()
 
     loop = asyncio.get_running_loop()

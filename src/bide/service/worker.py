@@ -15,7 +15,7 @@ from bide.core.errors import SetupError
 from bide.server.config import Config
 from bide.server.engine.broker import POOLS
 from bide.server.engine.concurrency import served
-from bide.server.engine.hint_consumer import HOME, ConnectionStep
+from bide.server.engine.hint_consumer import ATTRIBUTE, ConnectionStep
 from bide.server.registry import Registry
 from bide.server.worker.app_location import AppLocation
 from bide.service.engines import check_engine, make_broker
@@ -67,7 +67,7 @@ def make_celery(
     app = make_broker(config.engine).celery(served(registry), **settings)
     node = Node(registry, locate, config)
     setattr(app, NODE, node)
-    setattr(app, HOME, node.courier)
+    setattr(app, ATTRIBUTE, node.hint_consumer)
     app.steps["worker"].add(Work)
     app.steps["consumer"].add(ConnectionStep)
     return app

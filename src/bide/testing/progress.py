@@ -54,7 +54,7 @@ class Replica:
 
     async def tells(self, job: Job) -> int:
         """The number of the progress that a poll would be told; 0 for none."""
-        await self.progress.look([job])
+        await self.progress.refresh([job])
         live = self.progress.live(job)
         return 0 if live is None else live.number
 

@@ -122,9 +122,9 @@ async def test_no_progress_for_too_long_is_a_stall(house: House) -> None:
 async def test_a_handler_that_waits_for_the_store_does_not_stall(
     house: House, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    monkeypatch.setattr(settlement, "AGAIN", 0.05)
-    monkeypatch.setattr(child_messages, "AGAIN", 0.05)
-    apply, step, admit = house.store.apply, house.store.step, house.service.intake.admit
+    monkeypatch.setattr(settlement, "RETRY_AFTER", 0.05)
+    monkeypatch.setattr(child_messages, "RETRY_AFTER", 0.05)
+    apply, step, prepare = house.store.apply, house.store.step, house.service.intake.prepare_spawn
     tried: list[float] = []
 
     def away() -> None:
@@ -142,9 +142,9 @@ async def test_a_handler_that_waits_for_the_store_does_not_stall(
         away()
         return await step(job_id, name)
 
-    async def admit_later(message: p.Spawn, parent: Job) -> NewJob:
+    async def prepare_later(message: p.Spawn, parent: Job) -> NewJob:
         away()
-        return await admit(message, parent)
+        return await prepare(message, parent)
 
     match which:
         case "keep":
@@ -152,7 +152,7 @@ async def test_a_handler_that_waits_for_the_store_does_not_stall(
         case "recall":
             monkeypatch.setattr(house.store, "step", step_later)
         case "spawn":
-            monkeypatch.setattr(house.service.intake, "admit", admit_later)
+            monkeypatch.setattr(house.service.intake, "prepare_spawn", prepare_later)
     inputs: dict[str, Any] = {} if which == "spawn" else {"size": 700_000, "fail": which == "recall"}
     job = await house.run("stalls_in_spawn" if which == "spawn" else "stalls_in_steps", inputs)
     assert job.status is Status.DONE and len(tried) > 3
@@ -334,7 +334,7 @@ async def test_a_spawn_that_is_refused_fails_the_attempt(house: House) -> None:
 async def test_progress_is_live_and_then_part_of_the_record(house: House) -> None:
     job = await house.started("halfway", {"seconds": 1.0})
     async with asyncio.timeout(5):
-        with house.service.notify.watch(job.id) as watch:
+        with house.service.notify.subscribe(job.id) as watch:
             while (live := house.service.progress.live(job)) is None:
                 await watch.wait(5)
     assert (live.progress.percent, live.progress.unit, live.progress.message) == (50, "pages", "Reading")
@@ -386,7 +386,7 @@ async def test_higher_priority_first_and_one_at_a_time_in_a_narrow_queue(
     ]
     assert [(await house.job(i)).status for i in ids] == [Status.PENDING] * 3
     await house.store.pause("narrow", False)
-    house.service.engine.nudge("narrow", "narrow")
+    house.service.engine.hint("narrow", "narrow")
     for i in ids:
         await house.ended(i)
     assert log.read_text().split("\n")[:-1] == [

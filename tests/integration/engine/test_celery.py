@@ -16,8 +16,8 @@ from bide.core.errors import InvalidInput
 from bide.core.record import Status
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.engine.broker import Broker, check, queue_of
-from bide.server.engine.celery import LOOK_SOON, CeleryEngine
-from bide.server.engine.hint_publisher import FEWEST
+from bide.server.engine.celery import REFRESH_SOON, CeleryEngine
+from bide.server.engine.hint_publisher import MIN_LIMIT
 from bide.server.engine.worker_heartbeats import WorkerHeartbeat, write
 from bide.server.store import StoreUnavailable
 from bide.server.store.postgres.store import PostgresStore
@@ -93,10 +93,10 @@ async def test_a_crowd_of_jobs_makes_few_hints(house: House, config: Config) -> 
             await house.submit("add", {"a": 1})
         await asyncio.sleep(0.03)
     await eventually(lambda: waiting(config) > 0)
-    assert waiting(config) <= FEWEST
+    assert waiting(config) <= MIN_LIMIT
     engine = house.service.engine
     assert isinstance(engine, CeleryEngine)
-    assert engine._hints.sent <= FEWEST
+    assert engine._hints.sent <= MIN_LIMIT
 
 
 async def test_a_broker_that_is_away_keeps_no_job_out(
@@ -153,9 +153,9 @@ async def test_queues_of_the_app_and_of_living_workers_are_accepted(house: House
     await house.submit("add", {"a": 1}, queue="children")
     with pytest.raises(InvalidInput, match="gpu"):
         await house.submit("add", {"a": 1}, queue="gpu")
-    await house.store.enlist("new", write(WorkerHeartbeat("new", ("gpu",), ("add",), 1)))
+    await house.store.record_worker("new", write(WorkerHeartbeat("new", ("gpu",), ("add",), 1)))
     async with asyncio.timeout(30):
-        while not await house.service.engine.knows("gpu"):
+        while not await house.service.engine.confirm_served("gpu"):
             await asyncio.sleep(0.02)
     await house.submit("add", {"a": 1}, queue="gpu")
 
@@ -169,7 +169,7 @@ async def test_while_the_roster_cannot_be_read_an_unknown_queue_is_not_refused_f
         raise StoreUnavailable("the database does not answer")
 
     monkeypatch.setattr(house.store, "roster", away)
-    await asyncio.sleep(LOOK_SOON * 1.5)
+    await asyncio.sleep(REFRESH_SOON * 1.5)
     job = {"kind": "add", "input": {"a": 1}, "queue": "gpu"}
     assert (await call(house.service.http, "POST", "/jobs", json=job)).status == 503
     monkeypatch.undo()
@@ -214,7 +214,7 @@ async def test_a_worker_that_is_killed_and_comes_back_goes_on_at_once(
     job = await house.job(job_id)
     assert (job.status, job.held, job.losses) == (Status.PENDING, False, 1)
     assert isinstance(house.store, PostgresStore)
-    assert await house.store.roster(60.0) == {}  # it has signed off, and is not only silent
+    assert await house.store.live_workers(60.0) == {}  # it has signed off, and is not only silent
     await eventually(lambda: house.service.engine.workers() == [])
 
 
@@ -245,14 +245,14 @@ async def test_kinds_that_no_worker_knows_are_named_and_not_hinted_at(
 ) -> None:
     engine = house.service.engine
     assert isinstance(engine, CeleryEngine) and isinstance(house.store, PostgresStore)
-    await house.store.enlist("old", write(WorkerHeartbeat("old", ("default",), ("add",), 1)))
-    await engine.look()
+    await house.store.record_worker("old", write(WorkerHeartbeat("old", ("default",), ("add",), 1)))
+    await engine.refresh()
     assert engine.serves("default")
-    assert "No worker knows kind child" in " ".join(warning.detail for warning in engine.warnings())
+    assert "no worker knows kind child" in " ".join(warning.detail for warning in engine.warnings())
     await house.submit("runs_once", {"log": "/dev/null"})
     await eventually(lambda: engine._hints.sent == 1)  # which it finds nothing by
     queue_of("default")(Broker(str(config.engine.broker)).connect(engine._hints._app)).purge()
-    await engine.look()
+    await engine.refresh()
     await asyncio.sleep(0.1)
     assert waiting(config) == 0
     await house.submit("add", {"a": 1})

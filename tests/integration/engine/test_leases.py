@@ -234,8 +234,8 @@ async def test_a_database_that_is_full_for_longer_than_a_lease_discards_no_resul
     start: Start, work: Work, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replica sees all the while that nobody renews; when there is room again, the result comes first."""
-    monkeypatch.setattr(settlement, "AGAIN", 0.1)  # in proportion to the lease
-    monkeypatch.setattr(embedded, "RENEW_AGAIN", 0.1)
+    monkeypatch.setattr(settlement, "RETRY_AFTER", 0.1)  # in proportion to the lease
+    monkeypatch.setattr(embedded, "RENEW_RETRY", 0.1)
     url = schema_url(postgres, tmp_path)
     one = await start("one", url)
     jobs = await work.start(one, "steady", "plain")
@@ -283,7 +283,7 @@ async def test_a_job_that_is_claimed_again_by_who_still_runs_it_runs_once_at_a_t
     house = await start("one", url)
     (job,) = await work.start(house, "plain")
     await asyncio.to_thread(lose_claim, url, job)
-    house.service.engine.nudge("default", "plain")
+    house.service.engine.hint("default", "plain")
     async with asyncio.timeout(20):
         while work.ran()[job.id] < 2:
             running = [w.pid for w in house.service.engine.workers() if job.id in w.jobs]
@@ -308,7 +308,7 @@ async def test_the_result_of_an_attempt_whose_claim_was_lost_is_not_taken_for_an
     await asyncio.to_thread(lose_claim, url, stale)
     await one.service.engine.stop(0.0)  # so that the other one gets it
     await one.store.pause("default", False)
-    two.service.engine.nudge("default", "plain")
+    two.service.engine.hint("default", "plain")
     taken = await two.until(stale.id, lambda job: job.running)
     assert (taken.fence, stale.fence) == (1, 1) and taken.owner != stale.owner
     late = Succeeded(job_id=stale.id, owner=stale.owner, fence=1, result=None)
@@ -333,7 +333,7 @@ async def test_a_replica_forgets_what_a_lossy_failover_has_undone_and_wakes_who_
     rendered = two.service.http._rendered
     rendered[job.id, f'"{done.version}.0"', ""] = b"as it was"
     last = (await two.store.events())[-1].id
-    with two.service.notify.watch(job.id) as watch:
+    with two.service.notify.subscribe(job.id) as watch:
         with PostgresServer(url).connect() as connection:
             connection.execute("DELETE FROM events WHERE id > 1")
             connection.execute("SELECT setval('event_numbers', 1)")
@@ -345,6 +345,6 @@ async def test_a_replica_forgets_what_a_lossy_failover_has_undone_and_wakes_who_
     assert rendered == {}
     await one.store.pause("default", False)
     for house in (one, two):
-        house.service.engine.nudge("default", "plain")
+        house.service.engine.hint("default", "plain")
     assert result(await two.ended(job.id)) == "plain"
     assert (await two.store.events())[-1].id <= last, "its events have numbers that were heard before"

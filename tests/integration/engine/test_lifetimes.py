@@ -121,7 +121,7 @@ async def test_a_job_that_is_being_claimed_when_it_stops_is_given_back(opened: O
     await house.store.pause("default", True)
     job_id = await house.submit("pid")
     await house.store.pause("default", False)
-    house.service.engine.nudge("default", "pid")  # from here on the claim is under way
+    house.service.engine.hint("default", "pid")  # from here on the claim is under way
     await house.service.engine.stop(5.0)
     job = await house.job(job_id)
     assert (job.status, job.held, job.losses) == (Status.PENDING, False, 0)
@@ -136,7 +136,7 @@ async def test_waiting_jobs_are_found_after_a_restart(opened: Open) -> None:
     house = await opened(SMALL)
     assert (await house.job(job_id)).status is Status.PENDING  # the pause is remembered, too
     await house.store.pause("default", False)
-    house.service.engine.nudge("default", "pid")
+    house.service.engine.hint("default", "pid")
     assert (await house.ended(job_id)).status is Status.DONE
 
 

@@ -20,7 +20,7 @@ async def trained(opened: Open, **worker: float) -> House:
     """A service that has learned that `quick` is quick."""
     house = await opened("tests.apps.short", **worker)
     assert isinstance(house.service.engine, EmbeddedEngine)
-    depth = house.service.engine._lines.durations.depth
+    depth = house.service.engine._prefetch.durations.depth
     for _ in range(20):  # on a busy machine it takes longer to show
         ids = [await house.submit("quick") for _ in range(20)]
         for job_id in ids:
@@ -36,7 +36,7 @@ async def paused(house: House, *inputs: tuple[str, Mapping[str, object]]) -> lis
     ids = [await house.submit(kind, dict(input)) for kind, input in inputs]
     await house.store.pause("default", False)
     for kind in house.registry.kinds:
-        house.service.engine.nudge("default", kind)
+        house.service.engine.hint("default", kind)
     return ids
 
 
@@ -124,7 +124,7 @@ async def test_a_job_that_may_run_only_once_never_stands_in_line(opened: Open) -
         for job_id in ids:
             await house.ended(job_id)
     assert isinstance(house.service.engine, EmbeddedEngine)
-    depth = house.service.engine._lines.durations.depth
+    depth = house.service.engine._prefetch.durations.depth
     assert depth(house.registry.kinds["once"]) == 1
     await asyncio.sleep(0)
 
@@ -134,20 +134,20 @@ async def test_jobs_behind_one_whose_child_is_still_being_stored_run_once(
 ) -> None:
     house = await trained(opened, workers=1)
     assert isinstance(house.service.engine, EmbeddedEngine)
-    durations = house.service.engine._lines.durations
+    durations = house.service.engine._prefetch.durations
     for _ in range(50):
         durations.learn("sends", 0.0005)
-    admit = house.service.intake.admit
+    prepare = house.service.intake.prepare_spawn
     stored = asyncio.Event()
 
-    async def admitted_late(message: Spawn, parent: Job) -> NewJob:
+    async def prepared_late(message: Spawn, parent: Job) -> NewJob:
         await stored.wait()
-        return await admit(message, parent)
+        return await prepare(message, parent)
 
-    monkeypatch.setattr(house.service.intake, "admit", admitted_late)
+    monkeypatch.setattr(house.service.intake, "prepare_spawn", prepared_late)
     first, *others = await paused(house, ("sends", {}), *[("quick", {})] * 4)
     await house.until(first, lambda job: job.running)
-    while not any(running.inbox for running in house.service.engine._running.values()):
+    while not any(running.inbox for running in house.service.engine._attempts.values()):
         await asyncio.sleep(0.005)
     stored.set()
     jobs = [await house.ended(job_id) for job_id in (first, *others)]

@@ -25,17 +25,17 @@ Admit = Callable[[Spawn, Job], Awaitable[NewJob]]
 
 def failing(house: House, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> list[Spawn]:
     """The next admissions raise; the spawns that were asked for."""
-    admit: Admit = house.service.intake.admit
+    prepare: child_messages.PrepareSpawn = house.service.intake.prepare_spawn
     asked: list[Spawn] = []
 
     async def fail(message: Spawn, parent: Job) -> NewJob:
         asked.append(message)
         if len(asked) <= times:
             raise error
-        return await admit(message, parent)
+        return await prepare(message, parent)
 
-    monkeypatch.setattr(house.service.intake, "admit", fail)
-    monkeypatch.setattr(child_messages, "AGAIN", 0.01)
+    monkeypatch.setattr(house.service.intake, "prepare_spawn", fail)
+    monkeypatch.setattr(child_messages, "RETRY_AFTER", 0.01)
     return asked
 
 
@@ -111,7 +111,7 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
     monkeypatch.setattr(house.store, "renew", noted)
     job_id = await house.submit("spawns", {"gather": gather})
     async with asyncio.timeout(20):
-        while not any(isinstance(m, AttemptEnd) for r in engine._running.values() for m in r.inbox):
+        while not any(isinstance(m, AttemptEnd) for r in engine._attempts.values() for m in r.inbox):
             await asyncio.sleep(0.005)
     assert len(asked) < 100
     os.kill(house.pid(job_id), signal.SIGKILL)
@@ -119,7 +119,7 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
     assert result(job) == (10 if gather else None)
     assert (job.attempt, job.losses, len(asked)) == (1, 0, 151)
     assert job_id in renewed, "its lease is renewed although its worker is gone"
-    assert all(head.child.state != "gone" for head in engine._lines.heads())
+    assert all(head.child.state != "gone" for head in engine._prefetch.heads())
 
 
 async def test_a_refused_child_that_nobody_waits_for_fails_its_parent(opened: Open) -> None:

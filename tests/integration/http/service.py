@@ -50,7 +50,7 @@ MAX_BODY = 64 * 1024
 class IdleEngine:
     """An engine in which nothing runs."""
 
-    nudges: list[tuple[str, str]] = field(default_factory=list)
+    hints: list[tuple[str, str]] = field(default_factory=list)
     unserved: set[str] = field(default_factory=set)
     elsewhere: set[str] = field(default_factory=set)  # queues that workers alone know
     warned: list[ServiceWarning] = field(default_factory=list)
@@ -60,12 +60,12 @@ class IdleEngine:
 
     async def stop(self, drain: float) -> None: ...
 
-    def hurry(self) -> None: ...
+    def stop_now(self) -> None: ...
 
-    def nudge(self, queue: str, kind: str) -> None:
-        self.nudges.append((queue, kind))
+    def hint(self, queue: str, kind: str) -> None:
+        self.hints.append((queue, kind))
 
-    def heard(self, events: Sequence[Event]) -> None: ...
+    def on_events(self, events: Sequence[Event]) -> None: ...
 
     def holds(self, job: Job) -> bool:
         return False
@@ -78,7 +78,7 @@ class IdleEngine:
     def serves(self, queue: str) -> bool:
         return queue not in self.unserved
 
-    async def knows(self, queue: str) -> bool:
+    async def confirm_served(self, queue: str) -> bool:
         return queue in self.elsewhere
 
     def warnings(self) -> list[ServiceWarning]:
@@ -129,14 +129,14 @@ class Service:
         self.notify = Notifier()
         self.estimates = Estimates()
         self.progress = ProgressPublisher(
-            MemoryProgressStore(), self.notify.changed, self.notify.watched
+            MemoryProgressStore(), self.notify.notify, self.notify.has_subscribers
         )
         self.blobs = FileBlobs(folder / "files")
         self.registry = registry or kinds()
         self.config = config or Config(data=folder, http=HttpConfig(max_body=MAX_BODY))
         allowed = self.config.engine.allow_unknown_queues
-        knows = None if allowed else self.engine.knows
-        self.intake = Intake(self.registry, self.store, self.engine.nudge, knows)
+        knows = None if allowed else self.engine.confirm_served
+        self.intake = Intake(self.registry, self.store, self.engine.hint, knows)
         self.staging = Staging(folder / "staging")
         self.reception = Reception(
             cast(UploadStore, self.store),
@@ -164,8 +164,8 @@ class Service:
         self.app = HttpApp(self.parts)
 
     def _heard(self, events: Sequence[Event]) -> None:
-        self.notify.heard(events)
-        self.estimates.heard(events)
+        self.notify.on_events(events)
+        self.estimates.on_events(events)
         self.app.heard(events)
 
     @asynccontextmanager

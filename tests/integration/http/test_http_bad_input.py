@@ -100,7 +100,7 @@ async def test_what_is_not_accepted(service: Service, body: bytes, pointer: str)
     assert pointer in [e["pointer"] for e in problem["errors"]]
     assert all(e["detail"] for e in problem["errors"])
     assert await service.events() == 0
-    assert service.engine.nudges == []
+    assert service.engine.hints == []
 
 
 @pytest.mark.parametrize(("body", "pointer"), INVALID.values(), ids=INVALID)

@@ -68,13 +68,13 @@ async def test_a_failed_job_runs_again_and_keeps_its_steps(service: Service) -> 
     job = await service.claim()
     await service.apply(StepKept(job_id=job_id, fence=job.fence, name="probe", result=msgspec.Raw(b"1")))
     await service.fail(job)
-    service.engine.nudges.clear()
+    service.engine.hints.clear()
     reply = await service.call("POST", f"/jobs/{job_id}/retry")
     again = reply.json()
     assert (reply.status, again["status"], again["attempt"]) == (202, "PENDING", 0)
     assert (again["error"], again["steps"]) == (None, [{"name": "probe", "status": "DONE"}])
     assert reply.headers["location"] == f"/jobs/{job_id}"
-    assert service.engine.nudges == [("default", "echo")]
+    assert service.engine.hints == [("default", "echo")]
 
 
 async def test_retry_is_for_ended_jobs_that_did_not_succeed(service: Service) -> None:

@@ -48,10 +48,10 @@ async def test_pause_and_resume(service: Service) -> None:
     with pytest.raises(ValueError, match="not enough values"):
         await service.claim()
     assert (await service.call("POST", "/queues/default/pause")).status == 200  # twice is once
-    service.engine.nudges.clear()
+    service.engine.hints.clear()
     resumed = await service.call("POST", "/queues/default/resume")
     assert (resumed.status, resumed.json()["paused"]) == (200, False)
-    assert ("default", "echo") in service.engine.nudges
+    assert ("default", "echo") in service.engine.hints
     assert (await service.claim()).id == job_id
 
 

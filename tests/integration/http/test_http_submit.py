@@ -35,7 +35,7 @@ async def test_accepted_with_location_hint_and_status_resource(service: Service)
         k for k, v in job.items() if v is None
     }
     assert set(job["links"]) == {"self", "result", "cancel", "retry"}
-    assert service.engine.nudges == [("video", "encode")]
+    assert service.engine.hints == [("video", "encode")]
     # It is stored, with its input as it was sent.
     there = await service.call("GET", job["links"]["self"] + "?include=input")
     assert there.json()["input"] == {"source": "a.mp4"}

@@ -431,7 +431,7 @@ async def test_the_last_byte_makes_the_job(service: Service) -> None:
         *("thumbnail", 7, "slow"),
         {"of": "ann"},
     )
-    assert service.engine.nudges[-1] == ("slow", "thumbnail")
+    assert service.engine.hints[-1] == ("slow", "thumbnail")
     head = await service.call("HEAD", place, headers=TUS)
     assert head.headers["job-location"] == last.headers["job-location"]
     repeated = await patch(service, place, 10_000, b"")

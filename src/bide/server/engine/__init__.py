@@ -1,4 +1,4 @@
-"""The Engine port: gets jobs to workers. A nudge is only a hint; the store decides who runs what."""
+"""The Engine port: gets jobs to workers. A hint wakes a worker; the store decides which worker runs which job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WorkerState(msgspec.Struct, frozen=True, rename="camel"):
     jobs_done: int
 
 
-# The codes of warnings, and what each means.
+# Warning codes and their meaning.
 WARNINGS = {
     "queue-unserved": "No worker takes jobs from a queue that has kinds or waiting jobs.",
     "no-workers": "No worker of the Celery engine is alive.",
@@ -37,7 +37,7 @@ WARNINGS = {
 
 
 class ServiceWarning(msgspec.Struct, frozen=True):
-    """Something that keeps jobs from being run, while the service accepts them and answers."""
+    """A condition that keeps jobs from running while the service still accepts them."""
 
     code: str  # one of WARNINGS
     detail: str
@@ -47,39 +47,41 @@ class Engine(Protocol):
     async def start(self) -> None: ...
 
     async def stop(self, drain: float) -> None:
-        """Takes nothing new, waits up to `drain` seconds for what runs, hands the rest back."""
+        """Stop claiming, wait up to `drain` seconds for running jobs, and hand the rest back to the store."""
         ...
 
-    def hurry(self) -> None:
-        """Ends the patience of a stop that is under way."""
+    def stop_now(self) -> None:
+        """Make a `stop` in progress end without waiting for running jobs."""
         ...
 
-    def nudge(self, queue: str, kind: str) -> None:
-        """There may be work of this kind in this queue."""
+    def hint(self, queue: str, kind: str) -> None:
+        """This queue may have jobs of this kind."""
         ...
 
-    def heard(self, events: Sequence[Event]) -> None:
-        """What was committed: new work to look at, running jobs to stop."""
+    def on_events(self, events: Sequence[Event]) -> None:
+        """React to committed events: claim new jobs, stop running ones."""
         ...
 
     def holds(self, job: Job) -> bool:
-        """Whether this process runs this very attempt, or has its result and could not store it yet."""
+        """Whether this process runs this attempt, or has its result and has not stored it yet."""
         ...
 
     def reset(self) -> None:
-        """The store may have lost claims: find out at once which attempts are still its own."""
+        """The store may have lost claims: check immediately which attempts this process still owns."""
         ...
 
     def workers(self) -> list[WorkerState]: ...
 
     def serves(self, queue: str) -> bool:
-        """Whether some worker takes jobs from this queue."""
+        """Whether a worker takes jobs from this queue."""
         ...
 
-    async def knows(self, queue: str) -> bool:
-        """The same, when it has to be right: a worker that has just started is known. Unwritable if it cannot be read."""
+    async def confirm_served(self, queue: str) -> bool:
+        """Like `serves`, but also finds a worker that has just started. Raises StoreUnavailable if the workers cannot be
+        read.
+        """
         ...
 
     def warnings(self) -> list[ServiceWarning]:
-        """What keeps jobs from being run."""
+        """The conditions that keep jobs from running."""
         ...

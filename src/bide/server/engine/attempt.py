@@ -1,4 +1,4 @@
-"""One attempt as the service sees it: whose child runs it, when it must have ended, and why it is being stopped."""
+"""One attempt, seen from the engine: its child process, its limits, and why it is being stopped."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from bide.server.store import Claim
 from bide.server.worker import protocol as p
 from bide.server.worker.supervisor import ChildProcess
 
-CANCEL, SHUTDOWN, TAKEN = "cancel", "shutdown", "taken"
+CANCEL, SHUTDOWN, LEASE_LOST = "cancel", "shutdown", "lease-lost"
 
 
 class Attempt:
-    """An attempt under way."""
+    """A claimed job and the state of the attempt to run it."""
 
     def __init__(self, job: Job, kind: Kind, child: ChildProcess) -> None:
         self.job = job
         self.kind = kind
         self.child = child
-        self.started: float | None = None  # None: it stands in its child's line
-        self.took: float | None = None  # as its child has measured it
-        self.sign = 0.0  # the last sign of life
-        self.attempt = attempt_key(job)
+        self.started: float | None = None  # None: it waits in its child's prefetch queue
+        self.duration: float | None = None  # measured by the child
+        self.last_activity = 0.0
+        self.key = attempt_key(job)
         self.live = LiveProgress(0, job.progress or Progress())
         self.log: list[dict[str, Any]] = []
-        self.inbox: deque[Any] = deque()  # what came while an earlier message was being stored
+        self.inbox: deque[Any] = deque()  # messages that arrived while an earlier one was being stored
         self.storing = False
-        self.asked = 0  # how many answers the handler waits for
-        self.incomplete = False  # a child that it spawned could not be stored: it must not succeed
+        self.pending_replies = 0  # replies that the handler waits for
+        self.incomplete = False  # a job that it spawned could not be stored, so it must not succeed
         self.stopping: str | None = None
         self.cause: Raised | None = None
         self.stop_since = 0.0
@@ -44,23 +44,23 @@ class Attempt:
 
     @property
     def ended(self) -> bool:
-        """Whether its handler has ended, and the end waits until an earlier message is stored."""
+        """Whether the handler has ended and its end waits until an earlier message is stored."""
         return any(isinstance(message, p.AttemptEnd) for message in self.inbox)
 
-    def moved(self, progress: Progress | None, at: float) -> None:
+    def update_progress(self, progress: Progress | None, at: float) -> None:
         if progress is not None:
             self.live = LiveProgress(self.live.number + 1, progress, at)
 
     def start(self, now: float, at: float) -> None:
-        """It has come to the head of its line. `at` is the same moment by the store's clock."""
-        self.started = self.sign = now
+        """The child runs it now. `at` is the same instant on the store's clock."""
+        self.started = self.last_activity = now
         self.started_at = at
-        if self.stopping is not None:  # the wish came while it stood in line
+        if self.stopping is not None:  # stopped while it waited in the prefetch queue
             self.stop_since = now
-            self.child.tell_to_stop(self.job.id, self.job.fence)
+            self.child.request_stop(self.job.id, self.job.fence)
 
-    def begin(self) -> list[Change]:
-        """What the store has to be told before anything else about it: nothing, unless it was only reserved."""
+    def begin_changes(self) -> list[Change]:
+        """The change to store before any other of this attempt: `Begun` for a prefetched job, otherwise none."""
         if self.job.running or self.started is None:
             return []
         begun = Begun(
@@ -72,41 +72,44 @@ class Attempt:
         self.job = advance(self.job, begun, self.started_at)
         return [begun]
 
-    def overrun(self, now: float) -> Raised | None:
-        """The limit that it has broken, if any."""
+    def exceeded_limit(self, now: float) -> Raised | None:
+        """The limit that the attempt has exceeded, if any."""
         if self.started is None or self.ended:
             return None
         if self.kind.timeout is not None and now - self.started > self.kind.timeout:
             return Raised(
                 code="TIMEOUT", message=f"the attempt took longer than {self.kind.timeout:g} s"
             )
-        waits = self.storing or self.asked > 0  # for the store: its outage is not the handler's
-        if self.kind.stall is not None and not waits and now - self.sign > self.kind.stall:
+        # A handler that waits for the store does not stall.
+        waits = self.storing or self.pending_replies > 0
+        if self.kind.stall is not None and not waits and now - self.last_activity > self.kind.stall:
             return Raised(code="STALLED", message=f"no progress for {self.kind.stall:g} s")
         return None
 
-    def answer(self, number: int, result: bytes | None = None, *, stored: bool, now: float) -> None:
-        """Answers a request of the handler, which has its whole `stall` again from now on."""
-        self.asked -= 1
-        self.sign = now
+    def reply(self, number: int, result: bytes | None = None, *, stored: bool, now: float) -> None:
+        """Reply to a request of the handler, whose `stall` time starts again."""
+        self.pending_replies -= 1
+        self.last_activity = now
         self.child.send(p.StepReply(number, stored, result))
 
     def stop(self, reason: str, now: float, cause: Raised | None = None) -> None:
-        """Tells it to stop; a first reason stays, except that a job which is no longer ours has no outcome."""
-        if reason == TAKEN:
-            self.stopping = TAKEN
+        """Request the handler to stop. The first reason stays, except that LEASE_LOST replaces it: such an attempt has no
+        outcome.
+        """
+        if reason == LEASE_LOST:
+            self.stopping = LEASE_LOST
         if self.stopping is None or self.stage == 0:
             self.stopping = self.stopping or reason
             self.cause = self.cause or cause
             self.stop_since = now
             self.stage = 1
             if self.started is None:
-                self.child.ask_back()
+                self.child.request_return()
             else:
-                self.child.tell_to_stop(self.job.id, self.job.fence)
+                self.child.request_stop(self.job.id, self.job.fence)
 
-    def press(self, now: float, grace: float) -> None:
-        """Told, then terminated, then killed."""
+    def escalate(self, now: float, grace: float) -> None:
+        """Terminate, and later kill, a child whose handler does not stop."""
         if self.started is None or self.child.state == "gone":
             return
         if self.stage == 1 and now - self.stop_since > grace:
@@ -116,25 +119,23 @@ class Attempt:
             self.stage = 3
             self.child.kill()
 
-    def outcome_of_end(self) -> Outcome | None:
-        """What it means that the child is gone, or that the handler has obeyed. None: not ours to say."""
-        if self.stopping == TAKEN:
+    def outcome_of_exit(self) -> Outcome | None:
+        """The outcome when the child has exited, or the handler has stopped on request. None after a lost lease."""
+        if self.stopping == LEASE_LOST:
             return None
         if self.stopping == SHUTDOWN:
             return Stopped()
         if self.cause is not None:
             return self.cause
         if self.stopping == CANCEL:
-            return Stopped()  # the store makes it CANCELLED
+            return Stopped()  # the job becomes CANCELLED because its cancellation is stored
         if self.child.killed or self.started is None:
-            return (
-                Stopped()
-            )  # for the sake of another job in the same child, or behind it: not its own fault
+            return Stopped()  # the child was killed because of another job, or this one never started
         return Vanished(message=f"the worker was lost ({self.child.exit_text})")
 
 
 def run_message(claim: Claim) -> p.RunJob:
-    """What the child needs to know."""
+    """The message that makes a child run this claim."""
     job = claim.job
     children = []
     for c in job.children:

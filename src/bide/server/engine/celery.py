@@ -1,8 +1,8 @@
-"""The Celery engine, at the service: tells workers on any machine that there is work, and knows who they are.
+"""The Celery engine of a service: sends hints to workers on any machine, and knows the live workers.
 
-1. It runs nothing itself. A hint goes out after the commit that it is about: who follows it finds the job.
-2. What waits without a hint, because one was lost, is found at every look; workers look by themselves too.
-3. Who serves what is read from the roster, which the workers keep.
+1. It runs no jobs. A hint is sent after the commit of its job, so that the worker finds the job.
+2. Every refresh finds jobs that wait because a hint was lost; workers also claim without hints periodically.
+3. The workers' heartbeats in the store say which queues and kinds they serve.
 """
 
 from __future__ import annotations
@@ -24,119 +24,119 @@ from bide.server.registry import Registry
 from bide.server.store import SharedStore, StoreUnavailable
 
 log = logging.getLogger("bide.engine")
-LOOK = 1.0
-LOOK_SOON = 0.2  # while something is wrong, so that it is known soon when it is not
+REFRESH = 1.0
+REFRESH_SOON = 0.2  # while there is a warning, so that it disappears soon
 
 
 class CeleryEngine:
-    """`Engine` with workers of Celery."""
+    """`Engine` with Celery workers."""
 
     def __init__(self, registry: Registry, store: SharedStore, hints: HintPublisher) -> None:
         self._registry = registry
         self._store = store
         self._hints = hints
-        self._roster: list[WorkerHeartbeat] = []
+        self._workers: list[WorkerHeartbeat] = []
         self._serving: Counter[str] = Counter()  # workers, by queue
-        self._trouble: str | None = None
-        self._looked_at: float | None = None  # None: never
+        self._problem: str | None = None
+        self._refreshed_at: float | None = None  # None: never
 
     async def start(self) -> None:
-        await self.look()
+        await self.refresh()
         self._hints.start()
-        self._looking = asyncio.create_task(self._look_on())
+        self._refreshing = asyncio.create_task(self._refresh_loop())
 
     async def stop(self, drain: float) -> None:
-        """What runs elsewhere goes on."""
-        self._looking.cancel()
-        await asyncio.gather(self._looking, return_exceptions=True)
+        """Stop sending hints. Workers keep running their jobs."""
+        self._refreshing.cancel()
+        await asyncio.gather(self._refreshing, return_exceptions=True)
         await asyncio.to_thread(self._hints.stop)
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         pass
 
     # --- hints
 
-    def nudge(self, queue: str, kind: str) -> None:
-        self._hints.want(queue, self._serving[queue] or 1)  # how much there is nobody has said
+    def hint(self, queue: str, kind: str) -> None:
+        self._hints.request(queue, self._serving[queue] or 1)  # the number of jobs is unknown
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def on_events(self, events: Sequence[Event]) -> None:
         now = self._store.now()
         due: Counter[str] = Counter()
         for event in events:
             if event.type == "status" and event.job.get("due", 1e18) <= now:
                 due[event.job["queue"]] += 1
         for queue, jobs in due.items():
-            self._hints.want(queue, jobs)
+            self._hints.request(queue, jobs)
 
-    async def _look_on(self) -> None:
+    async def _refresh_loop(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SOON if self.warnings() else LOOK)
+            await asyncio.sleep(REFRESH_SOON if self.warnings() else REFRESH)
             try:
-                await self.look()
+                await self.refresh()
             except Exception:
-                log.exception("the engine's look around failed; it goes on")
+                log.exception("the engine cannot refresh its workers; retrying")
 
-    async def look(self) -> None:
-        """Who is there, and what waits that some of them could run."""
-        self._looked_at = time.monotonic()
+    async def refresh(self) -> None:
+        """Read the live workers, and request hints for waiting jobs that they can run."""
+        self._refreshed_at = time.monotonic()
         try:
-            self._roster = read((await self._store.roster(SILENT)).values())
+            self._workers = read((await self._store.live_workers(SILENT)).values())
             waiting = await self._store.waiting()
         except StoreUnavailable as error:
-            self._trouble = f"who the workers are cannot be read: {error}"
+            self._problem = f"the live workers cannot be read from the store: {error}"
             return
-        self._trouble = None
-        self._serving = Counter(queue for worker in self._roster for queue in worker.queues)
-        self._hints.allow(self._serving)
+        self._problem = None
+        self._serving = Counter(queue for worker in self._workers for queue in worker.queues)
+        self._hints.set_workers(self._serving)
         known = {
-            (queue, kind) for worker in self._roster for queue in worker.queues for kind in worker.kinds
+            (queue, kind) for worker in self._workers for queue in worker.queues for kind in worker.kinds
         }
         for queue in {queue for queue, _ in waiting & known}:
-            self._hints.want(queue, self._serving[queue])
+            self._hints.request(queue, self._serving[queue])
 
-    # --- what the others see
+    # --- state for the service
 
     def holds(self, job: Job) -> bool:
         return False
 
     def reset(self) -> None:
-        pass  # it has no attempts, and reads everything else at every look
+        pass  # it has no attempts, and reads everything else with every refresh
 
     def workers(self) -> list[WorkerState]:
         return [
             replace(child, name=f"{worker.name}/{child.name}")
-            for worker in self._roster
+            for worker in self._workers
             for child in worker.children
         ]
 
     def serves(self, queue: str) -> bool:
-        return any(queue in worker.queues for worker in self._roster)
+        return any(queue in worker.queues for worker in self._workers)
 
-    async def knows(self, queue: str) -> bool:
+    async def confirm_served(self, queue: str) -> bool:
         if not self.serves(queue) and (
-            self._looked_at is None or time.monotonic() - self._looked_at > LOOK_SOON
+            self._refreshed_at is None or time.monotonic() - self._refreshed_at > REFRESH_SOON
         ):
-            await self.look()
+            await self.refresh()
         if self.serves(queue):
             return True
-        if self._trouble is not None:
-            raise StoreUnavailable(self._trouble)
+        if self._problem is not None:
+            raise StoreUnavailable(self._problem)
         return False
 
     def warnings(self) -> list[ServiceWarning]:
         found = []
-        if self._trouble is not None:
-            found.append(ServiceWarning("workers-unknown", self._trouble))
-        if self._hints.trouble is not None:
-            found.append(ServiceWarning("broker-unreachable", self._hints.trouble))
-        if not self._roster:
+        if self._problem is not None:
+            found.append(ServiceWarning("workers-unknown", self._problem))
+        if self._hints.problem is not None:
+            found.append(ServiceWarning("broker-unreachable", self._hints.problem))
+        if not self._workers:
             none = "no worker is alive: start one with `bide worker`"
             return [*found, ServiceWarning("no-workers", none)]
-        known = {kind for worker in self._roster for kind in worker.kinds}
+        known = {kind for worker in self._workers for kind in worker.kinds}
         for kind in sorted(self._registry.kinds.keys() - known):
-            detail = f"No worker knows kind {kind}. Restart the workers with the current app."
+            detail = f"no worker knows kind {kind}: restart the workers with the current app"
             found.append(ServiceWarning("kind-unserved", detail))
-        for worker in self._roster:
-            for trouble in worker.troubles:
-                found.append(ServiceWarning("worker-problem", f"worker {worker.name}: {trouble}"))
+        for worker in self._workers:
+            for problem in worker.troubles:
+                found.append(ServiceWarning("worker-problem", f"worker {worker.name}: {problem}"))
         return found

@@ -1,9 +1,9 @@
-"""What attempts say, and what the store is told of it.
+"""Handles the messages of running attempts: stores steps, spawned jobs and outcomes, and publishes progress.
 
-1. Messages of one attempt are carried out in their order, also when storing one of them takes a while.
-2. A reserved job has begun before anything else is written about it.
-3. A job is parked only when the children that it waits for are stored.
-4. An attempt one of whose children could not be stored neither parks nor succeeds: it ends with the reason.
+1. Messages of one attempt are handled in order, even while an earlier one is being stored.
+2. The `Begun` change of a prefetched job is written before its other changes.
+3. A job is parked only after the spawned jobs that it waits for are stored.
+4. If a spawned job cannot be stored, the attempt neither parks nor succeeds: it fails with the reason.
 """
 
 from __future__ import annotations
@@ -22,115 +22,119 @@ from bide.core.errors import Problem
 from bide.core.job import Change
 from bide.core.record import Job
 from bide.core.retry import Outcome, Raised, Returned
-from bide.server.engine.attempt import TAKEN, Attempt
-from bide.server.engine.settlement import AGAIN, SettlementWriter
+from bide.server.engine.attempt import LEASE_LOST, Attempt
+from bide.server.engine.settlement import RETRY_AFTER, SettlementWriter
 from bide.server.progress import AttemptKey, LiveProgress
 from bide.server.store import JobStore, Missing, NewJob, StoreUnavailable
 from bide.server.worker import protocol as p
 
 log = logging.getLogger("bide.engine")
-Admit = Callable[[p.Spawn, Job], Awaitable[NewJob]]  # how a spawned job is checked
+PrepareSpawn = Callable[[p.Spawn, Job], Awaitable[NewJob]]  # validates a spawned job
 End = Callable[[Attempt, "Outcome | Change | None"], None]
 
 
 class MessageHandler:
-    """Turns the messages of running attempts into changes."""
+    """Turns messages into changes of jobs."""
 
     def __init__(
         self,
         store: JobStore,
-        recorder: SettlementWriter,
-        admit: Admit,
-        nudge: Callable[[str, str], None],
+        settlement: SettlementWriter,
+        prepare_spawn: PrepareSpawn,
+        hint: Callable[[str, str], None],
         end: End,
         publish: Callable[[AttemptKey, LiveProgress], None],
         now: Callable[[], float],
     ) -> None:
         self._store = store
-        self._recorder = recorder
-        self._admit = admit
-        self._nudge = nudge
+        self._settlement = settlement
+        self._prepare_spawn = prepare_spawn
+        self._hint = hint
         self._end = end
         self._publish = publish
         self._now = now
 
-    def take(self, running: Attempt, message: p.AttemptMessage) -> None:
-        """In order. A job behind one whose spawn is still being stored may have begun in its child; it has not here."""
-        running.inbox.append(message)
-        self.take_waiting(running)
+    def handle(self, attempt: Attempt, message: p.AttemptMessage) -> None:
+        """Queue a message and handle what can be handled. A prefetched job may start in its child while a spawn of the
+        job before it is still being stored: its messages wait until `Attempt.start`.
+        """
+        attempt.inbox.append(message)
+        self.handle_queued(attempt)
 
-    def take_waiting(self, running: Attempt) -> None:
-        while running.inbox and not running.storing and running.started is not None:
-            self._take(running, running.inbox.popleft())
+    def handle_queued(self, attempt: Attempt) -> None:
+        while attempt.inbox and not attempt.storing and attempt.started is not None:
+            self._handle(attempt, attempt.inbox.popleft())
 
-    def _take(self, running: Attempt, message: p.AttemptMessage) -> None:
-        running.sign = self._now()
-        if running.incomplete and self._take_incomplete(running, message):
+    def _handle(self, attempt: Attempt, message: p.AttemptMessage) -> None:
+        attempt.last_activity = self._now()
+        if attempt.incomplete and self._handle_incomplete(attempt, message):
             return
         fields: dict[str, Any] = {
             "job_id": message.job_id,
-            "owner": running.job.owner,
+            "owner": attempt.job.owner,
             "fence": message.fence,
         }
         match message:
             case p.ProgressChanged():
-                running.moved(message.progress, self._store.now())
+                attempt.update_progress(message.progress, self._store.now())
                 if message.progress is not None:
-                    self._publish(running.attempt, running.live)
+                    self._publish(attempt.key, attempt.live)
             case p.LogLine():
-                running.log.append(message.line)
+                attempt.log.append(message.line)
             case p.StepBegan():
-                self._recorder.write(
-                    [*running.begin(), changes.StepStarted(name=message.step, **fields)]
+                self._settlement.write(
+                    [*attempt.begin_changes(), changes.StepStarted(name=message.step, **fields)]
                 )
             case p.KeepStep():
-                self._keep(running, message, fields)
+                self._keep_step(attempt, message, fields)
             case p.ReadStep():
-                self._recorder.carry_out(self._recall(running, message))
+                self._settlement.run_in_background(self._read_step(attempt, message))
             case p.Spawn():
-                self._spawn(running, message)
+                self._spawn(attempt, message)
             case p.AttemptParked():
-                running.moved(message.progress, self._store.now())
+                attempt.update_progress(message.progress, self._store.now())
                 parked = changes.Parked(
                     waiting_for=tuple(message.waiting_for),
                     files=tuple(message.files),
                     progress=message.progress,
                     **fields,
                 )
-                taken = running.stopping == TAKEN
-                self._end(running, None if taken else running.cause or parked)
+                lost = attempt.stopping == LEASE_LOST
+                self._end(attempt, None if lost else attempt.cause or parked)
             case p.AttemptDone():
-                running.took = message.took
-                running.moved(message.progress, self._store.now())
-                self._end(running, _returned(message))
+                attempt.duration = message.took
+                attempt.update_progress(message.progress, self._store.now())
+                self._end(attempt, _returned(message))
             case p.AttemptFailed():
-                running.moved(message.progress, self._store.now())
+                attempt.update_progress(message.progress, self._store.now())
                 raised = Raised(
                     code=message.code,
                     message=message.message,
                     retryable=message.retryable,
                     step=message.step,
                 )
-                self._end(running, running.cause or raised)
+                self._end(attempt, attempt.cause or raised)
             case p.AttemptStopped():
-                running.moved(message.progress, self._store.now())
-                self._end(running, running.outcome_of_end())
+                attempt.update_progress(message.progress, self._store.now())
+                self._end(attempt, attempt.outcome_of_exit())
 
-    def _take_incomplete(self, running: Attempt, message: p.AttemptMessage) -> bool:
-        """A message of an attempt whose child could not be stored; whether it is dealt with."""
+    def _handle_incomplete(self, attempt: Attempt, message: p.AttemptMessage) -> bool:
+        """Handle a message of an attempt whose spawned job could not be stored. Returns False if the message needs no
+        special treatment.
+        """
         match message:
             case p.Spawn():
                 pass
-            case p.KeepStep() | p.ReadStep():  # the handler waits for the answer, and this one stops it
-                running.child.send(p.StepReply(message.number, False))
+            case p.KeepStep() | p.ReadStep():  # this reply stops the handler
+                attempt.child.send(p.StepReply(message.number, False))
             case p.AttemptParked() | p.AttemptDone():
-                running.moved(message.progress, self._store.now())
-                self._end(running, running.outcome_of_end())
+                attempt.update_progress(message.progress, self._store.now())
+                self._end(attempt, attempt.outcome_of_exit())
             case _:
                 return False
         return True
 
-    def _keep(self, running: Attempt, message: p.KeepStep, fields: dict[str, Any]) -> None:
+    def _keep_step(self, attempt: Attempt, message: p.KeepStep, fields: dict[str, Any]) -> None:
         change = changes.StepKept(
             name=message.step,
             result=msgspec.Raw(message.result),
@@ -139,100 +143,102 @@ class MessageHandler:
         )
 
         def kept(outcome: Any) -> None:
-            running.answer(message.number, stored=isinstance(outcome, Job), now=self._now())
+            attempt.reply(message.number, stored=isinstance(outcome, Job), now=self._now())
 
-        running.asked += 1
-        self._recorder.write([*running.begin(), change], kept)
-        # A child that is spawned later may be given one of these files, and a loss of the worker counts from this step.
-        running.job = changes.advance(running.job, change, self._store.now())
+        attempt.pending_replies += 1
+        self._settlement.write([*attempt.begin_changes(), change], kept)
+        # A job spawned later may use these files, and worker losses are counted from this step on.
+        attempt.job = changes.advance(attempt.job, change, self._store.now())
 
-    async def _recall(self, running: Attempt, message: p.ReadStep) -> None:
-        """Sends a kept result to the handler that waits for it. Retries while the store is unavailable."""
+    async def _read_step(self, attempt: Attempt, message: p.ReadStep) -> None:
+        """Send a stored step result to the handler. Retries while the store is unavailable."""
         result: bytes | None = None
-        running.asked += 1
+        attempt.pending_replies += 1
         try:
-            result = await self._recalled(running, message)
+            result = await self._stored_step(attempt, message)
         except Exception as error:
-            log.exception("job %s cannot read step %r", message.job_id, message.step)
+            log.exception("job %s: step %r cannot be read from the store", message.job_id, message.step)
             text = (
                 f"the result of step {message.step!r} could not be read: {type(error).__name__}: {error}"
             )
-            running.stop("step", self._now(), Raised(code="STEP_UNREADABLE", message=text))
-        running.answer(message.number, result, stored=result is not None, now=self._now())
+            attempt.stop("step", self._now(), Raised(code="STEP_UNREADABLE", message=text))
+        attempt.reply(message.number, result, stored=result is not None, now=self._now())
 
-    async def _recalled(self, running: Attempt, message: p.ReadStep) -> bytes | None:
-        while running.child.state != "gone":
+    async def _stored_step(self, attempt: Attempt, message: p.ReadStep) -> bytes | None:
+        while attempt.child.state != "gone":
             try:
                 return await self._store.step(message.job_id, message.step)
             except StoreUnavailable as error:
-                log.error("job %s cannot read a step, trying again: %s", message.job_id, error)
-            if running.stopping is not None:
+                log.error("job %s: reading step %r; retrying: %s", message.job_id, message.step, error)
+            if attempt.stopping is not None:
                 break
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_AFTER)
         return None
 
-    def _spawn(self, running: Attempt, message: p.Spawn) -> None:
-        """Later messages of the same attempt wait until the child is stored."""
-        running.storing = True
+    def _spawn(self, attempt: Attempt, message: p.Spawn) -> None:
+        """Store a spawned job. Later messages of the attempt wait until it is stored."""
+        attempt.storing = True
 
         async def store() -> None:
             try:
-                if begun := running.begin():
-                    self._recorder.write(begun)
-                running.job = replace(running.job, files=(*message.files, *running.job.files))
-                stored = await self._stored(running, message)
+                if begun := attempt.begin_changes():
+                    self._settlement.write(begun)
+                attempt.job = replace(attempt.job, files=(*message.files, *attempt.job.files))
+                stored = await self._store_child(attempt, message)
                 if not isinstance(stored, Job):
-                    running.incomplete = True
+                    attempt.incomplete = True
                     if stored is not None:
-                        running.stop(TAKEN, self._now())
+                        attempt.stop(LEASE_LOST, self._now())
             except Problem as problem:
                 places = "; ".join(e["detail"] for e in problem.errors or ())
                 text = f"{message.kind} cannot be spawned: {problem.detail} {places}".strip()
-                self._fail(running, "SPAWN_REFUSED", text, retryable=problem.retryable)
+                self._fail(attempt, "SPAWN_REFUSED", text, retryable=problem.retryable)
             except Exception as error:
-                log.exception("job %s cannot spawn %s", running.job.id, message.kind)
+                log.exception("job %s: a spawned %s job cannot be stored", attempt.job.id, message.kind)
                 text = f"{message.kind} could not be stored: {type(error).__name__}: {error}"
-                self._fail(running, "SPAWN_FAILED", text, retryable=True)
+                self._fail(attempt, "SPAWN_FAILED", text, retryable=True)
             finally:
-                running.storing = False
-                running.sign = self._now()
-                self.take_waiting(running)
+                attempt.storing = False
+                attempt.last_activity = self._now()
+                self.handle_queued(attempt)
 
-        self._recorder.carry_out(store())
+        self._settlement.run_in_background(store())
 
-    def _fail(self, running: Attempt, code: str, text: str, *, retryable: bool) -> None:
-        """The attempt stops: it must not wait for a child that is not stored, nor end as if it were."""
-        running.incomplete = True
-        running.stop("spawn", self._now(), Raised(code=code, message=text, retryable=retryable))
+    def _fail(self, attempt: Attempt, code: str, text: str, *, retryable: bool) -> None:
+        """Stop the attempt: it must not wait for a job that is not stored, nor succeed without it."""
+        attempt.incomplete = True
+        attempt.stop("spawn", self._now(), Raised(code=code, message=text, retryable=retryable))
 
-    async def _stored(
-        self, running: Attempt, message: p.Spawn
+    async def _store_child(
+        self, attempt: Attempt, message: p.Spawn
     ) -> Job | changes.Refused | Missing | None:
-        """Checks and stores the child. Retries while the store is unavailable; None if the attempt stops before that."""
+        """Validate and store the spawned job. Retries while the store is unavailable. None if the attempt stops first."""
         new: NewJob | None = None
         while True:
             try:
-                new = new or await self._admit(message, running.job)
-                if not self._recorder.stuck:  # what was written before it comes first
+                new = new or await self._prepare_spawn(message, attempt.job)
+                if not self._settlement.blocked:  # earlier changes must be stored first
                     link = record.Child(new.job.id, new.job.kind, message.key)
                     files = tuple(message.files)
                     stored = self._store.spawn(
                         changes.Spawned(
                             job_id=message.job_id,
-                            owner=running.job.owner,
+                            owner=attempt.job.owner,
                             fence=message.fence,
                             child=link,
                             files=files,
                         ),
                         new,
                     )
-                    self._nudge(new.job.queue, new.job.kind)
+                    self._hint(new.job.queue, new.job.kind)
                     return await stored
             except StoreUnavailable as error:
-                log.error("job %s cannot spawn, trying again: %s", running.job.id, error)
-            if running.stopping is not None or (running.child.state == "gone" and not running.ended):
+                log.error(
+                    "job %s cannot spawn a %s job; retrying: %s", attempt.job.id, message.kind, error
+                )
+            if attempt.stopping is not None or (attempt.child.state == "gone" and not attempt.ended):
                 return None
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_AFTER)
 
 
 def _returned(message: p.AttemptDone) -> Returned:

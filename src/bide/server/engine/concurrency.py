@@ -1,8 +1,8 @@
-"""How many jobs of which queue may run at once. Pure bookkeeping.
+"""How many jobs of each queue may run at the same time. No I/O.
 
-Every queue has one child that no other queue can take, so that thumbnails do not wait behind transcodes; the rest is
-shared. Where there are fewer children than queues, all of them are. A number in `App(queues={...})` replaces that. Async
-jobs need no child of their own and have a limit a queue.
+One child is reserved for each queue, so that thumbnails do not wait behind transcodes; the queues share the rest. With
+fewer children than queues, they share all of them. A number in `App(queues={...})` replaces this limit. Async jobs need
+no child of their own and have one limit per queue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def served(registry: Registry) -> set[str]:
 
 
 class ConcurrencyLimits:
-    """What runs now, and what could be started."""
+    """Counts running jobs and computes how many more may start."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ConcurrencyLimits:
         async_limit: int,
         only: Collection[str] | None = None,
     ) -> None:
-        """`only`: of these queues, whether the app names them or not."""
+        """`only`: serve these queues, whether the app declares them or not."""
         self.queues = sorted(served(registry) if only is None else set(only))
         busy_queues = len(registry.queues.keys() & set(self.queues)) or 1
         shared = max(1, children - (busy_queues - 1) if children >= busy_queues else children)
@@ -45,26 +45,28 @@ class ConcurrencyLimits:
         self._turn = 0
 
     def pairs(self) -> set[tuple[str, str]]:
-        """Every queue with every kind: where there could be work."""
+        """Every combination of a queue and a kind."""
         return {(q, k) for q in self.queues for kinds in self._kinds.values() for k in kinds}
 
-    def taken(self, is_async: bool, queue: str) -> None:
+    def acquire(self, is_async: bool, queue: str) -> None:
         self.running[is_async, queue] += 1
 
-    def freed(self, is_async: bool, queue: str) -> None:
+    def release(self, is_async: bool, queue: str) -> None:
         self.running[is_async, queue] -= 1
 
-    def room(self, is_async: bool, queue: str) -> int:
+    def available(self, is_async: bool, queue: str) -> int:
         return self._limits[is_async].get(queue, 0) - self.running[is_async, queue]
 
-    def wants(self, is_async: bool, hot: Collection[tuple[str, str]], free: int) -> list[ClaimRequest]:
-        """What could be started with `free` more slots; queues take turns at being first."""
-        wants = []
+    def requests(
+        self, is_async: bool, hot: Collection[tuple[str, str]], free: int
+    ) -> list[ClaimRequest]:
+        """Claim requests for up to `free` jobs; a different queue comes first each time."""
+        requests = []
         for queue in self.queues:
             kinds = tuple(k for k in self._kinds[is_async] if (queue, k) in hot)
-            limit = min(self.room(is_async, queue), free)
+            limit = min(self.available(is_async, queue), free)
             if kinds and limit > 0:
-                wants.append(ClaimRequest(queue, kinds, limit))
+                requests.append(ClaimRequest(queue, kinds, limit))
         self._turn += 1
-        at = self._turn % len(wants) if wants else 0
-        return wants[at:] + wants[:at]
+        at = self._turn % len(requests) if requests else 0
+        return requests[at:] + requests[:at]

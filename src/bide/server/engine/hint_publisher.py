@@ -1,9 +1,9 @@
-"""Tells workers through the broker in which queues there may be work: few messages, from one thread.
+"""Publishes hints to the broker: messages that name a queue which may have jobs. One thread sends them.
 
-1. Never one message a job: as many as there are workers to wake, while fewer than twice that wait in the broker.
-2. Nobody waits for the broker but this thread. While it is away wants are kept, one number a queue, and told when it
-   is back.
-3. A hint that is lost costs a moment, never a job: the engine asks again for whatever still waits.
+1. There is not one message per job: the broker holds at most two hints per worker and queue.
+2. Only this thread waits for the broker. While the broker is unreachable, hints are kept as one number per queue and sent
+   later.
+3. A lost hint delays a job but does not lose it: the engine requests hints again for jobs that still wait.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from celery import Celery
 from kombu import Connection, Producer
 
-from bide.server.engine.broker import HINT, PATIENCE, Broker, broker_errors, queue_of
+from bide.server.engine.broker import HINT, TIMEOUT, Broker, broker_errors, queue_of
 
 log = logging.getLogger("bide.engine")
-PAUSE = 0.02  # between two rounds, in a stream of submissions
-CHECK = 3.0  # without anything to say, the broker is asked whether it is there
-AGAIN = 1.0  # between two tries to reach it
-FEWEST = 2  # hints that may wait in a queue that nobody is known to serve
+PAUSE = 0.02  # seconds between two rounds, in a stream of submissions
+CHECK = 3.0  # seconds without hints after which the connection is checked
+RETRY_AFTER = 1.0  # seconds between two attempts to connect
+MIN_LIMIT = 2  # hints that may wait in a queue without a known worker
 
 
 class HintPublisher:
-    """The one thread that speaks to the broker."""
+    """Sends hints from a thread of its own."""
 
     def __init__(self, broker: Broker, app: Celery) -> None:
         self._broker = broker
@@ -36,75 +36,75 @@ class HintPublisher:
         self._errors = broker_errors(app)
         self._lock = threading.Lock()
         self._wanted: dict[str, int] = {}
-        self._most: Mapping[str, int] = {}
-        self._ring = threading.Event()
+        self._limits: Mapping[str, int] = {}
+        self._wake = threading.Event()
         self._closed = False
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="bide-hints", daemon=True)
-        self.trouble: str | None = None
+        self.problem: str | None = None
         self.sent = 0
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Says what it still has to say, if the broker takes it."""
+        """Send the remaining hints if the broker is reachable, and end the thread."""
         self._closed = True
-        self._ring.set()
-        self._thread.join(PATIENCE)
+        self._wake.set()
+        self._thread.join(TIMEOUT)
 
-    def want(self, queue: str, jobs: int = 1) -> None:
-        """There may be so many more jobs to do. Returns at once."""
+    def request(self, queue: str, jobs: int = 1) -> None:
+        """Request hints for this many jobs. Returns immediately."""
         with self._lock:
             self._wanted[queue] = self._wanted.get(queue, 0) + jobs
-        self._ring.set()
+        self._wake.set()
 
-    def allow(self, workers: Mapping[str, int]) -> None:
-        """How many workers serve each queue."""
-        self._most = {queue: max(FEWEST, 2 * number) for queue, number in workers.items()}
+    def set_workers(self, workers: Mapping[str, int]) -> None:
+        """Set how many workers serve each queue, which limits the hints that wait in the broker."""
+        self._limits = {queue: max(MIN_LIMIT, 2 * number) for queue, number in workers.items()}
 
     def _run(self) -> None:
         going = True
         while going:
-            self._ring.wait(CHECK)
-            self._ring.clear()
+            self._wake.wait(CHECK)
+            self._wake.clear()
             going = not self._closed
             with self._lock:
                 wanted, self._wanted = self._wanted, {}
             try:
-                self._tell(wanted)
+                self._publish(wanted)
             except self._errors as error:
-                self._lost(wanted, error)
+                self._failed(wanted, error)
             except Exception as error:
-                log.exception("hints cannot be sent; trying again")
-                self._lost(wanted, error)
+                log.exception("hints cannot be sent; retrying")
+                self._failed(wanted, error)
             if going:
-                time.sleep(PAUSE if self.trouble is None else AGAIN)
+                time.sleep(PAUSE if self.problem is None else RETRY_AFTER)
         self._disconnect()
 
-    def _lost(self, wanted: Mapping[str, int], error: BaseException) -> None:
+    def _failed(self, wanted: Mapping[str, int], error: BaseException) -> None:
         self._disconnect()
         for queue, jobs in wanted.items():
-            self.want(queue, jobs)
-        trouble = self._broker.explain(error)
-        if trouble != self.trouble:
-            log.error("%s Jobs are accepted; workers look for them every few seconds", trouble)
-        self.trouble = trouble
+            self.request(queue, jobs)
+        problem = self._broker.explain(error)
+        if problem != self.problem:
+            log.error("%s Jobs are still accepted; workers look for them every few seconds", problem)
+        self.problem = problem
 
-    def _tell(self, wanted: Mapping[str, int]) -> None:
+    def _publish(self, wanted: Mapping[str, int]) -> None:
         fresh = self._connection is None
         try:
-            self._tell_all(wanted)
+            self._publish_all(wanted)
         except self._errors:
             if fresh:
                 raise
-            self._disconnect()  # it may have been restarted since the last word
-            self._tell_all(wanted)
-        if self.trouble is not None:
-            self.trouble = None
-            log.info("the broker %s is back", self._broker.shown)
+            self._disconnect()  # the broker may have restarted since the last hint
+            self._publish_all(wanted)
+        if self.problem is not None:
+            self.problem = None
+            log.info("the broker %s is reachable again", self._broker.shown)
 
-    def _tell_all(self, wanted: Mapping[str, int]) -> None:
+    def _publish_all(self, wanted: Mapping[str, int]) -> None:
         if self._connection is None:
             self._connection = self._broker.connect(self._app)
             self._channel = self._connection.channel()
@@ -112,13 +112,13 @@ class HintPublisher:
         producer = Producer(channel)
         for queue, jobs in wanted.items():
             waiting = queue_of(queue)(channel).queue_declare().message_count
-            for _ in range(min(jobs, self._most.get(queue, FEWEST) - waiting)):
+            for _ in range(min(jobs, self._limits.get(queue, MIN_LIMIT) - waiting)):
                 self._send(producer, queue)
-        if not wanted:  # only to know whether it is there
+        if not wanted:  # only checks the connection
             queue_of(self._app.conf.task_default_queue)(channel).queue_declare()
 
     def _send(self, producer: Any, queue: str) -> None:
-        # Straight into the queue: no binding that a flush of the broker could take away.
+        # Directly into the queue, because a flush of the broker would remove a binding.
         options = {"exchange": "", "routing_key": queue, "retry": False, "ignore_result": True}
         self._app.send_task(HINT, (queue,), producer=producer, **options)
         self.sent += 1
@@ -127,4 +127,4 @@ class HintPublisher:
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(Exception):
-                connection.collect(PATIENCE)
+                connection.collect(TIMEOUT)

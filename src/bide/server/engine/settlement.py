@@ -1,7 +1,7 @@
-"""Writes what becomes of attempts, and goes on trying when the store cannot take it now.
+"""Stores the changes and outcomes of attempts, and retries while the store is unavailable.
 
-Nothing that a child has finished is given up because a disk was full for a minute: `unwritten` names the attempts whose
-leases are renewed meanwhile.
+A finished attempt is not lost because a disk is full for a minute: the engine renews the leases of the attempts in
+`unwritten` until their changes are stored.
 """
 
 from __future__ import annotations
@@ -17,158 +17,161 @@ from bide.server.engine.attempt import Attempt
 from bide.server.store import Store, StoreUnavailable
 
 log = logging.getLogger("bide.engine")
-AGAIN = 1.0
-MOMENT = 0.002
-PAUSE = 0.01  # seconds between two looks whether everything is stored
+RETRY_AFTER = 1.0
+GROUP_DELAY = 0.002
+CHECK_EVERY = 0.01  # seconds between two checks whether everything is stored
 Then = Callable[[Any], None]
+_Entry = tuple[
+    Sequence[Change], Then | None
+]  # changes of one job, and the callback for the outcome of the last one
 
 
 class SettlementWriter:
-    """The engine's pen."""
+    """Writes changes to the store in order, in groups."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._under_way: set[asyncio.Future[Any]] = set()
-        self._later: list[tuple[Sequence[Change], Then | None]] = []
-        # What was submitted, or is to be tried alone again, by the identity of its list.
-        self._submitted: dict[int, list[tuple[Sequence[Change], Then | None]]] = {}
-        self.stuck: list[
-            tuple[Sequence[Change], Then | None]
-        ] = []  # what a full disk holds up, in its order
-        self.hurried = False  # a second signal: the shutdown does not wait for the store
+        self._in_flight: set[asyncio.Future[Any]] = set()
+        self._delayed: list[_Entry] = []
+        # Lists that are being written or wait for a retry of their own, by the identity of the list.
+        self._submitted: dict[int, list[_Entry]] = {}
+        self.blocked: list[_Entry] = []  # waits until the store is available again, in order
+        self.skip_wait = False  # after a second signal, a shutdown does not wait for the store
         self._closed = False
 
     def write(self, changes: Sequence[Change], then: Then | None = None) -> None:
-        """Queues changes of one job; `then` gets the outcome of the last one."""
-        self._later.append((changes, then))
+        """Queue changes of one job; `then` gets the outcome of the last one."""
+        self._delayed.append((changes, then))
         self.flush()
 
     def write_soon(self, changes: Sequence[Change], then: Then | None = None) -> None:
-        """The same, together with what ends in the next moment: one commit for all of it."""
-        if not self._later:
-            asyncio.get_running_loop().call_later(MOMENT, self.flush)
-        self._later.append((changes, then))
+        """Like `write`, after GROUP_DELAY, so that attempts that end until then share one commit."""
+        if not self._delayed:
+            asyncio.get_running_loop().call_later(GROUP_DELAY, self.flush)
+        self._delayed.append((changes, then))
 
     def flush(self) -> None:
-        """Queues what was put off."""
-        if self._later:
-            pages, self._later = self._later, []
-            self._submit(pages)
+        """Submit the delayed changes."""
+        if self._delayed:
+            entries, self._delayed = self._delayed, []
+            self._submit(entries)
 
-    def _submit(self, pages: list[tuple[Sequence[Change], Then | None]], *, again: bool = False) -> None:
-        if self.stuck or self._closed:  # a job's step is not kept before it was begun
-            self._submitted.pop(id(pages), None)
-            self.stuck += pages
+    def _submit(self, entries: list[_Entry], *, again: bool = False) -> None:
+        if self.blocked or self._closed:  # changes of a job must be stored in order
+            self._submitted.pop(id(entries), None)
+            self.blocked += entries
             return
 
         def stored(future: asyncio.Future[Any]) -> None:
-            self._under_way.discard(future)
-            self._submitted.pop(id(pages), None)
+            self._in_flight.discard(future)
+            self._submitted.pop(id(entries), None)
             if future.cancelled():
                 return
             error = future.exception()
             if error is not None:
-                log.error("%d changes cannot be stored, trying again: %s", len(pages), error)
-                self._put_off(pages, error)
+                log.error("the changes of %d jobs cannot be stored; retrying: %s", len(entries), error)
+                self._postpone(entries, error)
                 return
             outcomes = iter(future.result())
-            early: list[tuple[Sequence[Change], Then | None]] = []
-            for changes, then in pages:
+            early: list[_Entry] = []
+            for changes, then in entries:
                 for _ in changes:
                     outcome = next(outcomes)
-                if isinstance(outcome, Refused) and self._waits(changes):
-                    self.stuck.append((changes, then))
-                elif _not_begun(outcome) and (not again or self._begins(changes)):
+                if isinstance(outcome, Refused) and self._follows_blocked(changes):
+                    self.blocked.append((changes, then))
+                elif _not_begun(outcome) and (not again or self._begin_in_flight(changes)):
                     early.append((changes, then))
                 elif then is not None:
                     then(outcome)
             if early:
                 self._submit_later(early, again=True)
 
-        self._submitted[id(pages)] = pages
-        applying = self._store.apply([c for changes, _ in pages for c in changes])
-        self._under_way.add(writing := asyncio.ensure_future(applying))
+        self._submitted[id(entries)] = entries
+        applying = self._store.apply([c for changes, _ in entries for c in changes])
+        self._in_flight.add(writing := asyncio.ensure_future(applying))
         writing.add_done_callback(stored)
 
-    def _waits(self, changes: Sequence[Change]) -> bool:
-        """Whether something of the same job is held up, without which this had to be refused: there was room again only
-        when this one was written, and both were on their way.
+    def _follows_blocked(self, changes: Sequence[Change]) -> bool:
+        """Whether an earlier change of the same job is blocked, which explains the refusal: the store became available
+        between the two writes.
         """
         jobs = {change.job_id for change in changes}
-        return any(change.job_id in jobs for held, _ in self.stuck for change in held)
+        return any(change.job_id in jobs for held, _ in self.blocked for change in held)
 
-    def _begins(self, changes: Sequence[Change]) -> bool:
-        """Whether the beginning of the same job is being written."""
+    def _begin_in_flight(self, changes: Sequence[Change]) -> bool:
+        """Whether a `Begun` of the same job is being written."""
         jobs = {change.job_id for change in changes}
-        writing = (change for pages in self._submitted.values() for some, _ in pages for change in some)
+        writing = (
+            change for entries in self._submitted.values() for some, _ in entries for change in some
+        )
         return any(isinstance(change, Begun) and change.job_id in jobs for change in writing)
 
-    def _put_off(self, pages: list[tuple[Sequence[Change], Then | None]], error: BaseException) -> None:
-        if not isinstance(error, StoreUnavailable):  # a fault of these pages: nobody else waits for them
-            self._submit_later(pages, again=False)
+    def _postpone(self, entries: list[_Entry], error: BaseException) -> None:
+        if not isinstance(error, StoreUnavailable):  # these entries are at fault: do not block others
+            self._submit_later(entries, again=False)
             return
-        if not self.stuck:
-            asyncio.get_running_loop().call_later(AGAIN, self._again)
-        self.stuck += pages
+        if not self.blocked:
+            asyncio.get_running_loop().call_later(RETRY_AFTER, self._retry_blocked)
+        self.blocked += entries
 
-    def _submit_later(self, pages: list[tuple[Sequence[Change], Then | None]], *, again: bool) -> None:
-        self._submitted[id(pages)] = pages
-        asyncio.get_running_loop().call_later(AGAIN, partial(self._submit, pages, again=again))
+    def _submit_later(self, entries: list[_Entry], *, again: bool) -> None:
+        self._submitted[id(entries)] = entries
+        asyncio.get_running_loop().call_later(RETRY_AFTER, partial(self._submit, entries, again=again))
 
-    def _again(self) -> None:
-        pages, self.stuck = self.stuck, []
-        self._submit(pages)
+    def _retry_blocked(self) -> None:
+        entries, self.blocked = self.blocked, []
+        self._submit(entries)
 
     def unwritten(self) -> set[tuple[str, int]]:
-        """The (job id, fence) of attempts of which something is not stored yet."""
-        waiting = [self._later, self.stuck, *self._submitted.values()]
+        """The (job id, fence) of attempts that have changes which are not stored yet."""
+        waiting = [self._delayed, self.blocked, *self._submitted.values()]
         return {
             (change.job_id, change.fence)
-            for pages in waiting
-            for changes, _ in pages
+            for entries in waiting
+            for changes, _ in entries
             for change in changes
             if change.fence is not None
         }
 
-    def write_log(self, running: Attempt) -> None:
-        if running.log:
-            self.flush()  # what is put off comes first
-            lines, running.log = running.log, []
-            # Queued here and now, so that a job's last lines are stored before its end is.
-            job = running.job
-            self.carry_out(self._store.log(job.id, job.owner or "", job.fence, lines))
+    def write_log(self, attempt: Attempt) -> None:
+        if attempt.log:
+            self.flush()  # delayed changes come first
+            lines, attempt.log = attempt.log, []
+            # Queued immediately, so that a job's last lines are stored before its end.
+            job = attempt.job
+            self.run_in_background(self._store.log(job.id, job.owner or "", job.fence, lines))
 
-    def carry_out(self, work: Awaitable[Any]) -> None:
-        """In the background, but not forgotten when the service stops."""
+    def run_in_background(self, work: Awaitable[Any]) -> None:
+        """Run a task in the background; `finish` and `close` wait for it."""
         task = asyncio.ensure_future(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._carried_out)
+        self._in_flight.add(task)
+        task.add_done_callback(self._background_done)
 
-    def _carried_out(self, task: asyncio.Future[Any]) -> None:
-        self._under_way.discard(task)
+    def _background_done(self, task: asyncio.Future[Any]) -> None:
+        self._in_flight.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             trace = None if isinstance(error, StoreUnavailable) else error
-            log.error("the engine: %s", error, exc_info=trace)
+            log.error("a background task of the engine failed: %s", error, exc_info=trace)
 
-    async def finish(self, patience: float) -> None:
-        """Waits up to `patience` seconds until everything is stored. The caller renews the leases meanwhile."""
+    async def finish(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds until everything is stored. The caller renews the leases during that time."""
         self.flush()
         loop = asyncio.get_running_loop()
-        end = loop.time() + patience
-        while (self._under_way or self.unwritten()) and not self.hurried:
+        end = loop.time() + timeout
+        while (self._in_flight or self.unwritten()) and not self.skip_wait:
             if loop.time() >= end:
                 return
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(CHECK_EVERY)
 
     async def close(self) -> None:
-        """Gives up what the store has not taken by now. Waits for what it is writing."""
+        """Discard what is not stored by now. Waits for writes in flight."""
         self.flush()
         self._closed = True
-        while self._under_way:
-            await asyncio.wait(self._under_way)
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
         if given_up := {job_id for job_id, _ in self.unwritten()}:
             log.error(
-                "the store took no writes until the shutdown: the last changes of %d jobs are discarded, "
+                "the store was unavailable until the shutdown: the last changes of %d jobs are discarded, "
                 "and their attempts count as lost: %s",
                 len(given_up),
                 ", ".join(sorted(given_up)),
@@ -176,9 +179,9 @@ class SettlementWriter:
 
 
 def _not_begun(outcome: Any) -> bool:
-    """Whether the job is still this attempt's, and only its beginning was not stored yet when this was refused.
+    """Whether the attempt still owns the job, and the change was refused only because its `Begun` was not stored yet.
 
-    That was held up and then submitted again, perhaps stored, before this refusal was received.
+    The `Begun` was blocked and then submitted again, and may be stored by the time this refusal arrives.
     """
     if not isinstance(outcome, WrongStatus):
         return False

@@ -1,4 +1,4 @@
-"""What a worker says of itself every few seconds, so that every service knows who runs jobs on which machine."""
+"""The heartbeat that each worker stores every few seconds, so that every service knows the live workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bide.server.engine import WorkerState
 
 log = logging.getLogger("bide.engine")
 HEARTBEAT = 2.0
-SILENT = 10.0  # who was not heard of for so long is gone
+SILENT = 10.0  # a worker without a heartbeat for this long is dead
 
 
 class WorkerHeartbeat(msgspec.Struct, frozen=True):
@@ -30,11 +30,11 @@ def write(worker: WorkerHeartbeat) -> str:
 
 
 def read(states: Iterable[str]) -> list[WorkerHeartbeat]:
-    """Those that can be understood: a worker of another version may say it in other words."""
+    """Decode heartbeats, and skip those that a worker of another version wrote in another format."""
     found = []
     for state in states:
         try:
             found.append(msgspec.json.decode(state, type=WorkerHeartbeat))
         except msgspec.DecodeError as error:
-            log.warning("a worker's word in the roster cannot be understood: %s", error)
+            log.warning("a worker's heartbeat cannot be decoded (another version of bide?): %s", error)
     return found

@@ -73,7 +73,7 @@ async def retry_job(request: Request) -> Answer:
     wish = Rerun(job_id=job.id, version=job.version if insists else None)
     after = _settled(job.id, await _one(parts.store.apply([wish])), insists)
     assert after is not None  # only a wish with a version can find another one
-    parts.engine.nudge(after.queue, after.kind)
+    parts.engine.hint(after.queue, after.kind)
     shown = Shown(request, after)
     return shown.answer(202, shown.location())
 
@@ -83,7 +83,7 @@ async def delete_job(request: Request) -> Answer:
     job, insists = await _decide_on(request)
     outcome = await parts.store.delete(job.id, job.version if insists else None)
     _settled(job.id, outcome, insists)
-    parts.notify.changed(job.id)  # whoever waits for it hears that it is gone
+    parts.notify.notify(job.id)  # whoever waits for it hears that it is gone
     try:
         await parts.blobs.remove(job.id)
     except (

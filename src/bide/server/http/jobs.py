@@ -100,7 +100,7 @@ async def listing(request: Request) -> Answer:
     # One more than asked for tells whether there are more.
     found = await request.parts.store.find(msgspec.structs.replace(filter, limit=filter.limit + 1))
     page = found[: filter.limit]
-    await request.parts.progress.look(page)
+    await request.parts.progress.refresh(page)
     return object_answer(
         Jobs(
             [Shown(request, job).wire() for job in page],
@@ -119,7 +119,7 @@ async def _by_id(request: Request, ids: list[str]) -> Answer:
     possible = [job_id for job_id in wanted if is_job_id(job_id)]
     found = await request.parts.store.get(possible)
     there_are = [job for job in found if not isinstance(job, Missing)]
-    await request.parts.progress.look(there_are)
+    await request.parts.progress.refresh(there_are)
     shown = [Shown(request, job) for job in there_are]
     there = {s.job.id for s in shown}
     hints = [seconds for s in shown if (seconds := s.retry_after()) is not None]

@@ -107,7 +107,7 @@ async def resume(request: Request) -> Answer:
     await parts.store.pause(queue.name, False)
     # A submission may name another queue than its kind's, so any kind may have been waiting here.
     for kind in parts.registry.kinds:
-        parts.engine.nudge(queue.name, kind)
+        parts.engine.hint(queue.name, kind)
     # It may have been known only because it was paused.
     return object_answer(next((q for q in await known_queues(parts) if q.name == queue.name), queue))
 

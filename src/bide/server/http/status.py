@@ -43,8 +43,8 @@ async def find(parts: Parts, job_id: str) -> Job:
     if is_job_id(job_id):
         (job,) = await parts.store.get((job_id,))
         if not isinstance(job, Missing):
-            if not parts.progress.knows(job):
-                await parts.progress.look((job,))
+            if not parts.progress.is_fresh(job):
+                await parts.progress.refresh((job,))
             return job
         raise missing(job_id, job)
     raise missing(job_id, Missing())
@@ -127,7 +127,7 @@ async def hold(request: Request, job_id: str, seconds: float, enough: Callable[[
     parts = request.parts
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    with parts.notify.watch(job_id) as watch:
+    with parts.notify.subscribe(job_id) as watch:
         left = loop.create_task(request.left())
         left.add_done_callback(lambda _: watch.wake())
         try:

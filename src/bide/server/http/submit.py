@@ -81,7 +81,7 @@ async def submit(request: Request) -> Answer:
         submission = _with_query(request, read_submission(await request.json()))
         stored = await request.parts.intake.submit(submission, key=key, trace_id=request.trace_id)
     if not stored.created:
-        await request.parts.progress.look((stored.job,))
+        await request.parts.progress.refresh((stored.job,))
     shown = Shown(request, stored.job)
     applied: list[tuple[bytes, bytes]] = []
     if preferences.respond_async:

@@ -1,11 +1,12 @@
-"""The Shelf port: where processes lay the latest progress of the jobs that they run, for all others to see.
+"""The ProgressStore port: processes share the latest progress of the jobs that they run.
 
-Rules that every shelf keeps, and that `bide.testing.progress` checks:
-1. What was put last for an attempt is what `get` finds, in every process, until LIFE seconds after the last `put`.
-2. `attempt_of` names an attempt: one that has lost its job never hides what the next one reports.
-3. It may forget anything at any time, and be away: that costs freshness, and nothing else. So both may raise.
+Rules that `bide.testing.progress` checks for every progress store:
+1. `get` returns the last progress that was put for an attempt, in every process, until LIFE seconds after that `put`.
+2. `attempt_key` identifies an attempt: an attempt that has lost its job never hides the progress of the next one.
+3. A store may forget anything at any time and may be unavailable. Only the freshness of progress depends on it, so `put`
+   and `get` may raise.
 
-`told.Progresses` is what the rest of the working end uses; it has a shelf, and copies of what is asked about.
+The rest of the server uses `publisher.ProgressPublisher`, which has a progress store and a cache of it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import msgspec
 
 from bide.core.record import Job, Progress
 
-LIFE = 60.0  # seconds; whoever runs a job puts its progress again long before that
-AttemptKey = tuple[str, int]  # a job and a number that grows with its fence
+LIFE = 60.0  # seconds; a running attempt puts its progress again long before that
+AttemptKey = tuple[str, int]  # a job id and a number that grows with its fence
 _OWNER_BITS = 24
 
 
 def attempt_key(job: Job) -> AttemptKey:
-    """The attempt that a held job's record is about. The number has the owner in it: after a failover that lost a claim the
-    next attempt may have the same fence.
+    """The key of a held job's attempt. The number includes the owner, because after a failover that lost a claim the next
+    attempt may have the same fence.
     """
     if job.owner is None:
         return job.id, job.fence
@@ -33,7 +34,7 @@ def attempt_key(job: Job) -> AttemptKey:
 
 
 class LiveProgress(msgspec.Struct, frozen=True):
-    """The progress of a running job: the latest, how many there were before it in this attempt, and when it came."""
+    """The latest progress of a running job: its number within the attempt, and when it was reported."""
 
     number: int
     progress: Progress
@@ -41,24 +42,24 @@ class LiveProgress(msgspec.Struct, frozen=True):
 
 
 class ProgressSink(Protocol):
-    """What whoever runs jobs needs. Never blocks and never fails."""
+    """Receives the progress of running attempts. Never blocks and never fails."""
 
     def publish(self, attempt: AttemptKey, live: LiveProgress) -> None:
-        """This is its progress now. With number 0 at its beginning: it is run here, and has reported nothing yet."""
+        """Set the attempt's progress. Number 0 at its start: this process runs it, and it has reported nothing yet."""
         ...
 
     def ended(self, attempt: AttemptKey) -> None:
-        """Its record is stored, progress included; or it is somebody else's now."""
+        """The attempt's end and its last progress are stored, or the attempt has lost its lease."""
         ...
 
 
 class ProgressStore(Protocol):
-    """Each call is one round trip."""
+    """Stores the latest progress by attempt. Each call is one round trip."""
 
     async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None: ...
 
     async def get(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, LiveProgress]:
-        """Those that it has."""
+        """The progress of those attempts that the store knows."""
         ...
 
     async def close(self) -> None: ...

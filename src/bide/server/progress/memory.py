@@ -1,4 +1,4 @@
-"""A shelf in this process's memory: for a service that is alone with its store."""
+"""A progress store in memory, for a service that is the only process on its job store."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from bide.server.progress import LIFE, AttemptKey, LiveProgress
 class MemoryProgressStore:
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._kept: dict[
-            AttemptKey, tuple[float, LiveProgress]
-        ] = {}  # by when it was put, the oldest first
+        # The oldest `put` first.
+        self._kept: dict[AttemptKey, tuple[float, LiveProgress]] = {}
 
     async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None:
         now = self._now()

@@ -1,8 +1,8 @@
-"""A shelf in an unlogged table of the store's database: for a service without a Redis.
+"""A progress store in an unlogged table of the job store's database, for services without Redis.
 
-1. One connection, made again when it broke; who puts and who gets take turns.
-2. A row is a job's newest attempt: an older one neither hides it nor finds itself.
-3. What nobody has put again for LIFE seconds is removed now and then, by whoever puts.
+1. It has one connection and reconnects when that breaks; a lock serialises `put` and `get`.
+2. A row holds a job's newest attempt: an older attempt neither replaces it nor is found.
+3. Every SWEEP seconds a `put` removes the rows that were not put again for LIFE seconds.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SWEEP = b"DELETE FROM progress WHERE kept < extract(epoch FROM clock_timestamp(
 
 
 class PostgresProgressStore:
-    """After the store, which brings the schema up."""
+    """`ProgressStore` in PostgreSQL. The job store must be open, because it migrates the schema."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._connection: psycopg.AsyncConnection[tuple[Any, ...]] | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._swept = -math.inf
 
     async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None:
@@ -47,7 +47,7 @@ class PostgresProgressStore:
             (job_id, fence, live.number, live.at, _encode(live.progress).decode())
             for (job_id, fence), live in sorted(batch.items(), key=lambda item: item[0])
         ]
-        newest = {row[0]: row for row in rows}  # the last of a job has its highest fence
+        newest = {row[0]: row for row in rows}  # the last row of a job has its highest fence
         await self._execute(_PUT, [list(column) for column in zip(*newest.values(), strict=True)])
         if time.monotonic() - self._swept > SWEEP:
             self._swept = time.monotonic()
@@ -68,13 +68,13 @@ class PostgresProgressStore:
             self._connection = None
 
     async def _execute(self, sql: bytes, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        async with self._turn:
+        async with self._lock:
             try:
                 if self._connection is None or self._connection.closed:
                     self._connection = await self._server.connect_async()
                 done = await self._connection.execute(sql, values)
                 return await done.fetchall() if done.description is not None else []
-            except BaseException:  # in the middle of an answer, perhaps: the next begins anew
+            except BaseException:  # perhaps in the middle of a response, so the connection is unusable
                 with contextlib.suppress(psycopg.Error):
                     await self.close()
                 raise

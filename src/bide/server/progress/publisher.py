@@ -1,12 +1,14 @@
-"""What this process knows of the progress of jobs, its own and others': the same everywhere within about a second.
+"""Publishes the progress of this process's jobs, and caches that of jobs which run elsewhere. All processes agree within
+about a second.
 
-1. What is run here is told here at once, and put on the shelf soon: the latest only, all jobs in one round trip, at most
-   every SEND seconds, and again every AGAIN seconds while it runs, so that a shelf that has forgotten knows it anew.
-2. What is run elsewhere is read from the shelf when somebody asks about it for the first time, and then every LOOK
-   seconds while anybody asks or waits: a poll is answered from a copy.
-3. What is told of an attempt never goes back, whatever the shelf says. Progress of another attempt than the record's is
-   not told at all, nor is any once the record is free: then the record has it.
-4. A shelf that is away costs a poll no more than PATIENCE once a second, and nothing else.
+1. The progress of a local job is visible in this process immediately. It is put into the progress store at most every
+   SEND seconds (the latest only, all jobs in one round trip), and again every RESEND seconds while the job runs, because
+   the store may forget it.
+2. The progress of a remote job is fetched on the first request for it, and then refreshed every REFRESH seconds while it
+   is requested or has subscribers. Polls read the cached copy.
+3. The progress of an attempt never goes back, whatever the progress store returns. Progress is shown only for the attempt
+   that the record names, and only while the record is held; afterwards the record contains it.
+4. An unavailable progress store delays polls by at most TIMEOUT once per second, and has no other effect.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from bide.server.progress import AttemptKey, LiveProgress, ProgressStore, attemp
 
 log = logging.getLogger("bide.progress")
 SEND = 0.25
-AGAIN = 5.0
-LOOK = 0.4
-ASKED = 10.0  # seconds after the last question for which a copy is kept fresh
-MOST = 20_000  # copies
-PAGE = 2000  # attempts in one round trip
-PATIENCE = 1.0
+RESEND = 5.0
+REFRESH = 0.4
+KEEP = 10.0  # seconds after the last request for which a copy is refreshed
+MAX_COPIES = 20_000
+PAGE = 2000  # attempts per round trip
+TIMEOUT = 1.0
 
 
 class _Copy:
-    """Of what another process reports."""
+    """Cached progress of an attempt in another process."""
 
     __slots__ = ("asked", "attempt", "live")
 
@@ -42,68 +44,70 @@ class _Copy:
 
 
 class ProgressPublisher:
-    """`publish` and `ended` are for who runs jobs, `look` and `live` for who tells of them. On one loop."""
+    """The engine calls `publish` and `ended`; the HTTP API calls `refresh` and `live`. Not thread-safe."""
 
     def __init__(
-        self, shelf: ProgressStore, changed: Callable[[str], None], watched: Callable[[str], bool]
+        self, store: ProgressStore, notify: Callable[[str], None], has_subscribers: Callable[[str], bool]
     ) -> None:
-        """`changed` hears of every job that has moved on; `watched` says whether anybody waits for a job."""
-        self._shelf = shelf
-        self._changed = changed
-        self._watched = watched
-        self._mine: dict[str, tuple[int, LiveProgress]] = {}
+        """`notify` is called with the id of each job whose progress has changed."""
+        self._store = store
+        self._notify = notify
+        self._has_subscribers = has_subscribers
+        self._own: dict[str, tuple[int, LiveProgress]] = {}
         self._copies: dict[str, _Copy] = {}
         self._unsent: dict[AttemptKey, LiveProgress] = {}
-        self._something = asyncio.Event()
-        self._wanted: set[AttemptKey] = set()
-        self._answer: asyncio.Future[None] | None = None
+        self._pending = asyncio.Event()
+        self._to_fetch: set[AttemptKey] = set()
+        self._fetched: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._away_until = -math.inf
-        self._away = False
+        self._unavailable_until = -math.inf
+        self._unavailable = False
 
     async def open(self) -> None:
-        for work in (self._send_on(), self._look_on()):
+        for work in (self._send_loop(), self._refresh_loop()):
             self._task(asyncio.get_running_loop().create_task(work))
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(None)
+        if self._fetched is not None and not self._fetched.done():
+            self._fetched.set_result(None)
         if self._unsent:
             await self._put()
-        await self._shelf.close()
+        await self._store.close()
 
-    # --- who runs jobs
+    # --- local jobs
 
     def publish(self, attempt: AttemptKey, live: LiveProgress) -> None:
         job_id, fence = attempt
-        self._mine[job_id] = (fence, live)
+        self._own[job_id] = (fence, live)
         if live.number:
             self._unsent[attempt] = live
-            self._something.set()
-            self._changed(job_id)
+            self._pending.set()
+            self._notify(job_id)
 
     def ended(self, attempt: AttemptKey) -> None:
-        """What is on the shelf stays there for a while: others may not have heard of the end yet."""
+        """Forget a local attempt. The progress store keeps it until it expires, for processes that do not know of the end
+        yet.
+        """
         job_id, fence = attempt
-        known = self._mine.get(job_id)
+        known = self._own.get(job_id)
         if known is not None and known[0] == fence:
-            del self._mine[job_id]
+            del self._own[job_id]
 
-    async def _send_on(self) -> None:
-        put_all = time.monotonic() + AGAIN
+    async def _send_loop(self) -> None:
+        put_all = time.monotonic() + RESEND
         while True:
             try:
                 async with asyncio.timeout(max(0.0, put_all - time.monotonic())):
-                    await self._something.wait()
+                    await self._pending.wait()
             except TimeoutError:
-                put_all = time.monotonic() + AGAIN
-                for job_id, (fence, live) in self._mine.items():
+                put_all = time.monotonic() + RESEND
+                for job_id, (fence, live) in self._own.items():
                     if live.number:
                         self._unsent.setdefault((job_id, fence), live)
-            self._something.clear()
+            self._pending.clear()
             if self._unsent:
                 await self._put()
                 await asyncio.sleep(SEND)
@@ -111,37 +115,37 @@ class ProgressPublisher:
     async def _put(self) -> None:
         batch, self._unsent = self._unsent, {}
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._shelf.put(batch)
+            async with asyncio.timeout(TIMEOUT):
+                await self._store.put(batch)
         except Exception as error:
-            self._failed(error)  # it is put again with the next ones, or after AGAIN seconds
+            self._failed(error)  # the next put, or the one after RESEND seconds, has it again
         else:
-            self._worked()
+            self._succeeded()
 
     def forget(self) -> None:
-        """Drops all copies: the attempts that they are of may never have been."""
+        """Drop all copies, because a failover may have undone the claims of their attempts."""
         self._copies.clear()
 
-    # --- who tells of them
+    # --- reading
 
     def live(self, job: Job) -> LiveProgress | None:
-        """The progress of the attempt that the record is about, as far as it is known here."""
+        """The progress of the record's attempt, if this process knows it."""
         if job.lease_until is None:
             return None
-        mine = self._mine.get(job.id)
+        own = self._own.get(job.id)
         number = attempt_key(job)[1]
-        if mine is not None and mine[0] == number:
-            return mine[1] if mine[1].number else None
+        if own is not None and own[0] == number:
+            return own[1] if own[1].number else None
         copy = self._copies.get(job.id)
         return copy.live if copy is not None and copy.attempt == number else None
 
-    def knows(self, job: Job) -> bool:
-        """Whether `live` is fresh; asking keeps it so."""
+    def is_fresh(self, job: Job) -> bool:
+        """Whether `live` is up to date. Each call keeps the copy refreshed for another KEEP seconds."""
         if job.lease_until is None:
             return True
-        mine = self._mine.get(job.id)
+        own = self._own.get(job.id)
         number = attempt_key(job)[1]
-        if mine is not None and mine[0] == number:
+        if own is not None and own[0] == number:
             return True
         copy = self._copies.get(job.id)
         if copy is None or copy.attempt != number:
@@ -149,54 +153,54 @@ class ProgressPublisher:
         copy.asked = time.monotonic()
         return True
 
-    async def look(self, jobs: Iterable[Job]) -> None:
-        """Reads what is not known of them; those who ask at the same time share a round trip."""
-        unknown = [attempt_key(job) for job in jobs if not self.knows(job)]
-        if not unknown or time.monotonic() < self._away_until:
+    async def refresh(self, jobs: Iterable[Job]) -> None:
+        """Fetch the progress that is not cached. Concurrent calls share one round trip."""
+        unknown = [attempt_key(job) for job in jobs if not self.is_fresh(job)]
+        if not unknown or time.monotonic() < self._unavailable_until:
             return
-        if self._answer is None:
+        if self._fetched is None:
             loop = asyncio.get_running_loop()
-            self._answer = loop.create_future()
-            loop.call_soon(self._ask)
-        self._wanted.update(unknown)
-        await asyncio.shield(self._answer)
+            self._fetched = loop.create_future()
+            loop.call_soon(self._fetch_wanted)
+        self._to_fetch.update(unknown)
+        await asyncio.shield(self._fetched)
 
-    def _ask(self) -> None:
-        wanted, self._wanted = list(self._wanted), set()
-        answer, self._answer = self._answer, None
+    def _fetch_wanted(self) -> None:
+        wanted, self._to_fetch = list(self._to_fetch), set()
+        answer, self._fetched = self._fetched, None
         assert answer is not None
-        task = asyncio.get_running_loop().create_task(self._get(wanted))
+        task = asyncio.get_running_loop().create_task(self._fetch(wanted))
         task.add_done_callback(lambda _: None if answer.done() else answer.set_result(None))
         self._task(task)
 
-    async def _look_on(self) -> None:
+    async def _refresh_loop(self) -> None:
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(REFRESH)
             now = time.monotonic()
             for job_id, copy in list(self._copies.items()):
-                if now - copy.asked > ASKED and not self._watched(job_id):
+                if now - copy.asked > KEEP and not self._has_subscribers(job_id):
                     del self._copies[job_id]
             known = [(job_id, copy.attempt) for job_id, copy in self._copies.items()]
             for start in range(0, len(known), PAGE):
-                await self._get(known[start : start + PAGE])
+                await self._fetch(known[start : start + PAGE])
 
-    async def _get(self, attempts: Sequence[AttemptKey]) -> None:
+    async def _fetch(self, attempts: Sequence[AttemptKey]) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
-                found = await self._shelf.get(attempts)
+            async with asyncio.timeout(TIMEOUT):
+                found = await self._store.get(attempts)
         except Exception as error:
             self._failed(error)
             return
-        self._worked()
+        self._succeeded()
         now = time.monotonic()
         for attempt in attempts:
-            self._heard(attempt, found.get(attempt), now)
+            self._update_copy(attempt, found.get(attempt), now)
 
-    def _heard(self, attempt: AttemptKey, live: LiveProgress | None, now: float) -> None:
+    def _update_copy(self, attempt: AttemptKey, live: LiveProgress | None, now: float) -> None:
         job_id, number = attempt
         copy = self._copies.get(job_id)
         if copy is None or copy.attempt < number:
-            if len(self._copies) >= MOST:
+            if len(self._copies) >= MAX_COPIES:
                 del self._copies[next(iter(self._copies))]
             self._copies[job_id] = _Copy(number, live, now)
         elif copy.attempt > number or live is None or (copy.live and copy.live.number >= live.number):
@@ -204,21 +208,21 @@ class ProgressPublisher:
         else:
             copy.live = live
         if live is not None:
-            self._changed(job_id)
+            self._notify(job_id)
 
-    # --- bad days
+    # --- outages
 
     def _failed(self, error: Exception) -> None:
-        self._away_until = time.monotonic() + PATIENCE
-        if not self._away:
-            self._away = True
+        self._unavailable_until = time.monotonic() + TIMEOUT
+        if not self._unavailable:
+            self._unavailable = True
             reason = str(error) or type(error).__name__
-            log.warning("progress is not shared between replicas, trying again: %s", reason)
+            log.warning("progress cannot be shared between replicas; retrying: %s", reason)
 
-    def _worked(self) -> None:
-        if self._away:
-            self._away, self._away_until = False, -math.inf
-            log.info("progress is shared again")
+    def _succeeded(self) -> None:
+        if self._unavailable:
+            self._unavailable, self._unavailable_until = False, -math.inf
+            log.info("progress is shared between replicas again")
 
     def _task(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)

@@ -1,6 +1,6 @@
-"""A shelf in Redis: a key an attempt, which goes by itself when nobody puts it again.
+"""A progress store in Redis: one key per attempt, which expires unless it is put again.
 
-Job ids are unique everywhere, so that services which share a Redis do not meet.
+Job ids are globally unique, so services that share a Redis do not collide.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from redis.backoff import NoBackoff
 from bide.core.errors import SetupError
 from bide.server.progress import LIFE, AttemptKey, LiveProgress
 
-PATIENCE = 1.0
+TIMEOUT = 1.0
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(LiveProgress).decode
 
 
 class RedisProgressStore:
-    """Connects with the first use, and again by itself."""
+    """`ProgressStore` in Redis. Connects on first use, and reconnects by itself."""
 
     def __init__(self, url: str) -> None:
         try:
             self._redis = Redis.from_url(
                 url,
-                socket_timeout=PATIENCE,
-                socket_connect_timeout=PATIENCE,
-                retry=Retry(NoBackoff(), 1),  # a connection that the server has ended meanwhile
+                socket_timeout=TIMEOUT,
+                socket_connect_timeout=TIMEOUT,
+                retry=Retry(NoBackoff(), 1),  # for a connection that the server has closed
                 client_name="bide",
             )
         except ValueError as error:
-            raise SetupError(f"no Redis for progress: {error}. Write redis://host:6379/0") from None
+            raise SetupError(
+                f"the Redis URL for progress is invalid: {error}. Write redis://host:6379/0"
+            ) from None
 
     async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None:
         pipeline = self._redis.pipeline(transaction=False)

@@ -1,7 +1,8 @@
-"""Jobs as they were last read, for the polls after that: a look-up in memory instead of a read transaction.
+"""A cache of jobs as they were last read, so that polls need no read transaction.
 
-The writer's thread says what it has changed, after the commit; the loop keeps what it has read, unless that very job
-was changed meanwhile. So what is kept is what is stored, and who was told of a change does not read what was before it.
+The writer's thread invalidates changed jobs after each commit. The event loop caches a job that it has read, unless that
+job was changed since the read began. So the cache always matches the store, and a subscriber that is notified of a change
+never reads the state before it.
 """
 
 from __future__ import annotations
@@ -11,47 +12,47 @@ from collections.abc import Iterable
 
 from bide.core.record import Job
 
-MOST = 5000
-LARGEST_RESULT = 4096
+MAX_JOBS = 5000
+MAX_RESULT = 4096
 
 
 class JobCache:
-    """At most MOST jobs, the first that came in leave first."""
+    """At most MAX_JOBS jobs; the oldest entry is evicted first."""
 
-    __slots__ = ("_changes", "_floor", "_jobs", "_lock", "get", "turn")
+    __slots__ = ("_changes", "_floor", "_jobs", "_lock", "generation", "get")
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
-        self._changes: dict[str, int] = {}  # in which turn a job was last changed, the oldest first
-        self._floor = 0  # what changed in a turn up to this one is not known any more
+        self._changes: dict[str, int] = {}  # the generation of each job's last change, the oldest first
+        self._floor = 0  # changes up to this generation have been forgotten
         self._lock = threading.Lock()
-        self.turn = 0  # commits so far; to be noted before a read
+        self.generation = 0  # the number of commits; callers note it before a read
         self.get = self._jobs.get
 
-    def changed(self, job_ids: Iterable[str]) -> None:
+    def invalidate(self, job_ids: Iterable[str]) -> None:
         with self._lock:
-            self.turn += 1
+            self.generation += 1
             for job_id in job_ids:
                 self._jobs.pop(job_id, None)
                 self._changes.pop(job_id, None)
-                self._changes[job_id] = self.turn
-            while len(self._changes) > MOST:
+                self._changes[job_id] = self.generation
+            while len(self._changes) > MAX_JOBS:
                 self._floor = self._changes.pop(next(iter(self._changes)))
 
     def clear(self) -> None:
-        """Anything may have changed."""
+        """Any job may have changed."""
         with self._lock:
-            self.turn += 1
-            self._floor = self.turn
+            self.generation += 1
+            self._floor = self.generation
             self._jobs.clear()
             self._changes.clear()
 
-    def keep(self, job: Job, turn: int) -> None:
-        """`job` was read after `turn` was noted."""
-        if job.result is not None and len(memoryview(job.result)) > LARGEST_RESULT:
+    def put(self, job: Job, generation: int) -> None:
+        """Cache a job whose read began in this generation."""
+        if job.result is not None and len(memoryview(job.result)) > MAX_RESULT:
             return
         with self._lock:
-            if turn >= self._floor and self._changes.get(job.id, 0) <= turn:
-                if len(self._jobs) >= MOST:
+            if generation >= self._floor and self._changes.get(job.id, 0) <= generation:
+                if len(self._jobs) >= MAX_JOBS:
                     del self._jobs[next(iter(self._jobs))]
                 self._jobs[job.id] = job

@@ -1,6 +1,6 @@
-"""What happens inside a transaction, whatever the store: one function an operation.
+"""The operations on jobs inside a transaction, the same for every store: one function per operation.
 
-Every write to a job that exists goes through `core.job.advance`.
+Every write to an existing job goes through `core.job.advance`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from bide.server.store.transaction import Due, Transaction
 
 def insert(tx: Transaction, new: NewJob) -> Insertion:
     job = new.job
-    stored = tx.already(job.id)
+    stored = tx.existing(job.id)
     if stored is not None:
         return Inserted(stored, created=True)
     if new.key is not None:
@@ -67,15 +67,15 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
         if file.upload is not None:
             _use(tx, file.upload, job)
     tx.create(new)
-    tx.tell(job, "status")
+    tx.add_event(job, "status")
     return Inserted(job, created=True)
 
 
 def _use(tx: Transaction, upload_id: str, job: Job) -> None:
-    """Raises when it has gone since the input was checked."""
+    """Record the use of an upload. Raises if the upload has been removed since the input was checked."""
     upload = tx.upload(upload_id)
     if upload is None or upload.status is not UploadStatus.DONE:
-        detail = f"there is no finished upload {upload_id}"
+        detail = f"upload {upload_id} does not exist or is not complete"
         raise InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
     tx.use_upload(upload_id, job)
 
@@ -93,38 +93,38 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
     tx.change(before, after)
     if isinstance(change, StepStarted | StepKept):
         status = Status.DONE if isinstance(change, StepKept) else Status.PROCESSING
-        tx.tell(after, "step", {"step": {"name": change.name, "status": status}})
+        tx.add_event(after, "step", {"step": {"name": change.name, "status": status}})
     elif isinstance(change, Reserved):
-        pass  # nothing that anyone outside can see
+        pass  # a prefetch is not visible outside
     elif not before.status.terminal or after.run > before.run:
-        # A child's end is noted on an ended parent without an event: a run has one terminal event.
-        tx.tell(after, "status")
+        # The end of a child changes an ended parent without an event, because a run has one terminal event.
+        tx.add_event(after, "status")
     if isinstance(change, StepKept):
         tx.keep_step(after, change.name, change.result)
-    # A child that ends at once is noted on this row again.
+    # The effects may have changed this row again, if a child ended immediately.
     return (tx.job(after.id) or after) if ripple(tx, before, after) else after
 
 
 def _repeats(job: Job, change: Change) -> bool:
-    """Whether it was stored before, and only the answer was lost. Steps alone need this: what ends an attempt, or begins
-    it, is refused the second time.
+    """Whether the change is already stored and only the response was lost. Only steps need this check: a repeated begin or
+    end of an attempt is refused.
     """
     if not isinstance(change, StepStarted | StepKept):
         return False
     known = {step.name: step.status for step in job.steps}.get(change.name)
-    # One that was kept was begun before; both may have been in the commit that nobody has heard of.
+    # A stored step has started, too; the commit with the lost response may have had both changes.
     return known is Status.DONE or (isinstance(change, StepStarted) and known is Status.PROCESSING)
 
 
 def ripple(tx: Transaction, before: Job, after: Job) -> bool:
-    """Carries a change on to the job's relatives; whether there was anything to do."""
+    """Apply the effects of a change to parent and children. Return whether there were any."""
     effects = ripples(before, after)
     for relative, what in effects:
         if what == "ended":
             apply(tx, ChildEnded(job_id=relative, child_id=after.id, status=after.status))
         elif what == "rerun":
             if isinstance(apply(tx, Rerun(job_id=relative)), Missing):
-                # Deleted meanwhile: it ends nevermore, so its parent must not wait for it.
+                # The child was deleted and never finishes, so the parent must not wait for it.
                 gone = ChildEnded(job_id=after.id, child_id=relative, status=Status.CANCELLED)
                 apply(tx, gone)
         else:
@@ -135,7 +135,7 @@ def ripple(tx: Transaction, before: Job, after: Job) -> bool:
 
 
 def resume_parked(tx: Transaction, job_id: str) -> bool:
-    """Makes a parked job due if no job that it waits for can still end; whether it did."""
+    """Make a parked job due if no job that it waits for can still end. Return whether it became due."""
     job = tx.job(job_id)
     if job is None or not job.parked or job.due is not None:
         return False
@@ -166,17 +166,17 @@ def spawn(tx: Transaction, change: Spawned, new: NewJob) -> Job | Refused | Miss
     insert(tx, new)
     after = advance(parent, change, tx.now)
     tx.change(parent, after)
-    tx.tell(after, "status")
+    tx.add_event(after, "status")
     return new.job
 
 
-def due(tx: Transaction, want: ClaimRequest, limit: int) -> list[Due]:
-    """The first `limit` of all the wanted kinds, with their inputs: by priority, then in the order of submission."""
-    fresh = tx.fresh(want)
-    found = tx.candidates(want, limit)
-    if fresh:  # submitted after all others; the order of those of one priority stays
+def due(tx: Transaction, request: ClaimRequest, limit: int) -> list[Due]:
+    """The first `limit` claimable jobs of a request: by priority, then in the order of submission."""
+    fresh = tx.fresh(request)
+    found = tx.candidates(request, limit)
+    if fresh:  # submitted last; the sort is stable, so the order within a priority stays
         found = sorted(found + fresh, key=lambda due: -due[0].priority)[:limit]
-    only = want.only
+    only = request.only
     return found if only is None else list(takewhile(lambda due: due[0].kind in only, found))
 
 
@@ -188,7 +188,7 @@ def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool)
     after = advance(before, change, tx.now)
     tx.change(before, after)
     if isinstance(change, Claimed):
-        tx.tell(after, "status")
+        tx.add_event(after, "status")
     return Claim(
         after,
         input_,
@@ -203,20 +203,20 @@ def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool)
 
 
 def claims(
-    tx: Transaction, owner: str, wants: Sequence[ClaimRequest], limit: int, lease: float
+    tx: Transaction, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
 ) -> list[Claim]:
-    """Up to `limit`, in the order of the wants."""
+    """Claim up to `limit` jobs, in the order of the requests."""
     found: list[Claim] = []
     paused = tx.paused()
-    if any(want.queue in paused for want in wants):
-        # A hint may be here before word of the end of a pause is.
+    if any(request.queue in paused for request in requests):
+        # A hint may arrive before the notification that a queue was resumed.
         paused = tx.paused(sure=True)
-    for want in wants:
-        room = min(want.limit, limit - len(found))
-        if room > 0 and want.queue not in paused:
+    for request in requests:
+        room = min(request.limit, limit - len(found))
+        if room > 0 and request.queue not in paused:
             found += [
-                claim(tx, one, owner, lease, reserve=i >= want.begin)
-                for i, one in enumerate(due(tx, want, room))
+                claim(tx, one, owner, lease, reserve=i >= request.begin)
+                for i, one in enumerate(due(tx, request, room))
             ]
     return found
 
@@ -224,7 +224,7 @@ def claims(
 def renew(
     tx: Transaction, owner: str, held: Sequence[tuple[str, int]], lease: float
 ) -> list[tuple[str, int]]:
-    """Prolongs leases; those that are no longer held. Not a change of the job: its version stays."""
+    """Renew leases and return those that are lost. The jobs' versions do not change."""
     lost = []
     for job_id, fence in held:
         job = tx.job(job_id)
@@ -239,21 +239,23 @@ def log(tx: Transaction, job_id: str, owner: str, fence: int, lines: Sequence[di
     job = tx.job(job_id)
     if job is not None and (job.owner, job.fence) == (owner, fence):
         for line in lines:
-            tx.tell(job, "log", {"log": line})
+            tx.add_event(job, "log", {"log": line})
 
 
 def delete(tx: Transaction, job_id: str, version: int | None) -> Job | Refused | Missing:
     job = tx.job(job_id)
     if job is None:
         return gone(tx, job_id)
-    wish = Change(job_id=job_id, version=version)
+    change = Change(job_id=job_id, version=version)
     if version is not None and version != job.version:
-        return WrongVersion(job, wish, f"the job is at version {job.version}")
+        return WrongVersion(job, change, f"the job is at version {job.version}")
     if job.status is Status.PROCESSING or job.held:
-        return WrongStatus(job, wish, "a worker has the job; cancel it first")
+        return WrongStatus(job, change, "a worker runs the job: cancel it first")
     parent = tx.job(job.parent) if job.parent is not None else None
     if parent is not None and not parent.status.terminal:
-        return WrongStatus(job, wish, f"job {parent.id} still needs it; cancel or delete that one")
+        return WrongStatus(
+            job, change, f"its parent {parent.id} still needs it: cancel or delete the parent first"
+        )
     for child in job.children:
         running = tx.job(child.job_id)
         if running is not None and not running.status.terminal:

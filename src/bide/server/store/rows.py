@@ -1,4 +1,4 @@
-"""How a job is laid out in a row: one column a field, JSON for what has parts, NULL for what is empty."""
+"""The row of a job: one column per field, JSON for structured fields, NULL for empty ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from msgspec.structs import astuple
 
 from bide.core.errors import ErrorInfo
 from bide.core.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
+from bide.core.wire import Event
 
 FIELDS: tuple[str, ...] = Job.__struct_fields__
 COLUMNS = ", ".join(FIELDS)
+EVENT_COLUMNS = "id, job_id, type, at, job, tenant"
 _encode = msgspec.json.Encoder().encode
 
-# Fields whose column holds JSON, with what an empty column stands for.
+# Fields whose column is JSON: their type, and the value of an empty column.
 _PARTS: dict[str, tuple[Any, Any]] = {
     "labels": (dict[str, str], {}),
     "result_file": (FileInfo, None),
@@ -58,7 +60,7 @@ _WRITERS = {i: writer for i, name in enumerate(FIELDS) if (writer := _writer(nam
 
 
 def job_of(row: tuple[Any, ...]) -> Job:
-    """`row` begins with COLUMNS."""
+    """`row` starts with COLUMNS."""
     values = list(row[: len(FIELDS)])
     for i, reader in _READERS:
         values[i] = reader(values[i])
@@ -72,8 +74,14 @@ def values_of(job: Job) -> list[Any]:
     return values
 
 
+def event_of(row: tuple[Any, ...]) -> Event:
+    """`row` is EVENT_COLUMNS."""
+    number, job_id, type_, at, job, tenant = row
+    return Event(number, job_id, type_, at, msgspec.json.decode(job), tenant)
+
+
 def difference(before: Job, after: Job) -> dict[str, Any]:
-    """The columns that a change writes. What it left alone is the very same object."""
+    """The columns that a change writes. Unchanged fields are identical objects, so `is` skips them quickly."""
     return {
         FIELDS[i]: _WRITERS[i](new) if i in _WRITERS else new
         for i, (old, new) in enumerate(zip(astuple(before), astuple(after), strict=True))

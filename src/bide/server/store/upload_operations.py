@@ -1,6 +1,6 @@
-"""What happens to uploads inside a transaction, whatever the store: one function an operation.
+"""The operations on uploads inside a transaction, the same for every store: one function per operation.
 
-Each may be carried out twice, when the end of the first time was not heard of: the second time changes nothing.
+An operation may run twice if the response to the first commit was lost; the second run changes nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bide.server.store.operations import apply, gone, insert
 from bide.server.store.transaction import Transaction
 from bide.server.store.upload_rows import upload_of
 
-ABANDONED = ErrorInfo("UPLOAD_ABANDONED", "its file was never sent to the end, and the upload expired")
-REMOVED = ErrorInfo("UPLOAD_REMOVED", "its upload was removed before the file was whole")
+ABANDONED = ErrorInfo("UPLOAD_ABANDONED", "the upload of its file expired before it was complete")
+REMOVED = ErrorInfo("UPLOAD_REMOVED", "the upload of its file was removed before it was complete")
 
 
 def add(tx: Transaction, upload: Upload) -> Upload:
@@ -76,7 +76,7 @@ def finish(tx: Transaction, finished: CompletedUploads) -> StoredUploads | Missi
 
 
 def _before(tx: Transaction, uploads: list[Upload]) -> StoredUploads:
-    """What the first time has led to."""
+    """The result of the first run."""
     job = None if uploads[0].job_id is None else tx.job(uploads[0].job_id)
     return StoredUploads(tuple(uploads), None if job is None else Inserted(job, created=False))
 
@@ -87,7 +87,7 @@ def _lead_to(tx: Transaction, uploads: Iterable[Upload], job_id: str) -> None:
 
 
 def _arrived(tx: Transaction, finished: CompletedUploads) -> Inserted | None:
-    """The job that waited for them may run; None when it has ended meanwhile."""
+    """Make the job that waits for the uploads due; None if it has already ended."""
     (job_id,) = {upload.job_id for upload in finished.uploads}
     assert job_id is not None
     after = apply(tx, Uploaded(job_id=job_id))
@@ -115,8 +115,8 @@ def remove(tx: Transaction, upload_id: str) -> Upload | UploadInUse | Missing:
 def expire(
     tx: Transaction, find: Callable[..., Iterable[tuple[Any, ...]]], limit: int, inputs: float | None
 ) -> tuple[list[Upload], bool]:
-    """Those that were removed, and whether there may be more. `find` takes the time, twice that before which the jobs that
-    use one must have ended, and how many are wanted at most.
+    """Remove expired uploads. Return them, and whether there may be more. `find` takes the time, (twice) the time before
+    which the jobs that use an upload must have ended, and the limit.
     """
     tx.flush()
     ended = None if inputs is None else tx.now - inputs

@@ -1,4 +1,4 @@
-"""How an upload is laid out in a row: its record as JSON, and beside it what is looked for."""
+"""The row of an upload: its record as JSON, and columns for the values that queries use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = (
 COLUMNS = ", ".join(FIELDS)
 CHANGED = tuple(name for name in FIELDS if name not in ("id", "tenant", "submission"))
 READ = "record, submission"
-# What an older service has finished may still have a reservation in its row.
+# Only incomplete uploads count as reserved, because an older release left the reservation in the row of a complete one.
 SUMS = (
     "SELECT coalesce(sum(bytes), 0), coalesce(sum(CASE WHEN status = 'UPLOADING' THEN reserved END), 0), coalesce(sum("
     "CASE WHEN status <> 'UPLOADING' THEN 0 WHEN reserved < bytes THEN reserved ELSE bytes END), 0) FROM uploads"

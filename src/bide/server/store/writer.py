@@ -1,14 +1,14 @@
-"""One thread that writes: everything that is queued goes into one transaction, so that one fsync covers all of it.
+"""The writer thread with group commit: all queued operations share one transaction, so that one fsync covers them.
 
-What one round of the loop submits is handed over at its end: the thread would otherwise fight with the loop for the
-interpreter, one statement at a time, and commit the first operation alone.
+Operations that are submitted in one iteration of the event loop are queued at its end. Otherwise the thread would compete
+with the loop for the interpreter lock, and commit the first operation alone.
 
-1. Operations run in the order in which they were submitted.
+1. Operations run in the order of submission.
 2. A future resolves after the commit, never before.
-3. An operation that raises takes none of the others with it: the batch is rolled back and each one is tried alone.
-   So an operation must be a function of its transaction only, for it may run twice.
-4. What the database cannot write is told as `Unwritable`, with what to do; the thread goes on.
-5. What was answered before its turn came, because it had to wait for too long, is not carried out.
+3. An operation that raises does not affect the others: the batch is rolled back, and each operation runs alone. So an
+   operation may run twice and must depend on its transaction only.
+4. If the database cannot write, operations fail with `StoreUnavailable`, which says what to do; the thread continues.
+5. An operation whose future has timed out before it starts does not run.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from bide.server.store import StoreUnavailable
 
 T = TypeVar("T")
 log = logging.getLogger("bide.store")
-MOST_AT_ONCE = 2000
-# In a stream of small writes a commit waits a moment for more, for it costs as much for one as for twenty. Whoever
-# writes after a silence does not wait.
-STREAM = 0.001  # seconds since the last commit: no silence
+MAX_BATCH = 2000
+# In a stream of small writes a commit waits PAUSE for more, because one operation costs as much as twenty. The first write
+# after STREAM seconds without a commit does not wait, nor does a batch of MANY operations.
+STREAM = 0.001
 PAUSE = 0.0005
 MANY = 8
 
@@ -39,7 +39,7 @@ Key = tuple[str, str, str]  # tenant, kind, key
 
 
 class WriteOperation(NamedTuple):
-    """What is to be done with a transaction, and the jobs and idempotency keys that it is known to need."""
+    """A function of a transaction, and the jobs and idempotency keys that it is known to read."""
 
     run: Callable[[Any], Any]
     jobs: Sequence[str] = ()
@@ -47,16 +47,16 @@ class WriteOperation(NamedTuple):
 
 
 class WriteSession(Protocol):
-    """A connection of the writer's own."""
+    """The writer's connection."""
 
     def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
-        """All of them in one transaction: their results and events, once it is committed. Unwritable: none of them
-        could be carried out alone either.
+        """Run all operations in one transaction. Return their results and events after the commit. StoreUnavailable means
+        that no operation would succeed alone either.
         """
         ...
 
-    def told(self, error: Exception) -> Exception:
-        """What the caller of an operation that failed gets to see."""
+    def translate_error(self, error: Exception) -> Exception:
+        """The exception for the caller of a failed operation."""
         ...
 
     def close(self) -> None: ...
@@ -66,16 +66,16 @@ _Queued = tuple[WriteOperation, "asyncio.Future[Any]", bool]
 
 
 class GroupCommitWriter:
-    """Owns the writing session. `submit` may be called from the loop only."""
+    """Owns the write session. Call `submit` on the event loop only."""
 
-    def __init__(self, session: WriteSession, heard: Callable[[Sequence[Event]], None]) -> None:
+    def __init__(self, session: WriteSession, on_events: Callable[[Sequence[Event]], None]) -> None:
         self._session = session
-        self._heard = heard
+        self._on_events = on_events
         self._queue: SimpleQueue[list[_Queued] | None] = SimpleQueue()
-        self._round: list[_Queued] = []  # submitted since the last handing over
+        self._submitted: list[_Queued] = []  # in this iteration of the event loop
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._ended = -math.inf  # when the last transaction was
+        self._ended = -math.inf  # when the last transaction ended
         self._thread = threading.Thread(target=self._run, name="bide-writer", daemon=True)
         self._thread.start()
 
@@ -87,23 +87,23 @@ class GroupCommitWriter:
         keys: Sequence[Key] = (),
         first: bool = False,
     ) -> asyncio.Future[T]:
-        """`first`: of what one commit brings, this is told first."""
-        if self._closed:  # its future would never resolve
+        """Queue an operation. With `first`, its future resolves before the others of the same commit."""
+        if self._closed:  # the future would never resolve
             raise RuntimeError("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        if not self._round:
-            self._loop.call_soon(self._hand_over)
-        self._round.append((WriteOperation(run, jobs, keys), future, first))
+        if not self._submitted:
+            self._loop.call_soon(self._enqueue)
+        self._submitted.append((WriteOperation(run, jobs, keys), future, first))
         return future
 
-    def _hand_over(self) -> None:
-        if self._round:
-            self._queue.put(self._round)
-            self._round = []
+    def _enqueue(self) -> None:
+        if self._submitted:
+            self._queue.put(self._submitted)
+            self._submitted = []
 
     async def close(self) -> None:
         self._closed = True
-        self._hand_over()
+        self._enqueue()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -111,7 +111,7 @@ class GroupCommitWriter:
         try:
             going = True
             while going:
-                batch, going = self._gather()
+                batch, going = self._next_batch()
                 batch = [queued for queued in batch if not _answered(queued[1])]
                 if batch:
                     done, events = self._write([op for op, _, _ in batch])
@@ -121,36 +121,36 @@ class GroupCommitWriter:
                     ]
                     self._loop.call_soon_threadsafe(self._deliver, answers, events)
                     self._ended = time.monotonic()
-        except RuntimeError:  # the loop was closed without us: nobody is left to tell
-            log.debug("the loop ended before the writer", exc_info=True)
+        except RuntimeError:  # the event loop is closed, so no caller waits for results
+            log.debug("the event loop ended before the writer", exc_info=True)
         finally:
             self._session.close()
 
     def _write(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
-        """All of them in one transaction, or each alone when one of them cannot be."""
+        """Run all operations in one transaction, or each alone if one of them fails."""
         try:
             return self._session.transact(operations)
         except StoreUnavailable as error:
             return [_Failure(error)] * len(operations), []
         except Exception as error:
             if len(operations) == 1:
-                return [_Failure(self._session.told(error))], []
+                return [_Failure(self._session.translate_error(error))], []
         results: list[Any] = []
         events: list[Event] = []
         for operation in operations:
-            done, told = self._write([operation])
+            done, added = self._write([operation])
             results += done
-            events += told
+            events += added
         return results, events
 
-    def _gather(self) -> tuple[list[_Queued], bool]:
+    def _next_batch(self) -> tuple[list[_Queued], bool]:
         first = self._queue.get()
         if first is None:
             return [], False
         batch = first
         if len(batch) < MANY and time.monotonic() - self._ended < STREAM:
             time.sleep(PAUSE)
-        while len(batch) < MOST_AT_ONCE and not self._queue.empty():
+        while len(batch) < MAX_BATCH and not self._queue.empty():
             more = self._queue.get()
             if more is None:
                 return batch, False
@@ -159,24 +159,24 @@ class GroupCommitWriter:
 
     def _deliver(self, answers: list[tuple[asyncio.Future[Any], Any]], events: list[Event]) -> None:
         for future, result in answers:
-            if future.done():  # its caller has left
+            if future.done():  # cancelled, or timed out
                 continue
             if isinstance(result, _Failure):
                 future.set_exception(result.error)
             else:
                 future.set_result(result)
         if events:
-            # After the callbacks of those futures: who was given a job must know it before the job's next change.
-            self._loop.call_soon(self._heard, events)
+            # After the futures' callbacks: the engine must know a claimed job before it receives an event about it.
+            self._loop.call_soon(self._on_events, events)
 
 
 def _answered(future: asyncio.Future[Any]) -> bool:
-    """A caller that has only left does not count: what it asked for is done all the same."""
+    """Whether the future has timed out. A cancelled caller does not count: its operation still runs."""
     return future.done() and not future.cancelled()
 
 
 class _Failure:
-    """An operation's exception, told apart from a result that happens to be one."""
+    """Wraps an operation's exception, because a result may be an exception, too."""
 
     __slots__ = ("error",)
 

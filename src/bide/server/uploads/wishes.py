@@ -85,7 +85,7 @@ class Wishes:
 
     def stored(self, new: NewJob) -> None:
         """Tells the engine; before the commit, so that the claim rides in the same transaction."""
-        self._intake.nudge(new)
+        self._intake.hint(new)
 
 
 def _input(submission: Submission) -> dict[str, Any]:

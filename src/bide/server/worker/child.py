@@ -285,7 +285,7 @@ class HeartbeatThread(threading.Thread):
         attempt = self._attempts.get((job_id, fence))
         if attempt is not None and attempt.told_at is None and (job_id, fence) in self._told:
             attempt.told_at = monotonic()
-            attempt.context.tell_to_stop()
+            attempt.context.request_stop()
 
 
 class SyncChild(ChildRuntime):

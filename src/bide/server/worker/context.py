@@ -407,7 +407,7 @@ class Context:
             return value.value, errors
         return value, errors or None
 
-    def tell_to_stop(self) -> None:
+    def request_stop(self) -> None:
         self._stop = True
 
     def close(self) -> None:

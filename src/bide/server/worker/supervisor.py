@@ -38,9 +38,9 @@ class PoolListener(Protocol):
 
     def ready(self, child: ChildProcess) -> None: ...
 
-    def said(self, child: ChildProcess, message: Any) -> None: ...
+    def received(self, child: ChildProcess, message: Any) -> None: ...
 
-    def gone(self, child: ChildProcess) -> None: ...
+    def exited(self, child: ChildProcess) -> None: ...
 
 
 class ChildProcess:
@@ -51,7 +51,7 @@ class ChildProcess:
         self.is_async = is_async
         self.state = "starting"
         self.started = time.time()
-        self.last_beat = time.monotonic()
+        self.last_heartbeat = time.monotonic()
         self.jobs_done = 0
         self.killed = False  # by us, on purpose
         self._pool = pool
@@ -136,11 +136,11 @@ class ChildProcess:
         if self._write():
             self._loop.remove_writer(self._work)
 
-    def tell_to_stop(self, job_id: str, fence: int) -> None:
+    def request_stop(self, job_id: str, fence: int) -> None:
         with contextlib.suppress(OSError):
             self._control.send(p.frame(p.StopJob(job_id, fence)))
 
-    def ask_back(self) -> None:
+    def request_return(self) -> None:
         """Asks for the jobs of its line that it has not started."""
         with contextlib.suppress(OSError):
             self._control.send(p.frame(p.ReturnJobs()))
@@ -168,20 +168,20 @@ class ChildProcess:
         return True
 
     def _heard(self, message: Any) -> None:
-        self.last_beat = time.monotonic()
+        self.last_heartbeat = time.monotonic()
         if isinstance(message, p.Heartbeat):
             return
         if isinstance(message, p.Ready):
             self.state = "idle"
             self._pool.started(self)
         elif isinstance(message, p.StartFailed):
-            self._pool.trouble = message.error
+            self._pool.problem = message.error
         else:
-            self._pool.listener.said(self, message)
+            self._pool.listener.received(self, message)
 
-    def heard_at(self, now: float) -> None:
+    def mark_alive(self, now: float) -> None:
         """Counts as heard now: nobody listened until now."""
-        self.last_beat = max(self.last_beat, now)
+        self.last_heartbeat = max(self.last_heartbeat, now)
 
     # --- ending
 
@@ -261,7 +261,7 @@ class Pool:
         self.beat = beat
         self.listener = listener
         self.children: set[ChildProcess] = set()
-        self.trouble: str | None = None
+        self.problem: str | None = None
         self._goal = {False: sync, True: is_async}
         self._number = 0
         self._failures = 0
@@ -299,23 +299,23 @@ class Pool:
 
     def started(self, child: ChildProcess) -> None:
         self._failures = 0
-        self.trouble = None
+        self.problem = None
         self.listener.ready(child)
 
     def ended(self, child: ChildProcess) -> None:
         self.children.discard(child)
         if child.state == "starting" and not child.killed:
-            self._put_off(self.trouble or child.exit_text)
+            self._put_off(self.problem or child.exit_text)
         child.state = "gone"
-        self.listener.gone(child)
+        self.listener.exited(child)
         self.fill()
 
-    def _put_off(self, trouble: str) -> None:
+    def _put_off(self, problem: str) -> None:
         self._failures += 1
         wait = min(SLOWEST_START, 0.25 * 2**self._failures)
         self._not_before = time.monotonic() + wait
-        self.trouble = trouble
-        log.error("a handler child cannot start (%s); next try in %.1f s", trouble, wait)
+        self.problem = problem
+        log.error("a handler child cannot start (%s); next try in %.1f s", problem, wait)
 
     async def close(self, grace: float) -> None:
         """Ends all children: asked, then killed."""

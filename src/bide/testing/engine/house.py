@@ -57,7 +57,7 @@ class House:
     async def until(self, job_id: str, met: Callable[[Job], bool]) -> Job:
         """Wait for the event that makes the condition true; never sleeps."""
         async with asyncio.timeout(PATIENCE):
-            with self.service.notify.watch(job_id) as watch:
+            with self.service.notify.subscribe(job_id) as watch:
                 while not met(job := await self.job(job_id)):
                     await watch.wait(PATIENCE)
         return job

@@ -23,7 +23,7 @@ class OrderTests:
         assert result(await house.run("add", {"a": 1})) == 2  # other queues continue meanwhile
         assert [(await house.job(i)).status for i in ids] == [Status.PENDING] * 3
         await house.store.pause("narrow", False)
-        house.service.engine.nudge("narrow", "narrow")
+        house.service.engine.hint("narrow", "narrow")
         for i in ids:
             await house.ended(i)
         assert log.read_text().split("\n")[:-1] == [
@@ -49,7 +49,7 @@ class OrderTests:
         assert engine.serves("default") and engine.serves("narrow")
         assert not engine.serves("elsewhere")
         assert engine.warnings() == []
-        assert await engine.knows("narrow") and not await engine.knows("elsewhere")
+        assert await engine.confirm_served("narrow") and not await engine.confirm_served("elsewhere")
         async with asyncio.timeout(20):
             while not any(worker.state == "idle" for worker in engine.workers()):
                 await asyncio.sleep(0.05)

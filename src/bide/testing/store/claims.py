@@ -129,21 +129,6 @@ class Claims:
         third = await bench.take(job.id)
         assert (third.attempt, third.losses, third.failures) == (2, 1, 1)
 
-    async def test_one_job_can_be_claimed_by_its_id(self, bench: Bench) -> None:
-        await bench.put(priority=9)
-        job = await bench.put()
-        want = ClaimRequest("default", ("work", "other"), 5, job=job.id)
-        assert [c.job.id for c in await bench.store.claim("w", [want], 5, LEASE)] == [job.id]
-        assert await bench.store.claim("w", [want], 5, LEASE) == [], "it is taken"
-        elsewhere = ClaimRequest("other", ("work",), 5, job=job.id)
-        assert await bench.store.claim("w", [elsewhere], 5, LEASE) == []
-        new = bench.new()
-        inserting = bench.store.insert([bench.new(), new])
-        named = ClaimRequest("default", ("work",), 5, job=new.job.id)
-        (claim,) = await bench.store.claim("w", [named], 5, LEASE)
-        assert claim.job.id == new.job.id
-        await inserting
-
     async def test_what_is_reserved_has_a_lease_and_does_not_run_yet(self, bench: Bench) -> None:
         jobs = [await bench.put() for _ in range(3)]
         claims = await bench.store.claim("w", [ClaimRequest("default", ("work",), 3, begin=1)], 3, LEASE)

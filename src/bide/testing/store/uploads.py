@@ -235,7 +235,7 @@ class Uploads:
         await port.add_upload(upload)
         for file in (_input_of(upload), _input_of(_upload(bench, 2))):
             new = replace(bench.new(), files=(file,))
-            with pytest.raises(InvalidInput, match="no finished upload"):
+            with pytest.raises(InvalidInput, match="does not exist or is not complete"):
                 await bench.store.insert([new])
             assert await bench.store.get([new.job.id]) == [Missing()]
 

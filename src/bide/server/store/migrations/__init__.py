@@ -1,9 +1,10 @@
-"""The schema's history: SQL files, applied in the order of their numbers, each in one transaction.
+"""Schema migrations: SQL files, applied in the order of their numbers, each in one transaction.
 
-The number of the last one is the schema's version. A file that has been released is never changed.
+The number of the last file is the schema's version. A released file never changes.
 
-Where several processes share a database, a file that only adds says so in its first line, `-- usable from N`: programs
-that know the schema up to N go on beside the newer ones, and may be started again. Without it, all older ones must stop.
+When several processes share a database, a file that only adds to the schema begins with `-- usable from N`: programs that
+know version N or later keep running beside newer ones, and can be restarted. Without that line all older programs must
+stop.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ def scripts(dialect: str) -> list[tuple[int, str]]:
 
 
 def usable_from(number: int, sql: str) -> int:
-    """The version up to which a program must know the schema, to use it once this file was applied."""
-    said = re.match(r"-- usable from (\d+)\n", sql)
-    return int(said[1]) if said else number
+    """The version of the schema that a program must know to use the database after this migration."""
+    match = re.match(r"-- usable from (\d+)\n", sql)
+    return int(match[1]) if match else number
 
 
 def pending(dialect: str, version: int, usable: int | None = None) -> list[tuple[int, str]]:
-    """What is still to be applied; SetupError when the data is too new for this program: newer than what it knows, and
-    than what it may use (`usable`, which was written down with the data)."""
+    """The migrations to apply. SetupError if the data is too new for this program: `usable`, which is stored with the data,
+    is newer than every version that the program knows.
+    """
     known = scripts(dialect)
     newest = known[-1][0]
     if (version if usable is None else usable) > newest:
         raise SetupError(
-            f"the data has schema version {version}, this bide knows up to {newest}: "
+            f"the data has schema version {version}, but this bide knows versions up to {newest}: "
             "install the newer bide that wrote it, or use another data folder or schema"
         )
     return [(number, sql) for number, sql in known if number > version]

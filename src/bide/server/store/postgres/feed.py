@@ -1,13 +1,13 @@
-"""What other processes have written: heard through LISTEN, read from the event log, and told here.
+"""Receives the changes of other processes: LISTEN for notifications, read the event log, deliver the events.
 
-1. Each notification says which events, or which jobs, another process has committed. Those are read, told in their order,
-   and what was remembered of their jobs is forgotten.
-2. While the feed does not answer, nothing is remembered for polls: a question a second proves that whatever was
-   committed before it was heard. So what a poll is told is never older than ALIVE seconds, whatever breaks.
-3. After a break it goes on with the number after the last that was heard: nothing is left out, nothing told twice.
-4. If the database has lost events that were heard before, as a standby that lagged behind has after its promotion, the
-   feed says so: whatever was remembered anywhere is forgotten, and it goes on from the end of the log as it is now.
-5. The same question tells the database's time, which is the store's.
+1. Each notification names the events or jobs that another process has committed. The feed reads them, delivers them in
+   order, and removes their jobs from the caches.
+2. A ping every second proves that all notifications committed before it have arrived. Without it nothing is read from the
+   job cache, so a poll never returns a state older than ALIVE seconds.
+3. After a reconnect the feed continues after the last delivered event: it skips none and repeats none.
+4. If the database has lost events that were delivered before (a standby that lagged behind was promoted), the feed clears
+   the caches, calls `on_reset` and continues from the current end of the log.
+5. The ping also reads the database's time, which is the store's clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
 import psycopg
 
 from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
@@ -28,38 +27,39 @@ from bide.core.wire import Event
 from bide.server.store import OnEvents, OnReset, OnWork
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import PostgresServer
+from bide.server.store.rows import EVENT_COLUMNS, event_of
 
 log = logging.getLogger("bide.store")
 PING = 1.0
 ALIVE = 2.5
-AGAIN = 0.5
+RECONNECT_AFTER = 0.5
 PAGE = 1000
 _TIME = "SELECT extract(epoch FROM clock_timestamp())::float8, (SELECT at FROM events ORDER BY id DESC LIMIT 1)"
 _LAST = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
 _TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 _EVENTS = (
-    "SELECT id, job_id, type, at, job, tenant FROM events WHERE id > %s AND id <= %s AND origin <> %s "
+    f"SELECT {EVENT_COLUMNS} FROM events WHERE id > %s AND id <= %s AND origin <> %s "
     "ORDER BY id LIMIT %s"
 )
 
 
 class DatabaseClock(CatchUpClock):
-    """The database's time, carried on by this machine's clock between two looks.
+    """The database's time, advanced by this machine's clock between two measurements.
 
-    When the database's clock was set back, a job that is due in five seconds is due in ten, and not when the time that was
-    stamped on it has come again. It is never behind the newest event: all processes are ahead together.
+    After the database's clock was set back, this clock runs at half speed until the database catches up, so a job that is
+    due in five seconds is due in ten. It is never behind the newest event, so all processes agree.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(clock or SystemClock())
 
     def begin(self) -> float:
-        """When the database is asked, for `measured`."""
+        """The local time when the measurement starts, for `measured`."""
         return self._clock.now()
 
     def measured(self, database: float, asked: float, newest: float | None = None) -> None:
-        """It was `database` there, halfway between `asked` and now; the newest event is of `newest`. An answer that took
-        longer than ALIVE is ignored: the machine may have slept, and when the database looked at its clock is not known.
+        """The database's time was `database` halfway between `asked` and now; the newest event is of `newest`. A response
+        that took longer than ALIVE is ignored, because the machine may have slept and the halfway point is unknown.
         """
         if self._clock.now() - asked > ALIVE:
             return
@@ -68,27 +68,27 @@ class DatabaseClock(CatchUpClock):
 
 
 class ChangeFeed:
-    """Listens from `open` to `close`, and connects again by itself."""
+    """Listens from `open` to `close`, and reconnects by itself."""
 
     def __init__(
         self,
         server: PostgresServer,
-        memory: PostgresCache,
+        cache: PostgresCache,
         clock: Clock,
         origin: str,
-        heard: OnEvents,
-        nudge: OnWork | None,
-        reset: OnReset | None = None,
+        on_events: OnEvents,
+        on_work: OnWork | None,
+        on_reset: OnReset | None = None,
     ) -> None:
         self._server = server
-        self._memory = memory
+        self._cache = cache
         self._clock = clock
         self._origin = origin
-        self._heard = heard
-        self._nudge = nudge
-        self._reset = reset or (lambda: None)
-        self._last = -1  # the highest number that was heard of; -1: nothing yet
-        self._timeline: str | None = None  # of the server's log; None: not known
+        self._on_events = on_events
+        self._on_work = on_work
+        self._on_reset = on_reset or (lambda: None)
+        self._last = -1  # the number of the last delivered event; -1 before the first connection
+        self._timeline: str | None = None  # of the server's write-ahead log; None: unknown
 
     @property
     def channel(self) -> str:
@@ -100,29 +100,31 @@ class ChangeFeed:
 
     async def close(self) -> None:
         self._task.cancel()
-        await asyncio.wait(
-            {self._task}, timeout=ALIVE
-        )  # a server that is stopped keeps nobody from leaving
+        await asyncio.wait({self._task}, timeout=ALIVE)  # a frozen server must not block the shutdown
 
     async def _run(self, connection: psycopg.AsyncConnection[tuple[Any, ...]] | None) -> None:
         while True:
             try:
                 if connection is None:
                     connection = await self._connect()
-                    log.info("the feed of %s goes on", self._server.shown)
+                    log.info(
+                        "connected to %s again; changes of other processes arrive", self._server.shown
+                    )
                 await self._listen(connection)
             except (psycopg.Error, TimeoutError) as error:
-                log.warning("the feed of %s broke, trying again: %s", self._server.shown, error)
+                log.warning(
+                    "lost the connection to %s for changes; retrying: %s", self._server.shown, error
+                )
             except Exception:
-                log.exception("the feed failed; it goes on")
+                log.exception("the change feed failed; retrying")
             finally:
-                self._memory.until = -math.inf
-                self._memory.forget_all()
+                self._cache.fresh_until = -math.inf
+                self._cache.forget_all()
                 if connection is not None:
                     with contextlib.suppress(psycopg.Error):
                         await connection.close()
                 connection = None
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RECONNECT_AFTER)
 
     async def _connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
         async with asyncio.timeout(ALIVE * 2):
@@ -130,7 +132,7 @@ class ChangeFeed:
             try:
                 await connection.execute(f"LISTEN {self.channel}".encode())
                 await self._catch_up(connection)
-                self._memory.forget_all()
+                self._cache.forget_all()
                 await self._ping(connection)
             except BaseException:
                 await connection.close()
@@ -138,34 +140,34 @@ class ChangeFeed:
         return connection
 
     async def _catch_up(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
-        """What was missed while nobody listened."""
+        """Deliver the events that were missed while the feed was disconnected."""
         (last,) = cast(Any, await (await connection.execute(_LAST)).fetchone())
         another = await self._on_another_timeline(connection)
         if self._last < 0:
             self._last = last
         elif another or last < self._last:
             log.warning(
-                "%s is not the server that it was, or was restored: the last event was %d, and is %d now. "
-                "Everything that was remembered is read again",
+                "%s is another server than before, or was restored: the last event was %d and is %d now. "
+                "The caches are cleared",
                 self._server.shown,
                 self._last,
                 last,
             )
             self._last = min(self._last, last)
-            self._memory.forget_all()
-            self._reset()
-        await self._tell(connection, last)
+            self._cache.forget_all()
+            self._on_reset()
+        await self._deliver(connection, last)
 
     async def _on_another_timeline(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> bool:
-        """Whether a standby was promoted, or a backup restored, since the last look. Its log may have passed the number
-        that was heard last, with other events.
+        """Whether a standby was promoted, or a backup restored, since the last check. Its log may have reached the last
+        delivered number with other events.
         """
         try:
             (timeline,) = cast(Any, await (await connection.execute(_TIMELINE)).fetchone())
         except psycopg.Error:
             if connection.closed:
                 raise
-            return False  # a standby, or a service that does not tell
+            return False  # a standby, or a managed service that forbids the function
         before, self._timeline = self._timeline, timeline
         return before is not None and before != timeline
 
@@ -174,10 +176,10 @@ class ChangeFeed:
             notes = [note.payload async for note in connection.notifies(timeout=PING, stop_after=1)]
             async with asyncio.timeout(ALIVE):
                 if notes:
-                    # Whatever else has arrived by now goes into the same look at the log.
+                    # One query covers all notifications that have arrived by now.
                     notes += [n.payload async for n in connection.notifies(timeout=0)]
-                    await self._noted(connection, notes)
-                if self._memory.until - time.monotonic() < ALIVE - PING:
+                    await self._handle_notifications(connection, notes)
+                if self._cache.fresh_until - time.monotonic() < ALIVE - PING:
                     await self._ping(connection)
 
     async def _ping(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
@@ -187,47 +189,44 @@ class ChangeFeed:
         now, newest = cast(Any, await (await connection.execute(_TIME)).fetchone())
         if clock is not None:
             clock.measured(now, asked, newest)
-        self._memory.until = asked_at + ALIVE
+        self._cache.fresh_until = asked_at + ALIVE
 
-    async def _noted(
+    async def _handle_notifications(
         self, connection: psycopg.AsyncConnection[tuple[Any, ...]], notes: Sequence[str]
     ) -> None:
         last, others = self._last, False
         for note in notes:
             what, origin, *rest = note.split(" ")
-            mine = origin == self._origin
+            own = origin == self._origin
             if what == "e":
                 last = max(last, int(rest[1]))
-                others = others or not mine
-            elif what == "x" and not mine:
+                others = others or not own
+            elif what == "x" and not own:
                 self._forget(rest[0].split(","))
-            elif what == "p" and not mine:
-                self._memory.pauses += 1
+            elif what == "p" and not own:
+                self._cache.pauses += 1
         if others:
-            await self._tell(connection, last)
+            await self._deliver(connection, last)
         self._last = last
 
-    async def _tell(self, connection: psycopg.AsyncConnection[tuple[Any, ...]], last: int) -> None:
-        """Tells what others have written, up to the number `last`."""
+    async def _deliver(self, connection: psycopg.AsyncConnection[tuple[Any, ...]], last: int) -> None:
+        """Deliver the events of other processes up to the number `last`."""
         while self._last < last:
             found = await connection.execute(_EVENTS.encode(), (self._last, last, self._origin, PAGE))
-            events = [
-                Event(number, of, type_, at, msgspec.json.decode(job), tenant)
-                for number, of, type_, at, job, tenant in await found.fetchall()
-            ]
+            events = [event_of(row) for row in await found.fetchall()]
             self._last = events[-1].id if len(events) == PAGE else last
             self._forget([event.job_id for event in events])
             if events:
-                self._heard(events)
-                self._hint(events)
+                self._on_events(events)
+                self._report_work(events)
 
     def _forget(self, job_ids: Sequence[str]) -> None:
-        self._memory.forget(job_ids)
-        self._memory.recent.changed(job_ids)
+        self._cache.forget(job_ids)
+        self._cache.jobs.invalidate(job_ids)
 
-    def _hint(self, events: Sequence[Event]) -> None:
-        """New work that others have taken in: somebody here may be free."""
-        if self._nudge is None:
+    def _report_work(self, events: Sequence[Event]) -> None:
+        """Report new jobs of other processes, because this process may have a free worker."""
+        if self._on_work is None:
             return
         now = self._clock.now()
         known = (event.job for event in events if event.type == "status")
@@ -236,4 +235,4 @@ class ChangeFeed:
             for job in known
             if job["version"] == 1 and job.get("due", 1e18) <= now
         }:
-            self._nudge(queue, kind)
+            self._on_work(queue, kind)

@@ -1,10 +1,10 @@
-"""What is read of PostgreSQL outside of transactions: a few connections on the loop.
+"""Reads outside of transactions: a pool of asynchronous connections to PostgreSQL.
 
-1. Jobs that are asked for at the same time are read by one statement: polls share it.
-2. Nobody waits for a connection for longer than PATIENCE, nor for an answer for longer than LONGEST, nor at all for a
-   server that is away: `Unwritable`, which is a 503.
-3. Lists leave connections to the polls.
-4. A connection that broke is replaced, and what was asked is asked once more.
+1. One statement reads all jobs that are requested at the same time, so concurrent polls share it.
+2. A read waits for a connection at most CONNECT_TIMEOUT and for its rows at most QUERY_TIMEOUT, and fails immediately if
+   the server refuses connections. It raises `StoreUnavailable`, which becomes a 503.
+3. Lists leave some connections to the polls.
+4. A broken connection is replaced, and its query is retried once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bide.server.store.postgres.timeouts import Timeouts
 from bide.server.store.rows import COLUMNS, job_of
 
 T = TypeVar("T")
-PATIENCE = 5.0
-LONGEST = 6.0
-NUL = "\0"  # PostgreSQL stores it in no text, and psycopg refuses to ask for it
-FROZEN = "it is connected, but stopped or overloaded. Look at pg_stat_activity and at its machine"
-POLLS = 2  # statements under way for polls at once; what comes meanwhile shares the next one
-MOST_AT_ONCE = 500
+CONNECT_TIMEOUT = 5.0
+QUERY_TIMEOUT = 6.0
+NUL = "\0"  # PostgreSQL's text cannot contain it, and psycopg raises for it
+FROZEN = "It is connected, but stopped or overloaded: check pg_stat_activity and its machine"
+POLLS = 2  # concurrent statements for polls; later polls share the next statement
+IDS_PER_QUERY = 500
 _JOBS = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s)"
 _GONE = "SELECT id FROM tombstones WHERE id = ANY(%s)"
 
@@ -40,18 +40,18 @@ Rows = list[tuple[Any, ...]]
 
 
 class ReadPool:
-    """Up to `most` connections, opened when they are needed."""
+    """Up to `connections` connections, opened on demand."""
 
-    def __init__(self, server: PostgresServer, recent: JobCache, most: int) -> None:
+    def __init__(self, server: PostgresServer, job_cache: JobCache, connections: int) -> None:
         self._server = server
-        self._recent = recent
+        self._job_cache = job_cache
         self._idle: list[Connection] = []
-        self._free = asyncio.Semaphore(most)
-        self._lists = asyncio.Semaphore(max(1, most - POLLS))
+        self._free = asyncio.Semaphore(connections)
+        self._lists = asyncio.Semaphore(max(1, connections - POLLS))
         self._wanted: dict[str, list[asyncio.Future[Job | Missing]]] = {}
         self._polling = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._patience = Timeouts(LONGEST, f"{server.shown} does not answer: {FROZEN}")
+        self._timeouts = Timeouts(QUERY_TIMEOUT, f"{server.shown} does not answer. {FROZEN}")
         self._closed = False
 
     async def close(self) -> None:
@@ -59,32 +59,32 @@ class ReadPool:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=PATIENCE)
+            await asyncio.wait(self._tasks, timeout=CONNECT_TIMEOUT)
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
 
     async def rows(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """The answer to one question."""
-        return await self._awaited(self._asked(sql, values))
+        """The rows of a short query."""
+        return await self._with_timeout(self._query(sql, values))
 
-    async def listed(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """The same for what may take long."""
+    async def list_rows(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+        """The rows of a query that may take long."""
 
         async def asked() -> Rows:
-            async with _patiently(self._lists):
-                return await self._asked(sql, values)
+            async with _acquired(self._lists):
+                return await self._query(sql, values)
 
-        return await self._awaited(asked())
+        return await self._with_timeout(asked())
 
-    async def _awaited(self, asked: Coroutine[Any, Any, Rows]) -> Rows:
-        """What is stuck is left alone: who asked is told, and its connection stays in use."""
+    async def _with_timeout(self, asked: Coroutine[Any, Any, Rows]) -> Rows:
+        """Await a query, or raise after QUERY_TIMEOUT. The query keeps running and keeps its connection."""
         future: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
 
         def answered(task: asyncio.Task[Rows]) -> None:
             if future.done():
                 if not task.cancelled():
-                    task.exception()  # it was seen
+                    task.exception()  # mark it as retrieved
             elif task.cancelled():
                 future.cancel()
             elif (error := task.exception()) is not None:
@@ -93,41 +93,41 @@ class ReadPool:
                 future.set_result(task.result())
 
         self._task(asked).add_done_callback(answered)
-        self._patience.watch(future)
+        self._timeouts.watch(future)
         return await future
 
     async def job(self, job_id: str) -> Job | Missing:
-        if NUL in job_id:  # or the question about many jobs, of which this is one, would fail for all
+        if NUL in job_id:  # it would fail the statement that all polls share
             return Missing()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Job | Missing] = loop.create_future()
         if not self._wanted:
-            loop.call_soon(self._poll)
+            loop.call_soon(self._start_polls)
         self._wanted.setdefault(job_id, []).append(future)
-        self._patience.watch(future)
+        self._timeouts.watch(future)
         return await future
 
     # --- polls
 
-    def _poll(self) -> None:
+    def _start_polls(self) -> None:
         while self._wanted and self._polling < POLLS:
-            some = dict(list(self._wanted.items())[:MOST_AT_ONCE])
+            some = dict(list(self._wanted.items())[:IDS_PER_QUERY])
             for job_id in some:
                 del self._wanted[job_id]
             self._polling += 1
-            self._task(self._polled(some))
+            self._task(self._poll(some))
 
-    async def _polled(self, wanted: dict[str, list[asyncio.Future[Job | Missing]]]) -> None:
+    async def _poll(self, wanted: dict[str, list[asyncio.Future[Job | Missing]]]) -> None:
         found: dict[str, Job | Missing] = {}
         failure: BaseException = StoreUnavailable("the service is stopping")
-        turn = self._recent.turn
+        generation = self._job_cache.generation
         try:
-            for row in await self._asked(_JOBS, (list(wanted),)):
+            for row in await self._query(_JOBS, (list(wanted),)):
                 job = found[row[0]] = job_of(row)
-                self._recent.keep(job, turn)
+                self._job_cache.put(job, generation)
             absent = [job_id for job_id in wanted if job_id not in found]
             if absent:
-                gone = await self._asked(_GONE, (absent,))
+                gone = await self._query(_GONE, (absent,))
                 found.update((job_id, Missing()) for job_id in absent)
                 found.update((job_id, Missing(gone=True)) for (job_id,) in gone)
         except Exception as error:
@@ -136,57 +136,59 @@ class ReadPool:
             self._polling -= 1
             for job_id, futures in wanted.items():
                 for future in futures:
-                    if not future.done():  # its caller has left otherwise
+                    if not future.done():  # otherwise its caller was cancelled
                         if job_id in found:
                             future.set_result(found[job_id])
                         else:
                             future.set_exception(failure)
-            self._poll()
+            self._start_polls()
 
     # --- connections
 
     def _task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """In a task, for a request that has not waited yet is in none, and a timeout needs one."""
+        """Run in a task, because asyncio.timeout needs one and a request handler may run outside of any task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _asked(self, sql: str, values: Sequence[Any]) -> Rows:
-        async with _patiently(self._free):
+    async def _query(self, sql: str, values: Sequence[Any]) -> Rows:
+        async with _acquired(self._free):
             for again in (True, False):
                 fresh = not self._idle
-                connection = await self._connected()
+                connection = await self._connection()
                 try:
                     answer = await (await connection.execute(sql.encode(), values)).fetchall()
                 except psycopg.Error as error:
-                    await self._give(connection)
+                    await self._release(connection)
                     if again and connection.closed and not fresh:
-                        await self._drop_idle()  # a server that ended one has ended all
+                        await self._drop_idle()  # the server has probably closed all of them
                         continue
                     reason = explain(error)
                     if reason is None:
                         raise
                     raise StoreUnavailable(reason) from error
-                except BaseException:  # cancelled in the middle of an answer
+                except BaseException:  # cancelled in the middle of a response
                     await connection.close()
                     raise
-                await self._give(connection)
+                await self._release(connection)
                 return answer
-        raise AssertionError("the second time returns or raises")
+        raise AssertionError("the second iteration returns or raises")
 
-    async def _connected(self) -> Connection:
+    async def _connection(self) -> Connection:
         if self._idle:
             return self._idle.pop()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(CONNECT_TIMEOUT):
                 return await self._server.connect_async()
         except TimeoutError:
-            raise StoreUnavailable(f"{self._server.shown} does not answer: look at its log") from None
+            raise StoreUnavailable(
+                f"{self._server.shown} did not accept a connection within {CONNECT_TIMEOUT:g} s: check its log"
+            ) from None
         except psycopg.Error as error:
             raise StoreUnavailable(f"{self._server.shown}: {explain(error) or error}") from error
 
-    async def _give(self, connection: Connection) -> None:
+    async def _release(self, connection: Connection) -> None:
         if connection.closed:
             return
         if self._closed:
@@ -201,39 +203,39 @@ class ReadPool:
 
 
 class SharedQuery:
-    """The answer to a question that takes the database long: asked once at a time, and used again for `age` seconds."""
+    """The result of an expensive query: concurrent callers share one query, and its rows are reused for `age` seconds."""
 
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, Rows]], age: float) -> None:
-        self._ask = ask
+    def __init__(self, query: Callable[[], Coroutine[Any, Any, Rows]], age: float) -> None:
+        self._query = query
         self._age = age
         self._known: Rows = []
-        self._at: float | None = None  # when that was asked for; None: never
-        self._asking: asyncio.Task[Rows] | None = None
+        self._at: float | None = None  # when the query started; None: never
+        self._running: asyncio.Task[Rows] | None = None
 
     async def get(self) -> Rows:
         if self._at is not None and time.monotonic() - self._at < self._age:
             return self._known
-        if self._asking is None:
-            asking = self._asking = asyncio.get_running_loop().create_task(self._ask())
-            asking.add_done_callback(partial(self._answered, time.monotonic()))
-        # Others may wait for it too, and a caller that leaves does not end it.
-        return await asyncio.shield(self._asking)
+        if self._running is None:
+            running = self._running = asyncio.get_running_loop().create_task(self._query())
+            running.add_done_callback(partial(self._done, time.monotonic()))
+        # Shielded, because other callers may wait for the same query.
+        return await asyncio.shield(self._running)
 
-    def _answered(self, at: float, task: asyncio.Task[Rows]) -> None:
-        self._asking = None
+    def _done(self, at: float, task: asyncio.Task[Rows]) -> None:
+        self._running = None
         if not task.cancelled() and task.exception() is None:
             self._known, self._at = task.result(), at
 
 
 @contextlib.asynccontextmanager
-async def _patiently(gate: asyncio.Semaphore) -> AsyncIterator[None]:
+async def _acquired(gate: asyncio.Semaphore) -> AsyncIterator[None]:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CONNECT_TIMEOUT):
             await gate.acquire()
     except TimeoutError:
         raise StoreUnavailable(
-            "every connection to the database is in use: send it again later, or let the service have more "
-            "of them (--connections)"
+            "all connections to the database are in use: send the request again later, or give the service more "
+            "connections (--connections)"
         ) from None
     try:
         yield

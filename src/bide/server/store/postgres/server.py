@@ -1,12 +1,11 @@
-"""The PostgreSQL server: its address, how it is connected to, how its schema is brought up, what its errors mean.
+"""The PostgreSQL server: its URL, connections, schema migrations, and the meaning of its errors.
 
-1. A password is never shown: `shown` is the address without it.
-2. Everything of bide is in one schema, `bide` unless the address says `?schema=…`.
-3. Plans are the same whatever the statistics say: every statement goes by an index, so that a table that has just grown
-   is not read whole.
-4. No session waits for ever: neither for a lock, nor for a client that stopped in the middle of a transaction, nor for
-   a peer that has vanished.
-5. Text is UTF-8 at both ends. A database with another encoding is refused: it could store a job that it cannot return.
+1. A password is never shown: `shown` is the URL without it.
+2. All tables are in one schema, `bide` unless the URL has `?schema=…`.
+3. Query plans do not depend on statistics: every statement uses an index, so a table that has just grown is never scanned.
+4. Every wait has a limit: for a lock, for a client that stops in the middle of a transaction, and for a lost peer.
+5. Text is UTF-8 at both ends. A database with another encoding is rejected, because it could store a job that it cannot
+   return.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ from bide.core.errors import SetupError
 from bide.server.store import migrations
 
 DEFAULT_SCHEMA = "bide"
-PATIENCE, ATTEMPTS = 1.0, 60  # seconds that a migration waits for a lock, and how often
-MIGRATING, NUMBERING = (
-    0x62696401,
-    0x62696402,
-)  # the first halves of our advisory locks; the second is the schema's
+LOCK_TIMEOUT, ATTEMPTS = 1.0, 60  # seconds that a migration waits for a lock, and how often
+# The first halves of advisory lock keys; the second half is a hash of the schema's name.
+MIGRATING, NUMBERING = 0x62696401, 0x62696402
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 _CLIENT: dict[str, Any] = {
     "connect_timeout": 5,
@@ -52,7 +49,7 @@ _SESSION = {
     "tcp_keepalives_interval": "3",
     "tcp_keepalives_count": "3",
 }
-# A commit that is told is on disk, whatever the default of the database is; what is stricter stays.
+# A successful commit is on disk, whatever the database's default is. A stricter setting stays.
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 
 
@@ -63,32 +60,32 @@ class PostgresServer:
         parts = urlsplit(url)
         if parts.scheme not in ("postgresql", "postgres"):
             raise SetupError(
-                f"no store {parts.scheme or url!r}: write postgresql://user@host:5432/database"
+                f"unknown store {parts.scheme or url!r}: write postgresql://user@host:5432/database"
             )
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.schema = query.pop("schema", DEFAULT_SCHEMA)
         if not _SCHEMA.fullmatch(self.schema):
             raise SetupError(
-                f"schema={self.schema}: lower-case letters, digits and '_' only, at most 41 of them"
+                f"schema={self.schema} is not allowed: use lower-case letters, digits and '_', at most 41 characters"
             )
         self.shown = _shown(url)
         try:
             given = conninfo_to_dict(urlunsplit(parts._replace(query=_query(query.items()))))
         except psycopg.ProgrammingError as error:
-            raise SetupError(f"{self.shown} is no address of a database: {error}") from None
+            raise SetupError(f"{self.shown} is not a valid database URL: {error}") from None
         options = [f"-c search_path={self.schema}", *(f"-c {k}={v}" for k, v in _SESSION.items())]
-        if "options" in given:  # what was written there outranks ours
+        if "options" in given:  # options in the URL take precedence, so they come last
             options.append(str(given.pop("options")))
         self._arguments: dict[str, Any] = {
             **_CLIENT,
             **given,
             "options": " ".join(options),
-            "client_encoding": "UTF8",  # outranks the address and PGCLIENTENCODING
+            "client_encoding": "UTF8",  # takes precedence over the URL and PGCLIENTENCODING
         }
         self.channel = f"bide_{self.schema}"
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """For a thread of its own."""
+        """A blocking connection, for a thread."""
         connection = psycopg.connect(autocommit=True, prepare_threshold=0, **self._arguments)
         try:
             connection.execute(_DURABLE)
@@ -104,12 +101,12 @@ class PostgresServer:
 
 
 def held_channel(channel: str) -> str:
-    """Where it is told that a job that another process holds was changed."""
+    """The channel for changes of jobs that another process holds."""
     return f"{channel}_held"
 
 
 def _query(items: Iterable[tuple[str, str]]) -> str:
-    """As libpq reads it, to which a plus is a plus."""
+    """Encode a query for libpq, which does not decode a plus as a space."""
     return urlencode(list(items), quote_via=quote)
 
 
@@ -121,18 +118,18 @@ def _shown(url: str) -> str:
 
 
 def check_encoding(connection: psycopg.Connection[tuple[Any, ...]], shown: str) -> None:
-    """SetupError when the database cannot hold every text."""
+    """Raise SetupError unless the database's encoding is UTF-8."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise SetupError(
-            f"{shown} cannot be used: the encoding is {encoding}, and bide stores UTF-8. Create the database with "
+            f"{shown} cannot be used: its encoding is {encoding}, but bide needs UTF8. Create the database with "
             "`createdb --encoding=UTF8 --template=template0 --locale=C.UTF-8 NAME`; the encoding of an existing "
             "database cannot be changed"
         )
 
 
 def prepare(server: PostgresServer) -> list[int]:
-    """Brings the schema up; the versions that were applied. Of several who do it at once, one does and the rest wait."""
+    """Migrate the schema and return the applied versions. An advisory lock serialises concurrent migrations."""
     try:
         with server.connect() as connection:
             check_encoding(connection, server.shown)
@@ -145,7 +142,7 @@ def prepare(server: PostgresServer) -> list[int]:
 
 
 def version(connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[int, int]:
-    """Of the schema, and from which on it can be used; 0 when there is none."""
+    """The schema's version, and the oldest version that a program must know to use it; (0, 0) without a schema."""
     row = connection.execute("SELECT to_regclass('schema_version')::text").fetchone()
     if row is None or row[0] is None:
         return 0, 0
@@ -165,12 +162,13 @@ def _migrate(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> li
 
 
 def _apply(connection: psycopg.Connection[tuple[Any, ...]], number: int, sql: str) -> None:
-    """A table that is in use is locked only when nobody has to wait for it for long: who waits for a lock makes all others
-    wait behind it."""
+    """Apply one migration. It waits only briefly for each lock and retries, because all later statements queue behind a
+    waiting lock.
+    """
     for _ in range(ATTEMPTS):
         try:
             with connection.transaction():
-                connection.execute(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f}ms'".encode())
+                connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT * 1000:.0f}ms'".encode())
                 connection.execute(
                     "CREATE TABLE IF NOT EXISTS schema_version (version integer PRIMARY KEY, usable_from integer NOT NULL)"
                 )
@@ -182,29 +180,29 @@ def _apply(connection: psycopg.Connection[tuple[Any, ...]], number: int, sql: st
             return
         except psycopg.errors.LockNotAvailable as error:
             busy = error
-            time.sleep(PATIENCE)
+            time.sleep(LOCK_TIMEOUT)
     raise busy
 
 
 _REASONS = {
-    "28": "it refuses this user: check the user and the password in the address, and pg_hba.conf",
-    "3D": "there is no such database: make it with `createdb`, or correct the address",
-    "53100": "its disk is full: make room on it. What was accepted before is safe, and goes on when there is room",
-    "53300": "it has no connection left: raise max_connections, or run fewer processes",
-    "25006": "it takes no writes, as a standby does: give the address of the primary",
-    "42501": "this user lacks a right there: make it the owner of the schema",
-    "55P03": "others have held a lock for too long: pg_stat_activity shows who waits for whom",
-    "57014": "a statement took too long: pg_stat_activity shows what the server is at",
+    "28": "the server rejects this user: check the user and the password in the URL, and pg_hba.conf",
+    "3D": "the database does not exist: create it with `createdb`, or correct the URL",
+    "53100": "the database's disk is full: free space on it. Accepted jobs are safe and continue afterwards",
+    "53300": "the server has no free connection: raise max_connections, or run fewer processes",
+    "25006": "the server is read-only, as a standby is: use the URL of the primary",
+    "42501": "this user lacks a privilege: make it the owner of the schema",
+    "55P03": "another session has held a lock for too long: pg_stat_activity shows which",
+    "57014": "a statement took too long: pg_stat_activity shows what the server is doing",
 }
 
 
 def explain(error: psycopg.Error) -> str | None:
-    """Why the database cannot be used now, and what to do; None for what is neither the server's nor the network's fault."""
+    """Why the database cannot be used now, and what to do; None if neither the server nor the network is the cause."""
     code = error.sqlstate or ""
     for begin, reason in _REASONS.items():
         if code.startswith(begin):
             return reason
     if code.startswith(("08", "53", "57", "58")) or isinstance(error, psycopg.OperationalError):
         text = " ".join(str(error).split())
-        return f"the database does not answer ({text}): look at its log, and at the network between"
+        return f"the database does not answer ({text}): check its log and the network"
     return None

@@ -1,13 +1,13 @@
-"""The writer's session with PostgreSQL: one connection, made again when it breaks, and transactions that are tried again.
+"""The writer's session with PostgreSQL: one connection, which reconnects, and transactions that are retried.
 
-1. A transaction that another process was faster than, or that met a deadlock, is tried again with what is true then.
-2. When the connection breaks, the same operations are carried out again on a new one. Whether the first time was
-   committed is not known then: jobs that are there already are found, and claims that nobody has heard of are given back,
-   by the first transaction that succeeds, however long the database was away. It also returns the events of the lost
-   commit, and afterwards nothing that this process remembered is used.
-3. The server may still be at what the broken connection has sent: that one is ended before anything is carried out again,
-   or it would commit behind our back.
-4. When there is no new connection at once, everything that waits is told so: nobody hangs on a database that is away.
+1. A transaction that conflicts with another process, or meets a deadlock, is retried with the current rows.
+2. When the connection breaks, the same operations run again on a new connection. Whether the first commit succeeded is
+   unknown then. However long the outage lasts, the first transaction that succeeds finds jobs that exist already, hands
+   back claims that this process did not receive, and returns the events of the lost commit. After it the caches are
+   cleared.
+3. The server may still execute what the broken connection has sent, and could commit it later. So the session ends the
+   old backend before it runs anything again.
+4. If no new connection is possible immediately, all waiting operations fail, so that no caller hangs during an outage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import psycopg
 
 from bide.core.clock import Clock
@@ -27,70 +26,69 @@ from bide.core.wire import Event
 from bide.server.store import StoreUnavailable, operations
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import PostgresServer, explain
-from bide.server.store.postgres.transaction import OVERTAKEN, PostgresTransaction
+from bide.server.store.postgres.transaction import CONFLICT, PostgresTransaction
+from bide.server.store.rows import EVENT_COLUMNS, event_of
 from bide.server.store.writer import WriteOperation
 
 log = logging.getLogger("bide.store")
 TRIES = 8
-_AGAIN = {OVERTAKEN, "40P01", "40001"}  # and a deadlock, and a conflict that the server has found
-PATIENCE = 4.0  # seconds for the server to end what a broken connection has left
-_WHO = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_RETRYABLE = {CONFLICT, "40P01", "40001"}  # own conflict check, deadlock, serialization failure
+END_TIMEOUT = 4.0  # seconds for the server to end the backend of a broken connection
+_BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE (pid, backend_start) = (%s, %s)"
-_MINE = (
+_OWN = (
     "SELECT id, owner, fence FROM jobs WHERE lease_until > 0 AND owner = ANY(%s) AND finished_at IS NULL"
 )
 _LAST = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
-_UNHEARD = (
-    "SELECT id, job_id, type, at, job, tenant FROM events WHERE id > %s AND origin = %s ORDER BY id"
-)
+_LOST_EVENTS = f"SELECT {EVENT_COLUMNS} FROM events WHERE id > %s AND origin = %s ORDER BY id"
 
 
 class PostgresSession:
-    """`Session` on one connection. `reset` is called, in the writer's thread, after a commit whose answer was lost: anything
-    may have changed.
+    """`WriteSession` on one connection. The writer's thread calls `on_reset` after a commit whose response was lost, because
+    anything may have changed.
     """
 
     def __init__(
         self,
         server: PostgresServer,
         clock: Clock,
-        memory: PostgresCache,
+        cache: PostgresCache,
         origin: str,
-        reset: Callable[[], object] = lambda: None,
+        on_reset: Callable[[], object] = lambda: None,
     ) -> None:
         self._server = server
         self._clock = clock
-        self._memory = memory
+        self._cache = cache
         self._origin = origin
-        self._reset = reset
-        self._backend: tuple[Any, ...] | None = None  # who serves us there
+        self._on_reset = on_reset
+        self._backend: tuple[Any, ...] | None = None  # the server process of this connection
         connection = self._connect()
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = connection
-        self._doubtful = (
-            False  # whether a commit may have gone unheard; until the next one that is heard of
+        self._uncertain = (
+            False  # whether the response to a commit was lost since the last successful one
         )
         row = connection.execute(_LAST).fetchone()
-        self._heard: int = row[0] if row else 0  # events of this process up to this number were heard
+        self._last_event: int = row[0] if row else 0  # own events up to this number were delivered
 
     def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
         broke = False
         for _ in range(TRIES):
             connection = self._connected()
             tx = PostgresTransaction(
-                self._memory, connection, self._clock.now(), doubtful=self._doubtful
+                self._cache, connection, self._clock.now(), uncertain=self._uncertain
             )
             try:
                 return self._transaction(tx, operations)
             except psycopg.Error as error:
                 self._roll_back(connection)
                 if connection.closed:
-                    self._doubtful = self._doubtful or tx.commit_sent
-                    if broke:  # twice in a row: it is not the network's mood
-                        raise self._unwritable(error) from error
+                    self._uncertain = self._uncertain or tx.commit_sent
+                    if broke:  # the second break in a row is not a network glitch
+                        raise self._unavailable(error) from error
                     broke = True
                     log.warning("the connection to the database broke: %s", error)
-                elif error.sqlstate in _AGAIN:
-                    self._memory.forget(tx.trusted)
+                elif error.sqlstate in _RETRYABLE:
+                    self._cache.forget(tx.trusted)
                 else:
                     reason = explain(error)
                     if reason is not None:
@@ -99,7 +97,9 @@ class PostgresSession:
             except BaseException:
                 self._roll_back(connection)
                 raise
-        raise StoreUnavailable("other processes keep changing the same jobs: send it again")
+        raise StoreUnavailable(
+            f"other processes changed the same jobs during {TRIES} attempts: send the request again"
+        )
 
     def _transaction(
         self, tx: PostgresTransaction, operations: Sequence[WriteOperation]
@@ -108,33 +108,30 @@ class PostgresSession:
             (job_id for operation in operations for job_id in operation.jobs),
             (key for operation in operations for key in operation.keys),
         )
-        unheard: list[Event] = []
-        if tx.doubtful:
-            unheard = self._unheard(tx)
-            self._give_back(tx)
+        lost: list[Event] = []
+        if tx.uncertain:
+            lost = self._lost_events(tx)
+            self._hand_back_unknown(tx)
         results = [operation.run(tx) for operation in operations]
         tx.finish(self._server.channel, self._origin)
-        self._doubtful = False
+        self._uncertain = False
         tx.committed()
-        events = [*unheard, *tx.events] if unheard else tx.events
+        events = [*lost, *tx.events] if lost else tx.events
         if events:
-            self._heard = events[-1].id
-        if tx.doubtful:
-            self._memory.forget_all()
-            self._reset()
+            self._last_event = events[-1].id
+        if tx.uncertain:
+            self._cache.forget_all()
+            self._on_reset()
         return results, events
 
-    def _unheard(self, tx: PostgresTransaction) -> list[Event]:
-        """The events of a commit whose answer was lost. The feed skips them because this process wrote them."""
-        return [
-            Event(number, of, type_, at, msgspec.json.decode(job), tenant)
-            for number, of, type_, at, job, tenant in tx.execute(_UNHEARD, (self._heard, self._origin))
-        ]
+    def _lost_events(self, tx: PostgresTransaction) -> list[Event]:
+        """The events of a commit whose response was lost. The feed skips them because this process wrote them."""
+        return [event_of(row) for row in tx.execute(_LOST_EVENTS, (self._last_event, self._origin))]
 
-    def _give_back(self, tx: PostgresTransaction) -> None:
-        """What was claimed by a commit that was not heard of: nobody here runs it."""
-        for job_id, owner, fence in tx.execute(_MINE, (list(self._memory.owners),)).fetchall():
-            if self._memory.mine.get(job_id) != fence:
+    def _hand_back_unknown(self, tx: PostgresTransaction) -> None:
+        """Hand back jobs that a commit with a lost response has claimed, because this process does not run them."""
+        for job_id, owner, fence in tx.execute(_OWN, (list(self._cache.owners),)).fetchall():
+            if self._cache.own.get(job_id) != fence:
                 operations.apply(tx, HandedBack(job_id=job_id, owner=owner, fence=fence))
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -142,31 +139,31 @@ class PostgresSession:
             try:
                 self._connection = self._connect()
             except psycopg.Error as error:
-                raise self._unwritable(error) from error
-            # It may be another server, with an older state than the last one had.
-            self._memory.held.clear()
+                raise self._unavailable(error) from error
+            # It may be another server with an older state.
+            self._cache.held.clear()
         return self._connection
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         connection = self._server.connect()
         try:
-            self._end_former(connection)
-            self._backend = connection.execute(_WHO).fetchone()
+            self._end_previous(connection)
+            self._backend = connection.execute(_BACKEND).fetchone()
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _end_former(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        end = time.monotonic() + PATIENCE
+    def _end_previous(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        end = time.monotonic() + END_TIMEOUT
         while self._backend and connection.execute(_END, self._backend).fetchone() is not None:
             if time.monotonic() > end:
                 raise psycopg.OperationalError(
-                    "the server is still at what the last connection has sent"
+                    f"the server has not ended the previous connection within {END_TIMEOUT:g} s"
                 )
             time.sleep(0.002)
 
-    def _unwritable(self, error: psycopg.Error) -> StoreUnavailable:
+    def _unavailable(self, error: psycopg.Error) -> StoreUnavailable:
         return StoreUnavailable(f"{self._server.shown}: {explain(error) or error}")
 
     def _roll_back(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -176,7 +173,7 @@ class PostgresSession:
         except psycopg.Error:
             connection.close()
 
-    def told(self, error: Exception) -> Exception:
+    def translate_error(self, error: Exception) -> Exception:
         return error
 
     def close(self) -> None:

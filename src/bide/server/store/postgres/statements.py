@@ -1,4 +1,4 @@
-"""The statements of a transaction. Rows travel as one JSON parameter, so that their number changes no statement."""
+"""The SQL statements of a transaction. Rows are one JSON parameter, so a statement does not depend on their number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INSTANTS = {
     *("created_at", "updated_at", "run_at", "due", "deadline", "lease_until", "started_at"),
     *("next_attempt_at", "cancel_asked_at", "finished_at", "keep", "expires_at", "lease_seconds"),
 }
-# What no change touches.
+# Fields that never change.
 _FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id"}
 
 
@@ -62,7 +62,7 @@ STEPS = (
     "FROM json_to_recordset(%s::json) AS n(job_id text, name text, tenant text, result text, at float8) "
     "ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, at = excluded.at"
 )
-# The sizes are known without the values: what does not fit is not read.
+# The sizes are known without reading the values, so results that do not fit are not read.
 SMALL_STEPS = (
     "SELECT name, result FROM (SELECT name, result, sum(octet_length(result)) OVER (ORDER BY name) AS total "
     "FROM steps WHERE job_id = %s) s WHERE total <= %s"
@@ -90,11 +90,7 @@ OF_KINDS = (
     )
     + _IN_ORDER
 )
-THIS_ONE = _WITH_INPUT.format(
-    "SELECT * FROM jobs WHERE id = %s AND ready AND queue = %s AND kind = ANY(%s) AND id <> ALL(%s) "
-    "FOR NO KEY UPDATE SKIP LOCKED"
-)
-# Of one that is there already only what can change: the rest is its sender's, and written once.
+# Of an existing row only the columns that can change; the sender's part is written once.
 UPLOADS = (
     f"INSERT INTO uploads ({upload_rows.COLUMNS}) SELECT {upload_rows.COLUMNS} "
     "FROM json_to_recordset(%s::json) AS n(id text, tenant text, status text, replica text, bytes bigint, reserved bigint, "

@@ -1,11 +1,12 @@
-"""The store to scale: one PostgreSQL database, any number of processes that read and write it.
+"""The PostgreSQL store: one database, used by any number of processes.
 
-1. Each process writes from one thread over one connection, with group commit: what is queued shares a transaction.
-2. A row that is to change is locked, or known to be the one that was remembered; nothing is written past another process.
-3. Its time is the database's.
-4. Reads go over connections of their own. What was read is kept until it changes here or the feed says that it has
-   changed elsewhere; while the feed is silent nothing is kept.
-5. A database that is away is told as `Unwritable`, and used again when it is back, without a restart.
+1. Each process writes from one thread over one connection, with group commit: queued operations share a transaction.
+2. A row is locked before it changes, or the write is conditional on the cached row, so no write of another process is
+   lost.
+3. The clock is the database's.
+4. Reads use connections of their own. Polls read cached jobs, which are invalidated by local writes and by the change feed;
+   the cache is not used while the feed is interrupted.
+5. An unreachable database raises `StoreUnavailable`, and is used again without a restart when it returns.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ from bide.server.store.postgres.transaction import PostgresTransaction, tag
 from bide.server.store.postgres.upkeep import PARKED, check_writable, learn, purge, void, wake
 from bide.server.store.postgres.uploads import PostgresUploads
 from bide.server.store.postgres.worker_feed import WorkerFeed
-from bide.server.store.postgres.workers import ROSTER, WAITING, dismiss, enlist
-from bide.server.store.rows import COLUMNS, job_of
+from bide.server.store.postgres.workers import LIVE, WAITING, record_worker, remove_worker
+from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
 from bide.server.store.transaction import encode
 from bide.server.store.writer import GroupCommitWriter
 
 T = TypeVar("T")
-PATIENCE = 6.0  # for a write
-CONNECTIONS = 8  # for reads; one more writes, and one listens
+WRITE_TIMEOUT = 6.0
+CONNECTIONS = 8  # for reads; there is one more for writes and one for the change feed
 _LEASES = (
     "SELECT owner, lease_until, max(lease_seconds) FROM jobs WHERE lease_until > 0 AND finished_at IS NULL "
     "GROUP BY owner, lease_until"
 )
-# Whoever is about to write one of them need not be waited for.
+# Rows that another process is about to write are skipped.
 _VOIDED = (
     f"SELECT {COLUMNS} FROM jobs WHERE lease_until = 0 AND finished_at IS NULL LIMIT %s "
     "FOR NO KEY UPDATE SKIP LOCKED"
@@ -75,7 +76,7 @@ _SIZES = (
     "SELECT owner, lease_until, count(*) FROM jobs WHERE lease_until = ANY(%s) AND owner = ANY(%s) "
     "AND finished_at IS NULL GROUP BY owner, lease_until"
 )
-# Each count reads a partial index, so finished jobs cost nothing.
+# Each count reads a partial index, which has no finished jobs.
 _COUNTS = (
     "SELECT queue, count(*), 0, 0, min(due) FROM jobs WHERE ready GROUP BY queue UNION ALL "
     "SELECT queue, 0, count(*), 0, NULL FROM jobs WHERE NOT ready AND due IS NOT NULL GROUP BY queue UNION ALL "
@@ -95,46 +96,48 @@ class PostgresStore(PostgresUploads):
         held_only: bool = False,
         counts_age: float = 0.0,
     ) -> None:
-        """`held_only`: of what others write, only that is told which is about jobs that this process holds. `counts_age`:
-        for how many seconds the numbers of `queues` are used again.
+        """`held_only`: deliver only those changes of other processes that are about jobs which this process holds.
+        `counts_age`: for how many seconds the counts of `queues` are reused.
         """
         self.server = PostgresServer(url)
         self._clock = clock or DatabaseClock()
-        self._memory = PostgresCache()
-        self._recent = self._memory.recent
+        self._cache = PostgresCache()
+        self._job_cache = self._cache.jobs
         self._origin = secrets.token_hex(6)
-        self._most = connections
+        self._connections = connections
         self._held_only = held_only
         self._counts_age = counts_age
 
     # --- beginning and end
 
     async def open(
-        self, heard: OnEvents, nudge: OnWork | None = None, reset: OnReset | None = None
+        self, on_events: OnEvents, on_work: OnWork | None = None, on_reset: OnReset | None = None
     ) -> None:
         await asyncio.to_thread(prepare, self.server)
         loop = asyncio.get_running_loop()
-        reset = reset or (lambda: None)
+        on_reset = on_reset or (lambda: None)
         follow = WorkerFeed if self._held_only else ChangeFeed
-        self._feed = follow(self.server, self._memory, self._clock, self._origin, heard, nudge, reset)
+        self._feed = follow(
+            self.server, self._cache, self._clock, self._origin, on_events, on_work, on_reset
+        )
         try:
             await self._feed.open()
             session = await asyncio.to_thread(
                 PostgresSession,
                 self.server,
                 self._clock,
-                self._memory,
+                self._cache,
                 self._origin,
-                partial(loop.call_soon_threadsafe, reset),
+                partial(loop.call_soon_threadsafe, on_reset),
             )
         except (psycopg.Error, TimeoutError) as error:
             reason = (explain(error) if isinstance(error, psycopg.Error) else None) or error
             raise SetupError(f"{self.server.shown} cannot be used: {reason}") from error
-        self._reads = ReadPool(self.server, self._recent, self._most)
-        self._counts = SharedQuery(lambda: self._reads.listed(_COUNTS), self._counts_age)
-        unknown = f"whether this was stored is not known. {self.server.shown} does not answer: {FROZEN}"
-        self._patience = Timeouts(PATIENCE, unknown)
-        self._writer = GroupCommitWriter(session, heard)
+        self._reads = ReadPool(self.server, self._job_cache, self._connections)
+        self._counts = SharedQuery(lambda: self._reads.list_rows(_COUNTS), self._counts_age)
+        unknown = f"It is unknown whether this was stored: {self.server.shown} does not answer. {FROZEN}"
+        self._timeouts = Timeouts(WRITE_TIMEOUT, unknown)
+        self._writer = GroupCommitWriter(session, on_events)
 
     async def close(self) -> None:
         await self._writer.close()
@@ -146,8 +149,8 @@ class PostgresStore(PostgresUploads):
 
     def _write(self, run: Callable[[PostgresTransaction], T], **needs: Any) -> asyncio.Future[T]:
         writing = self._writer.submit(run, **needs)
-        if not needs.get("first"):  # what is claimed must reach whom it was claimed for
-            self._patience.watch(writing)
+        if not needs.get("first"):  # a claim must not time out: its jobs are already this process's
+            self._timeouts.watch(writing)
         return writing
 
     # --- writes
@@ -167,11 +170,11 @@ class PostgresStore(PostgresUploads):
         return self._write(lambda tx: operations.spawn(tx, change, new), jobs=[change.job_id])
 
     def claim(
-        self, owner: str, wants: Sequence[ClaimRequest], limit: int, lease: float
+        self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
     ) -> Awaitable[list[Claim]]:
-        self._memory.owners.add(owner)
-        # A child gets its job before the caller gets an answer: the one takes longer from here.
-        return self._write(lambda tx: operations.claims(tx, owner, wants, limit, lease), first=True)
+        self._cache.owners.add(owner)
+        # First, because starting a job takes longer than responding to a submission.
+        return self._write(lambda tx: operations.claims(tx, owner, requests, limit, lease), first=True)
 
     def renew(
         self, owner: str, held: Sequence[tuple[str, int]], lease: float
@@ -179,8 +182,8 @@ class PostgresStore(PostgresUploads):
         def operation(tx: PostgresTransaction) -> list[tuple[str, int]]:
             lost = operations.renew(tx, owner, held, lease)
             for job_id, fence in lost:
-                if self._memory.mine.get(job_id) == fence:  # not a later claim of the same job
-                    del self._memory.mine[job_id]
+                if self._cache.own.get(job_id) == fence:  # not a later claim of the same job
+                    del self._cache.own[job_id]
             return lost
 
         return self._write(operation, jobs=[job_id for job_id, _ in held])
@@ -211,7 +214,7 @@ class PostgresStore(PostgresUploads):
         return self._write(lambda tx: learn(tx, durations))
 
     async def void(self, owner: str | None = None) -> int:
-        return await self._write(lambda tx: void(tx, self._memory, owner))
+        return await self._write(lambda tx: void(tx, self._cache, owner))
 
     # --- reads
 
@@ -224,11 +227,13 @@ class PostgresStore(PostgresUploads):
         return bool(await self._reads.rows(sql, (tenant, kind, key)))
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
-        known = self._recent.get if self._memory.alive and not self._held_only else _nothing
+        known = self._job_cache.get if self._cache.fresh and not self._held_only else _nothing
         if len(ids) == 1:
             return [known(ids[0]) or await self._reads.job(ids[0])]
         return list(
-            await asyncio.gather(*(_told(job) if (job := known(i)) else self._reads.job(i) for i in ids))
+            await asyncio.gather(
+                *(_immediately(job) if (job := known(i)) else self._reads.job(i) for i in ids)
+            )
         )
 
     async def find(self, filter: Filter) -> list[Job]:
@@ -237,7 +242,7 @@ class PostgresStore(PostgresUploads):
         conditions: list[tuple[str, Iterable[Any]]] = []
         if filter.status:
             conditions.append(("status = ANY(%s)", [sorted(s.value for s in filter.status)]))
-            if "DONE" not in filter.status:  # for the index, which has no others
+            if "DONE" not in filter.status:  # lets the planner use the partial index
                 conditions.append(("status <> 'DONE'", []))
         for column, value in (("kind", filter.kind), ("queue", filter.queue)):
             if value is not None:
@@ -249,7 +254,7 @@ class PostgresStore(PostgresUploads):
         where = " AND ".join(text for text, _ in conditions) or "true"
         values = [v for _, vs in conditions for v in vs]
         sql = f"SELECT {COLUMNS} FROM jobs WHERE {where} ORDER BY id DESC LIMIT %s"
-        return [job_of(row) for row in await self._reads.listed(sql, [*values, filter.limit])]
+        return [job_of(row) for row in await self._reads.list_rows(sql, [*values, filter.limit])]
 
     async def input(self, job_id: str) -> bytes:
         rows = await self._reads.rows("SELECT input FROM inputs WHERE job_id = %s", (job_id,))
@@ -262,15 +267,11 @@ class PostgresStore(PostgresUploads):
 
     async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
         one_job = "job_id = %s AND" if job_id is not None else ""
-        rows = await self._reads.listed(
-            f"SELECT id, job_id, type, at, job, tenant FROM events WHERE {one_job} id > %s "
-            "ORDER BY id LIMIT %s",
+        rows = await self._reads.list_rows(
+            f"SELECT {EVENT_COLUMNS} FROM events WHERE {one_job} id > %s ORDER BY id LIMIT %s",
             (*([job_id] if job_id is not None else []), after, limit),
         )
-        return [
-            Event(number, of, type_, at, msgspec.json.decode(job), tenant)
-            for number, of, type_, at, job, tenant in rows
-        ]
+        return [event_of(row) for row in rows]
 
     async def leases(self) -> list[Lease]:
         return [Lease(*row) for row in await self._reads.rows(_LEASES)]
@@ -282,7 +283,7 @@ class PostgresStore(PostgresUploads):
             untils, owners = [until for _, until in ended], [owner for owner, _ in ended]
             rows = await self._reads.rows(_LOST, (untils, owners, limit))
             if len(rows) < limit:
-                # A worker renews all its jobs together, and cannot while one of them is locked: then none is lost.
+                # A worker renews all its leases together and is blocked while one row is locked: then none is lost.
                 free = Counter((job.owner, job.lease_until) for job in map(job_of, rows))
                 sizes = await self._reads.rows(_SIZES, (untils, owners))
                 ended -= {(owner, until) for owner, until, size in sizes if size > free[owner, until]}
@@ -294,7 +295,7 @@ class PostgresStore(PostgresUploads):
         return Overdue(tuple(found), tuple(map(job_of, deadlines)))
 
     async def resume_parked(self, after: str = "", limit: int = 1000) -> tuple[list[str], str | None]:
-        page = await self._reads.listed(PARKED, (after, limit))
+        page = await self._reads.list_rows(PARKED, (after, limit))
         stuck = [job_id for job_id, is_stuck in page if is_stuck]
         resumed: list[str] = []
         if stuck:
@@ -305,7 +306,7 @@ class PostgresStore(PostgresUploads):
         return resumed, page[-1][0] if len(page) == limit else None
 
     async def known(self, ids: Sequence[str]) -> set[str]:
-        rows = await self._reads.listed("SELECT id FROM jobs WHERE id = ANY(%s)", (list(ids),))
+        rows = await self._reads.list_rows("SELECT id FROM jobs WHERE id = ANY(%s)", (list(ids),))
         return {job_id for (job_id,) in rows}
 
     async def queues(self) -> list[QueueState]:
@@ -319,16 +320,16 @@ class PostgresStore(PostgresUploads):
             counts.setdefault(name, {})["paused"] = True
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 
-    # --- who runs jobs
+    # --- workers
 
-    def enlist(self, name: str, state: str) -> Awaitable[None]:
-        return self._write(lambda tx: enlist(tx, name, state))
+    def record_worker(self, name: str, state: str) -> Awaitable[None]:
+        return self._write(lambda tx: record_worker(tx, name, state))
 
-    def dismiss(self, name: str) -> Awaitable[None]:
-        return self._write(lambda tx: dismiss(tx, name))
+    def remove_worker(self, name: str) -> Awaitable[None]:
+        return self._write(lambda tx: remove_worker(tx, name))
 
-    async def roster(self, age: float) -> dict[str, str]:
-        return dict(await self._reads.rows(ROSTER, (self.now() - age,)))
+    async def live_workers(self, age: float) -> dict[str, str]:
+        return dict(await self._reads.rows(LIVE, (self.now() - age,)))
 
     async def waiting(self) -> set[tuple[str, str]]:
         return {(queue, kind) for queue, kind in await self._reads.rows(WAITING)}
@@ -342,5 +343,5 @@ def _nothing(job_id: str) -> None:
     return None
 
 
-async def _told(job: Job) -> Job:
+async def _immediately(job: Job) -> Job:
     return job

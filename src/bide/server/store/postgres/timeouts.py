@@ -1,6 +1,5 @@
-"""Answers those who have waited for too long, so that nobody hangs on a database that is there and does not answer.
-
-What they asked for may still be done: they are told that it is not known.
+"""Fails futures that have waited too long, so that no caller hangs on a database that accepts connections but does not
+answer. The operation itself is not cancelled and may still succeed.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from typing import Any
 
 from bide.server.store import StoreUnavailable
 
-LOOK_EVERY = 0.5
+CHECK_EVERY = 0.5
 
 
 class Timeouts:
-    """One look every moment for all that wait, instead of a timer each."""
+    """One periodic check for all waiting futures, instead of one timer per future."""
 
     def __init__(self, seconds: float, reason: str) -> None:
         self._seconds = seconds
@@ -25,10 +24,10 @@ class Timeouts:
     def watch(self, future: asyncio.Future[Any]) -> None:
         loop = asyncio.get_running_loop()
         if not self._waiting:
-            loop.call_later(min(LOOK_EVERY, self._seconds), self._look)
+            loop.call_later(min(CHECK_EVERY, self._seconds), self._check)
         self._waiting.append((loop.time() + self._seconds, future))
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         waiting = self._waiting
@@ -37,4 +36,4 @@ class Timeouts:
             if not future.done():
                 future.set_exception(StoreUnavailable(self._reason))
         if waiting:
-            loop.call_later(min(LOOK_EVERY, self._seconds), self._look)
+            loop.call_later(min(CHECK_EVERY, self._seconds), self._check)

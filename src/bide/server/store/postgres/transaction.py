@@ -1,11 +1,11 @@
-"""How the PostgreSQL store reads and writes within a transaction, and what it remembers between two of them.
+"""A transaction of the PostgreSQL store.
 
-1. A row that is read here is locked until the transaction ends, or was remembered: of a job that this process holds the
-   last row is known, and what is written or answered is conditional on it. If another process was faster, `expect`
-   ends the transaction, and it is tried again with what is true.
-2. Writes are put off until the end and go out with the commit in one message: a transaction takes one round trip, and
-   one more for what had to be read. A client that stops in between loses its locks after a few seconds.
-3. The lock of the event log is the last that is taken and is held over the commit, so that numbers are in commit order.
+1. A row that is read here is locked until the transaction ends, or comes from the cache of held jobs. Writes and responses
+   that depend on a cached row are conditional on it: if another process has changed the row, the SQL function `expect`
+   fails the transaction, and the session retries it with the current row.
+2. Writes are deferred and sent together with the commit: a transaction takes one round trip, and one more for each read.
+   If a client stops in between, the server releases its locks after a few seconds.
+3. The lock of the event log is the last lock and is held until the commit, so that event numbers are in commit order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from bide.server.store.postgres.statements import (
     OF_ONE_KIND,
     SMALL_STEPS,
     STEPS,
-    THIS_ONE,
     UPDATE,
     UPLOADS,
     USES,
@@ -43,16 +42,25 @@ from bide.server.store.postgres.statements import (
 from bide.server.store.rows import FIELDS, job_of, values_of
 from bide.server.store.transaction import Due, Transaction, encode, files_of, ready, text_of
 
-OVERTAKEN = "BD001"
-MOST_TOLD = 250  # ids in one notification, which takes up to 8,000 bytes
+CONFLICT = "BD001"
+IDS_PER_NOTIFICATION = 250  # a notification has at most 8,000 bytes
 
 
 class PostgresTransaction(Transaction):
-    """`Work` on the writer's connection. A transaction is begun with its first statement."""
+    """`Transaction` on the writer's connection. The first statement begins it."""
 
     __slots__ = (
-        *("_begun", "_connection", "_keys", "_known", "_locked", "_memory", "_moved"),
-        *("_others", "_removed", "_steps", "_used", "_writes", "commit_sent", "doubtful", "pauses"),
+        *("_begun", "_connection", "_keys", "_known", "_locked", "_cache", "_changed"),
+        *(
+            "_held_elsewhere",
+            "_removed",
+            "_steps",
+            "_used",
+            "_writes",
+            "commit_sent",
+            "uncertain",
+            "pauses",
+        ),
         "trusted",
     )
 
@@ -60,53 +68,53 @@ class PostgresTransaction(Transaction):
 
     def __init__(
         self,
-        memory: PostgresCache,
+        cache: PostgresCache,
         connection: psycopg.Connection[tuple[Any, ...]],
         now: float,
         *,
-        doubtful: bool = False,
+        uncertain: bool = False,
     ) -> None:
         super().__init__(now)
-        self._memory = memory
+        self._cache = cache
         self._connection = connection
-        self.doubtful = doubtful  # whether the same operations may have been committed before
-        self.commit_sent = False  # if the connection breaks from then on, it may be committed
+        self.uncertain = uncertain  # whether the same operations may already be committed
+        self.commit_sent = False  # if the connection breaks after this, the commit is uncertain
         self._begun = False
-        self._known: dict[str, Job | None] = {}  # as they were locked here
-        self._locked: set[str] = set()  # of the trusted ones, those that were written since
-        self._moved: set[str] = set()  # with another version than before
+        self._known: dict[str, Job | None] = {}  # rows as this transaction locked them
+        self._locked: set[str] = set()  # cached rows that this transaction has written
+        self._changed: set[str] = set()  # jobs with a new version
         self._removed: set[str] = set()
-        self._others: set[str] = set()  # held by other processes, and changed here
-        self._used: dict[tuple[str, str, str], tuple[bytes, str] | None] = {}  # keys as they are
+        self._held_elsewhere: set[str] = set()  # changed jobs that other processes hold
+        self._used: dict[tuple[str, str, str], tuple[bytes, str] | None] = {}  # idempotency keys as read
         self._keys: list[dict[str, Any]] = []
         self._steps: dict[tuple[str, str], dict[str, Any]] = {}
-        self._writes: list[tuple[str, Sequence[Any]]] = []  # put off until the end
-        self.trusted: dict[str, Job] = {}  # as they were remembered, and not read from the table
+        self._writes: list[tuple[str, Sequence[Any]]] = []  # deferred until the commit
+        self.trusted: dict[str, Job] = {}  # jobs from the cache, verified by the commit
         self.pauses = False
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
-        """At once."""
+        """Execute immediately."""
         if not self._begun:
             self._begun = True
-            cursor = self._together([("BEGIN", ()), (sql, values)])
+            cursor = self._execute_batch([("BEGIN", ()), (sql, values)])
             cursor.nextset()
             return cursor
         return self._connection.execute(sql.encode(), values)
 
-    def later(self, sql: str, *values: Any) -> None:
-        """With the commit, in the order of the calls."""
+    def defer(self, sql: str, *values: Any) -> None:
+        """Execute with the commit, in the order of the calls."""
         self._writes.append((sql, values))
 
     @property
     def removed(self) -> list[str]:
-        """What is still in the table, but not for long."""
+        """Jobs whose rows the commit deletes."""
         return list(self._removed)
 
-    # --- what is read
+    # --- reads
 
     def prefetch(self, job_ids: Iterable[str], keys: Iterable[tuple[str, str, str]]) -> None:
-        """What operations are known to need, in one question each."""
-        wanted = sorted({i for i in job_ids if i not in self._memory.held})
+        """Read the jobs and keys that the operations need, with one statement each."""
+        wanted = sorted({i for i in job_ids if i not in self._cache.held})
         if wanted:
             found = {row[0]: job_of(row) for row in self.execute(LOCKED, (wanted,))}
             self._known.update((job_id, found.get(job_id)) for job_id in wanted)
@@ -126,7 +134,7 @@ class PostgresTransaction(Transaction):
     def read(self, job_id: str) -> Job | None:
         if job_id in self._known:
             return self._known[job_id]
-        job = self.trusted.get(job_id) or self._memory.held.get(job_id)
+        job = self.trusted.get(job_id) or self._cache.held.get(job_id)
         if job is not None:
             self.trusted[job_id] = job
             return job
@@ -134,19 +142,17 @@ class PostgresTransaction(Transaction):
         job = self._known[job_id] = None if row is None else job_of(row)
         return job
 
-    def already(self, job_id: str) -> Job | None:
-        return self.read(job_id) if self.doubtful else None
+    def existing(self, job_id: str) -> Job | None:
+        return self.read(job_id) if self.uncertain else None
 
-    def candidates(self, want: ClaimRequest, limit: int) -> list[Due]:
+    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         if any(job is not None and ready(job, self.now) for job in map(self.job, self._stored)):
             self.flush_changes()
-        changed = [*self._stored, *self._removed]  # none of them can be claimed any more
-        if want.job is not None:
-            rows = self.execute(THIS_ONE, (want.job, want.queue, list(want.kinds), changed))
-        elif len(want.kinds) == 1:
-            rows = self.execute(OF_ONE_KIND, (want.queue, want.kinds[0], changed, limit, limit))
+        changed = [*self._stored, *self._removed]  # changed here, so they cannot be claimed
+        if len(request.kinds) == 1:
+            rows = self.execute(OF_ONE_KIND, (request.queue, request.kinds[0], changed, limit, limit))
         else:
-            rows = self.execute(OF_KINDS, (list(want.kinds), want.queue, changed, limit, limit))
+            rows = self.execute(OF_KINDS, (list(request.kinds), request.queue, changed, limit, limit))
         found = []
         for row in rows:
             job = self._known[row[0]] = job_of(row)
@@ -155,13 +161,13 @@ class PostgresTransaction(Transaction):
         return found
 
     def paused(self, *, sure: bool = False) -> frozenset[str]:
-        known = None if self.pauses or sure else self._memory.paused
+        known = None if self.pauses or sure else self._cache.paused
         if known is None:
-            turn = self._memory.pauses
+            pauses = self._cache.pauses
             rows = self.execute("SELECT name FROM queues WHERE paused").fetchall()
             known = frozenset(name for (name,) in rows)
             if not self.pauses:
-                self._memory.keep_paused(known, turn)
+                self._cache.keep_paused(known, pauses)
         return known
 
     def key(self, tenant: str, kind: str, key: str) -> tuple[bytes, str] | None:
@@ -189,7 +195,7 @@ class PostgresTransaction(Transaction):
         found = self.execute("SELECT 1 FROM tombstones WHERE id = %s", (job_id,)).fetchone()
         return found is not None
 
-    # --- what is written
+    # --- writes
 
     def pause(self, queue: str, paused: bool) -> None:
         self.pauses = True
@@ -200,7 +206,7 @@ class PostgresTransaction(Transaction):
         )
 
     def forget_keys(self) -> None:
-        """What was read of them; others were removed meanwhile."""
+        """Forget the keys that were read, because others were removed since."""
         kept = {(k["tenant"], k["kind"], k["key"]) for k in self._keys}
         self._used = {asked: used for asked, used in self._used.items() if asked in kept}
 
@@ -223,10 +229,10 @@ class PostgresTransaction(Transaction):
             "at": self.now,
         }
 
-    def bury(self, job_id: str, tenant: str) -> None:
-        self.bury_all([(job_id, tenant)])
+    def delete_rows(self, job_id: str, tenant: str) -> None:
+        self.delete_all_rows([(job_id, tenant)])
 
-    def bury_all(self, jobs: Sequence[tuple[str, str]]) -> None:
+    def delete_all_rows(self, jobs: Sequence[tuple[str, str]]) -> None:
         ids = [job_id for job_id, _ in jobs]
         for job_id in ids:
             self._new.pop(job_id, None)
@@ -237,12 +243,12 @@ class PostgresTransaction(Transaction):
         of_content = {asked for asked in of_content if asked[2].startswith(BY_CONTENT)}
         self._keys = [k for k in self._keys if (k["tenant"], k["kind"], k["key"]) not in of_content]
         self._used.update(dict.fromkeys(of_content))
-        self.later(END_OF_KEYS, self.now, ids)
-        self.later("DELETE FROM keys WHERE job_id = ANY(%s) AND starts_with(key, %s)", ids, BY_CONTENT)
-        self.later("DELETE FROM jobs WHERE id = ANY(%s)", ids)
+        self.defer(END_OF_KEYS, self.now, ids)
+        self.defer("DELETE FROM keys WHERE job_id = ANY(%s) AND starts_with(key, %s)", ids, BY_CONTENT)
+        self.defer("DELETE FROM jobs WHERE id = ANY(%s)", ids)
         for table in ("inputs", "steps", "events", "upload_uses"):
-            self.later(f"DELETE FROM {table} WHERE job_id = ANY(%s)", ids)
-        self.later(
+            self.defer(f"DELETE FROM {table} WHERE job_id = ANY(%s)", ids)
+        self.defer(
             "INSERT INTO tombstones (id, tenant, at) SELECT id, tenant, %s "
             "FROM unnest(%s::text[], %s::text[]) AS n(id, tenant) ON CONFLICT (id) DO UPDATE SET at = excluded.at",
             self.now,
@@ -251,15 +257,15 @@ class PostgresTransaction(Transaction):
         )
 
     def create(self, new: NewJob) -> None:
-        if new.job.id in self._new:  # as the table itself would say
-            raise psycopg.errors.UniqueViolation(f"there is a job {new.job.id}")
+        if new.job.id in self._new:  # the error that the table itself would raise
+            raise psycopg.errors.UniqueViolation(f"job {new.job.id} exists already")
         super().create(new)
 
     def change(self, before: Job, after: Job) -> None:
         if after.version != before.version:
-            self._moved.add(after.id)
-        if before.held and before.owner not in self._memory.owners:
-            self._others.add(after.id)
+            self._changed.add(after.id)
+        if before.held and before.owner not in self._cache.owners:
+            self._held_elsewhere.add(after.id)
         super().change(before, after)
 
     def flush_new(self) -> None:
@@ -347,19 +353,19 @@ class PostgresTransaction(Transaction):
     # --- the end
 
     def finish(self, channel: str, origin: str) -> None:
-        """Everything that was put off, and the commit, in one message."""
-        self._put_new(self.later)
-        self._put_uploads(self.later)
+        """Send all deferred writes and the commit in one message."""
+        self._put_new(self.defer)
+        self._put_uploads(self.defer)
         if self._keys:
-            self.later(KEYS, encode(self._keys).decode(), len(self._keys))
-        self._put_changes(self.later)
+            self.defer(KEYS, encode(self._keys).decode(), len(self._keys))
+        self._put_changes(self.defer)
         unwritten = [job for job_id, job in self.trusted.items() if job_id not in self._locked]
         if unwritten:
             rows = [{"id": job.id, **_before(job)} for job in unwritten]
-            self.later(VERIFY, len(rows), encode(rows).decode())
+            self.defer(VERIFY, len(rows), encode(rows).decode())
         if self._steps:
-            self.later(STEPS, encode(list(self._steps.values())).decode())
-        self._tell_others(channel, origin)
+            self.defer(STEPS, encode(list(self._steps.values())).decode())
+        self._notify_others(channel, origin)
         if self._begun or self._writes or self.events:
             self._commit(channel, origin)
 
@@ -369,10 +375,10 @@ class PostgresTransaction(Transaction):
             statements.insert(0, ("BEGIN", ()))
         if self.events:
             statements.append((LOCK_LOG, ()))
-            statements.append((EVENTS, (origin, self._told(), channel, f"e {origin}")))
+            statements.append((EVENTS, (origin, self._events_json(), channel, f"e {origin}")))
         statements.append(("COMMIT", ()))
         self.commit_sent = True
-        answers = self._together(statements)
+        answers = self._execute_batch(statements)
         if self.events:
             for _ in statements[:-2]:
                 answers.nextset()
@@ -380,57 +386,59 @@ class PostgresTransaction(Transaction):
             assert row is not None
             self.events = [replace(event, id=row[0] + i) for i, event in enumerate(self.events)]
 
-    def _together(
+    def _execute_batch(
         self, statements: Sequence[tuple[str, Sequence[Any]]]
     ) -> psycopg.ClientCursor[tuple[Any, ...]]:
-        """In one message, which the server has as a whole before it begins: no client that stops in the middle of it can
-        leave a lock behind.
+        """Execute statements in one message. The server starts when it has the whole message, so a client that stops while
+        sending cannot leave a lock behind.
         """
         cursor = psycopg.ClientCursor(self._connection)
         text = ";\n".join(sql for sql, _ in statements)
         cursor.execute(text.encode(), [value for _, values in statements for value in values])
         return cursor
 
-    def _told(self) -> str:
-        """The events as JSON."""
+    def _events_json(self) -> str:
+        """The events as JSON rows."""
         names = ("tenant", "job_id", "type", "at", "job")
         values = [(e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events]
         return encode([dict(zip(names, given, strict=True)) for given in values]).decode()
 
-    def _tell_others(self, channel: str, origin: str) -> None:
-        """What they could not learn from the events: jobs that changed or went without one, and pauses."""
-        silent = sorted((self._moved | self._removed) - {event.job_id for event in self.events})
+    def _notify_others(self, channel: str, origin: str) -> None:
+        """Notify other processes of what the events do not show: jobs that changed or were removed without an event, and
+        paused queues.
+        """
+        silent = sorted((self._changed | self._removed) - {event.job_id for event in self.events})
         held = held_channel(channel)
-        for where, what, ids in ((channel, "x", silent), (held, "h", sorted(self._others))):
-            for begin in range(0, len(ids), MOST_TOLD):
-                names = ",".join(ids[begin : begin + MOST_TOLD])
-                self.later("SELECT pg_notify(%s, %s)", where, f"{what} {origin} {names}")
+        for where, what, ids in ((channel, "x", silent), (held, "h", sorted(self._held_elsewhere))):
+            for begin in range(0, len(ids), IDS_PER_NOTIFICATION):
+                names = ",".join(ids[begin : begin + IDS_PER_NOTIFICATION])
+                self.defer("SELECT pg_notify(%s, %s)", where, f"{what} {origin} {names}")
         if self.pauses:
             for where in (channel, held):
-                self.later("SELECT pg_notify(%s, %s)", where, f"p {origin}")
+                self.defer("SELECT pg_notify(%s, %s)", where, f"p {origin}")
 
     def committed(self) -> None:
-        """Remembers what is true now; right after the commit."""
-        memory = self._memory
+        """Update the cache; called right after the commit."""
+        cache = self._cache
         if self.pauses:
-            memory.pauses += 1
+            cache.pauses += 1
         for job_id, job in self._jobs.items():
-            if job is not None and job.held and job.owner in memory.owners:
-                memory.held[job_id] = job
-                memory.mine[job_id] = job.fence
+            if job is not None and job.held and job.owner in cache.owners:
+                cache.held[job_id] = job
+                cache.own[job_id] = job.fence
             else:
-                memory.held.pop(job_id, None)
-                memory.mine.pop(job_id, None)
-        memory.recent.changed(self._jobs)
+                cache.held.pop(job_id, None)
+                cache.own.pop(job_id, None)
+        cache.jobs.invalidate(self._jobs)
 
 
 def tag(name: str, value: str) -> str:
-    """A label as it is looked for."""
+    """A label in the form that the index on labels uses."""
     return encode([name, value]).decode()
 
 
 def _before(job: Job) -> dict[str, Any]:
-    """What a write is conditional on."""
+    """The values that a write is conditional on."""
     return {
         "was_version": job.version,
         "was_fence": job.fence,
@@ -440,5 +448,5 @@ def _before(job: Job) -> dict[str, Any]:
 
 
 def _row(job: Job) -> dict[str, Any]:
-    """By column, without what is NULL."""
+    """A job's values by column, without NULLs."""
     return {name: value for name, value in zip(FIELDS, values_of(job), strict=True) if value is not None}

@@ -1,4 +1,4 @@
-"""What the upkeep does in the PostgreSQL store, a batch at a time. Several processes may do it at once: each skips what
+"""Upkeep operations of the PostgreSQL store, in batches. Several processes may run them concurrently: each skips rows that
 another has locked.
 """
 
@@ -10,14 +10,14 @@ from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.transaction import PostgresTransaction
 from bide.server.store.transaction import encode
 
-MOST = 1000  # rows that one statement changes
+BATCH = 1000  # rows that one statement changes
 _WAKE = (
     "WITH found AS (SELECT id FROM jobs WHERE NOT ready AND due <= %s ORDER BY due LIMIT %s "
     "FOR NO KEY UPDATE SKIP LOCKED) "
     "UPDATE jobs j SET ready = true FROM found f WHERE j.id = f.id RETURNING j.queue, j.kind"
 )
 _NEXT = "SELECT min(due) FROM jobs WHERE NOT ready AND due IS NOT NULL"
-# A child outlives its retention as long as its parent may ask for its result, in a later run too.
+# A child job stays after its retention while its parent may need its result, in a later run too.
 _EXPIRED = (
     "SELECT id, tenant FROM jobs WHERE expires_at <= %s AND id <> ALL(%s) AND NOT EXISTS (SELECT 1 FROM jobs p "
     "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
@@ -25,7 +25,7 @@ _EXPIRED = (
 _OLD_TOMBSTONES = (
     "DELETE FROM tombstones WHERE ctid = ANY(ARRAY(SELECT ctid FROM tombstones WHERE at <= %s LIMIT %s))"
 )
-# A key goes when its job has ended that long ago. `at` is when it is to be looked at again.
+# Removes the keys of jobs that ended long enough ago. `at` is the time from which a key is checked again.
 _OLD_KEYS = (
     "WITH old AS (SELECT k.ctid AS place, j.id, j.finished_at FROM (SELECT ctid, job_id FROM keys WHERE at <= %s "
     "ORDER BY at LIMIT %s FOR UPDATE SKIP LOCKED) k LEFT JOIN jobs j ON j.id = k.job_id), "
@@ -33,7 +33,7 @@ _OLD_KEYS = (
     "AND old.id IS NOT NULL AND (old.finished_at IS NULL OR old.finished_at > %s)) "
     "DELETE FROM keys USING old WHERE keys.ctid = old.place AND (old.id IS NULL OR old.finished_at <= %s)"
 )
-# The index on the status holds these; the second condition is there for the planner, which has to see that it does.
+# The redundant condition `status <> 'DONE'` lets the planner use the partial index on the status.
 PARKED = (
     "SELECT id, NOT EXISTS (SELECT 1 FROM json_array_elements_text(p.waiting_for::json) AS w(id) "
     "JOIN jobs c ON c.id = w.id WHERE c.finished_at IS NULL) "
@@ -48,7 +48,7 @@ _VOID = (
 
 def wake(tx: PostgresTransaction) -> tuple[set[tuple[str, str]], float | None]:
     tx.flush()
-    woken = tx.execute(_WAKE, (tx.now, MOST)).fetchall()
+    woken = tx.execute(_WAKE, (tx.now, BATCH)).fetchall()
     row = tx.execute(_NEXT).fetchone()
     return {(queue, kind) for queue, kind in woken}, None if row is None else row[0]
 
@@ -57,25 +57,25 @@ def purge(tx: PostgresTransaction, tombstones: float, keys: float, limit: int) -
     tx.flush()
     rows = [(job_id, tenant) for job_id, tenant in tx.execute(_EXPIRED, (tx.now, tx.removed, limit))]
     if rows:
-        tx.bury_all(rows)
-    tx.execute(_OLD_TOMBSTONES, (tx.now - tombstones, max(limit, MOST)))
+        tx.delete_all_rows(rows)
+    tx.execute(_OLD_TOMBSTONES, (tx.now - tombstones, max(limit, BATCH)))
     ended = tx.now - keys
-    tx.execute(_OLD_KEYS, (ended, max(limit, MOST), tx.now, ended, ended))
+    tx.execute(_OLD_KEYS, (ended, max(limit, BATCH), tx.now, ended, ended))
     tx.forget_keys()
     return [job_id for job_id, _ in rows], len(rows) == limit
 
 
-def void(tx: PostgresTransaction, memory: PostgresCache, owner: str | None) -> int:
-    """`owner`: only of those whose name begins like this."""
+def void(tx: PostgresTransaction, cache: PostgresCache, owner: str | None) -> int:
+    """Void leases; with `owner`, only those of owners with this prefix."""
     tx.flush()
-    memory.held.clear()
+    cache.held.clear()
     return tx.execute(_VOID, (owner, owner)).rowcount
 
 
 def check_writable(tx: PostgresTransaction) -> None:
-    """Fails when renewals fail, so a lock on the table of jobs counts: whoever cannot renew is not lost."""
-    tx.later("LOCK TABLE jobs IN ROW EXCLUSIVE MODE")  # as each write to it
-    tx.later(
+    """Fail whenever lease renewals fail, because then no lease counts as lost. So a lock on the jobs table counts, too."""
+    tx.defer("LOCK TABLE jobs IN ROW EXCLUSIVE MODE")  # the lock that every write takes
+    tx.defer(
         "INSERT INTO write_check (id, at) VALUES (1, %s) ON CONFLICT (id) DO UPDATE SET at = excluded.at",
         tx.now,
     )

@@ -1,4 +1,4 @@
-"""The uploads of the PostgreSQL store."""
+"""The upload records of the PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _EXPIRED = f"SELECT {upload_rows.READ} FROM uploads WHERE id = ANY(%s) AND {_UNU
 def _expired(
     tx: PostgresTransaction, now: float, ended: float | None, again: float | None, limit: int
 ) -> Sequence[tuple[Any, ...]]:
-    """Locks them and checks again that no job uses them. Another process may have stored such a job after the first
-    statement began and before the lock; from the lock on none can.
+    """Lock expired uploads, and check again that no job uses them. Another process may have stored such a job between the
+    start of the first statement and the lock; none can after the lock.
     """
     locked = [upload_id for (upload_id,) in tx.execute(_LOCK_EXPIRED, (now, ended, again, limit))]
     return tx.execute(_EXPIRED, (locked, ended, again)).fetchall() if locked else []
 
 
 class PostgresUploads:
-    """`Uploads`, as a part of the store."""
+    """The part of the store that implements `UploadRecords`."""
 
     _reads: ReadPool
     _write: Callable[..., asyncio.Future[Any]]
@@ -83,7 +83,7 @@ class PostgresUploads:
         return Missing(gone=bool(gone))
 
     async def unfinished(self, replica: str, before: float, limit: int = 500) -> list[Upload]:
-        rows = await self._reads.listed(
+        rows = await self._reads.list_rows(
             f"SELECT {upload_rows.READ} FROM uploads WHERE status = 'UPLOADING' AND replica = %s "
             "AND updated_at <= %s ORDER BY updated_at LIMIT %s",
             (replica, before, limit),
@@ -91,9 +91,9 @@ class PostgresUploads:
         return [upload_rows.upload_of(row) for row in rows]
 
     async def upload_bytes(self) -> UploadBytes:
-        (sums,) = await self._reads.listed(upload_rows.SUMS)
+        (sums,) = await self._reads.list_rows(upload_rows.SUMS)
         return UploadBytes(*map(int, sums))
 
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
-        rows = await self._reads.listed("SELECT id FROM uploads WHERE id = ANY(%s)", (list(ids),))
+        rows = await self._reads.list_rows("SELECT id FROM uploads WHERE id = ANY(%s)", (list(ids),))
         return {upload_id for (upload_id,) in rows}

@@ -1,9 +1,10 @@
-"""What other processes have done to the jobs that this one holds: a worker hears of nothing else.
+"""The change feed of a worker: only changes that other processes make to the jobs that this process holds.
 
-1. Whoever changes a job that another process holds says so on a channel of its own; those jobs are read and told.
-2. What was remembered for polls is not kept up to date: whoever listens here answers none.
-3. What was told is told again a second later: a cancel may overtake the answer to the claim that it is about.
-4. After a break every job that is held is told anew, for any of them may have been cancelled meanwhile.
+1. A process that changes a job which another process holds notifies a separate channel. The feed reads those jobs and
+   delivers their state.
+2. The job cache is not kept up to date, because a worker answers no polls.
+3. Each change is delivered again with the next ping, because a cancel may overtake the response to the claim.
+4. After a reconnect every held job is delivered, because any of them may have been cancelled.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ _JOBS = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s)"
 
 
 class WorkerFeed(ChangeFeed):
-    """`Feed` of a worker."""
+    """`ChangeFeed` of a worker."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self._again: set[str] = set()
-        self._connected = False  # before this time
+        self._repeat: set[str] = set()
+        self._connected = False  # whether there was a connection before
 
     @property
     def channel(self) -> str:
         return held_channel(self._server.channel)
 
     async def _catch_up(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
-        if self._connected:  # anything may have happened meanwhile
-            self._reset()
+        if self._connected:  # anything may have changed since
+            self._on_reset()
         self._connected = True
-        await self._tell_held(connection, list(self._memory.mine))
+        await self._deliver_held(connection, list(self._cache.own))
 
-    async def _noted(
+    async def _handle_notifications(
         self, connection: psycopg.AsyncConnection[tuple[Any, ...]], notes: Sequence[str]
     ) -> None:
         changed: set[str] = set()
@@ -50,24 +51,24 @@ class WorkerFeed(ChangeFeed):
             if what == "h":
                 changed.update(rest[0].split(","))
             elif what == "p":
-                self._memory.pauses += 1
-        self._again |= changed
-        await self._tell_held(connection, changed)
+                self._cache.pauses += 1
+        self._repeat |= changed
+        await self._deliver_held(connection, changed)
 
     async def _ping(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
         await super()._ping(connection)
-        again, self._again = self._again, set()
-        await self._tell_held(connection, again)
+        again, self._repeat = self._repeat, set()
+        await self._deliver_held(connection, again)
 
-    async def _tell_held(
+    async def _deliver_held(
         self, connection: psycopg.AsyncConnection[tuple[Any, ...]], job_ids: Collection[str]
     ) -> None:
-        mine = [job_id for job_id in job_ids if job_id in self._memory.mine]
-        if not mine:
+        held = [job_id for job_id in job_ids if job_id in self._cache.own]
+        if not held:
             return
-        self._memory.forget(mine)
-        found = await connection.execute(_JOBS.encode(), (mine,))
+        self._cache.forget(held)
+        found = await connection.execute(_JOBS.encode(), (held,))
         jobs = [job_of(row) for row in await found.fetchall()]
         now = self._clock.now()
-        # No event of the log, which has numbers: only what the last of them came to.
-        self._heard([Event(0, job.id, "status", now, facts(job), job.tenant) for job in jobs])
+        # Number 0: these are not events of the log, only the current state of the jobs.
+        self._on_events([Event(0, job.id, "status", now, facts(job), job.tenant) for job in jobs])

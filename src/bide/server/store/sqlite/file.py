@@ -1,4 +1,4 @@
-"""The SQLite file itself: how it is opened, checked, brought to the newest schema, and what its errors mean."""
+"""The SQLite file: opening, checking and migrating it, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from bide.server.durable_files import create, sync_path
 from bide.server.store import migrations
 
 _FULL = (
-    "the disk with the data folder is full, or a quota is used up: make room on it. What was accepted "
-    "before is safe, and goes on by itself when there is room"
+    "the disk with the data folder is full, or its quota is used up: make room on it. Accepted jobs are safe and "
+    "continue when there is room"
 )
-_READ_ONLY = "the data folder or the database cannot be written: give this user the right to, or mount its disk writable"
+_READ_ONLY = "the data folder or the database is not writable: give this user write permission, or mount the disk writable"
 _CANNOT_OPEN = (
-    "the database cannot be opened: either this user has no right to, or too many files are open in this "
-    "process (raise its limit: `ulimit -n`, or LimitNOFILE= of systemd)"
+    "the database cannot be opened: this user has no permission, or this process has too many open files "
+    "(raise the limit: `ulimit -n`, or LimitNOFILE= of systemd)"
 )
-_FAILING = (
-    "the disk with the data folder fails: see the system's log, and copy the folder to another disk"
-)
-_BUSY = "another program holds the database: close it; nothing but one service may use it"
+_FAILING = "the disk with the data folder has errors: check the system's log, and copy the folder to another disk"
+_BUSY = "another program has locked the database: close it. Only one service may use the file"
 _DAMAGED = (
     "Restore it from a backup, or move it away to start with an empty one; "
-    "`sqlite3 FILE .recover` may save what is in it."
+    "`sqlite3 FILE .recover` may recover its content."
 )
-_LEAST_FREE = 256 * 1024  # below this an error of the disk is most likely that it is full
+_LEAST_FREE = 256 * 1024  # with less free space, an I/O error most likely means a full disk
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -47,10 +45,10 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def prepare(path: Path) -> list[int]:
-    """Checks the file and brings it to the newest schema; the versions that were applied."""
+    """Check the file and migrate its schema. Return the applied versions."""
     try:
-        if not path.exists():  # SQLite would make it readable by everybody
-            with contextlib.suppress(OSError):  # SQLite meets the same error, and reports it
+        if not path.exists():  # SQLite would create it readable for all users
+            with contextlib.suppress(OSError):  # SQLite gets the same error below and reports it
                 create(path).close()
                 sync_path(path.parent)
         connection = connect(path)
@@ -67,7 +65,7 @@ def prepare(path: Path) -> list[int]:
 
 
 def explain(error: sqlite3.Error, path: Path) -> str | None:
-    """Why the file cannot be used, and what to do; None for what is neither the system's nor the file's fault."""
+    """Why the file cannot be used, and what to do; None if neither the system nor the file is the cause."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_FULL:
             return _FULL
@@ -97,6 +95,6 @@ def _migrate(connection: sqlite3.Connection) -> list[int]:
         connection.executescript(f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {number}; COMMIT;")
         applied.append(number)
         version = number
-    # Changes nothing, but is a write: a file that cannot be written is found out here.
+    # A write that changes nothing, so that a read-only file is detected here.
     connection.execute(f"PRAGMA user_version = {version}")
     return applied

@@ -1,11 +1,11 @@
-"""How many jobs of each queue wait or are scheduled, kept in memory by the one writer of a store.
+"""How many jobs of each queue wait or are scheduled, counted in memory by the store's writer.
 
-Counting the rows instead takes longer the more jobs wait, and reads of SQLite are done on the event loop.
+Counting rows would take longer with more waiting jobs, and would block the event loop.
 
 1. A change counts from its commit on.
-2. A scheduled job waits as soon as its time has come, whether the upkeep has woken it or not.
-3. It runs after a commit, where nothing may fail: removing what is not there does no harm.
-4. The writer's thread changes the counts and the event loop reads them: each holds the lock meanwhile.
+2. A scheduled job counts as waiting when it is due, whether the upkeep has made it claimable or not.
+3. Updates run after a commit and must not fail, so removing an unknown entry has no effect.
+4. The writer's thread updates the counts and the event loop reads them, both under a lock.
 """
 
 from __future__ import annotations
@@ -17,26 +17,24 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 FEW = 100
-Move = tuple[
-    str, float | None, float | None
-]  # queue, and when its job was and is due now; None: it is not
+Move = tuple[str, float | None, float | None]  # queue, due time before and after; None: not due
 
 
 class QueueCount(NamedTuple):
     waiting: int
     scheduled: int
-    oldest: float | None  # when the first of those that wait became due
+    oldest: float | None  # when the oldest waiting job became due
 
 
 class DueTimes:
-    """A bag of instants that knows its smallest."""
+    """A multiset of due times with access to the smallest."""
 
     __slots__ = ("_heap", "_left", "_removed", "size")
 
     def __init__(self) -> None:
         self._heap: list[float] = []
-        self._removed: Counter[float] = Counter()  # still in the heap, not at its top
-        self._left = 0  # how many those are
+        self._removed: Counter[float] = Counter()  # removed, but still in the heap below its top
+        self._left = 0  # the size of _removed
         self.size = 0
 
     @property
@@ -68,12 +66,12 @@ class DueTimes:
             self._forget(heapq.heappop(self._heap))
 
     def take(self, until: float) -> list[float]:
-        """Removes and returns those that are not after `until`."""
+        """Remove and return the times up to and including `until`."""
         taken: list[float] = []
         while self._heap and self._heap[0] <= until and len(taken) < FEW:
             taken.append(self._heap[0])
             self.remove(self._heap[0])
-        if len(taken) == FEW:  # one pass over all of them is faster than taking many one by one
+        if len(taken) == FEW:  # for many, one pass over the heap is faster
             self._compact()
             taken += [due for due in self._heap if due <= until]
             self._heap = [due for due in self._heap if due > until]
@@ -89,7 +87,7 @@ class DueTimes:
             self._left, self.size = 0, len(self._heap)
 
     def _forget(self, due: float) -> bool:
-        """Whether one that was removed has this value: it is not remembered any more then."""
+        """Drop one removed entry with this value from _removed. Return whether there was one."""
         number = self._removed.get(due, 0)
         if not number:
             return False
@@ -110,15 +108,15 @@ class _Queue:
 
 
 class QueueCounts:
-    """Of every queue in which a job waits or is scheduled."""
+    """The counts of every queue that has a waiting or scheduled job."""
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
-        self._now = float("-inf")  # up to here scheduled jobs wait; it never goes back
+        self._now = float("-inf")  # jobs that are due until then count as waiting; never goes back
         self._lock = threading.Lock()
 
     def load(self, rows: Iterable[tuple[str, float]], now: float) -> None:
-        """What is stored at the start: the queue and due time of every job that has one."""
+        """Initialise from the store: the queue and due time of every job that has one."""
         found: dict[str, list[float]] = {}
         for name, due in rows:
             found.setdefault(name, []).append(due)
@@ -130,7 +128,7 @@ class QueueCounts:
             self._advance(now)
 
     def moved(self, moves: Sequence[Move], now: float) -> None:
-        """What a transaction of this time has changed."""
+        """Apply the changes of a transaction with this timestamp."""
         with self._lock:
             self._advance(now)
             for name, before, after in moves:

@@ -1,13 +1,13 @@
-"""The embedded store: one SQLite file, one writer thread with group commit, reads at once on the loop.
+"""The embedded store: one SQLite file, one writer thread with group commit, synchronous reads on the event loop.
 
-1. WAL with synchronous=FULL: what a future has resolved for survives a power cut.
-2. The service process alone opens the file; the data folder is locked to one service.
-3. A read is one indexed look-up on the loop: a thread hop would cost more than it. What was read is kept until it
-   changes. Lists run in a thread; jobs of a queue are counted as they change, not when asked for.
-4. Its time never goes back, over restarts neither: it begins no earlier than the newest event. If the clock is behind
-   that, time passes at half speed until the clock has caught up.
-5. A renewal that could not be written counts all the same: a full disk takes no job from a child that works.
-6. Every lease is this process's own, or was voided when it started.
+1. WAL with synchronous=FULL: a write whose future has resolved survives a power cut.
+2. Only the service process opens the file; the data folder is locked to one service.
+3. A read is one indexed lookup on the event loop, because a thread switch costs more. Jobs are cached until they change.
+   Lists run in a thread. The jobs of each queue are counted as they change, not when they are requested.
+4. The clock never goes back, not even across restarts: it starts no earlier than the newest event. If the system clock is
+   behind that, time runs at half speed until the system clock has caught up.
+5. A lease renewal that cannot be written counts nevertheless, so a full disk does not take jobs from working children.
+6. Every lease belongs to this process, or was voided when the process started.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from bide.server.store import (
     StoreUnavailable,
     operations,
 )
-from bide.server.store.rows import COLUMNS, job_of
+from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
 from bide.server.store.sqlite.file import connect, explain, prepare
 from bide.server.store.sqlite.transaction import (
     BY_ID,
@@ -60,7 +60,7 @@ from bide.server.store.writer import GroupCommitWriter
 T = TypeVar("T")
 log = logging.getLogger("bide.store")
 
-# The index on the status holds these; the second condition is there for the planner, which has to see that it does.
+# The redundant condition `status <> 'DONE'` lets the planner use the partial index on the status.
 _PARKED = (
     "SELECT id, NOT EXISTS (SELECT 1 FROM json_each(p.waiting_for) w JOIN jobs c ON c.id = w.value "
     "WHERE c.finished_at IS NULL) FROM jobs p WHERE status = 'PROCESSING' AND status <> 'DONE' AND id > ? "
@@ -74,35 +74,37 @@ class SqliteStore(SqliteUploads):
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.path = path
         self._clock = self._wall = clock or SystemClock()
-        self._memory = SqliteCache()
-        self._recent = self._memory.recent
-        self._owed: dict[tuple[str, int], float] = {}  # leases whose renewal could not be written
+        self._cache = SqliteCache()
+        self._job_cache = self._cache.jobs
+        self._unwritten_renewals: dict[
+            tuple[str, int], float
+        ] = {}  # leases whose renewal could not be written
 
     # --- beginning and end
 
     async def open(
-        self, heard: OnEvents, nudge: OnWork | None = None, reset: OnReset | None = None
+        self, on_events: OnEvents, on_work: OnWork | None = None, on_reset: OnReset | None = None
     ) -> None:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
         self._read = self._reader.execute
-        self._clock = self._carried_on()
-        await asyncio.to_thread(self._memory.recall, self._reader, self.now())
-        told = partial(explain, path=self.path)
-        # Connected here, where a failure is told to who opens the store.
-        session = SqliteSession(connect(self.path), self._clock, self._memory, told)
-        self._writer = GroupCommitWriter(session, heard)
+        self._clock = self._monotonic_clock()
+        await asyncio.to_thread(self._cache.load, self._reader, self.now())
+        explained = partial(explain, path=self.path)
+        # Connect here and not in the writer's thread, so that `open` raises the error.
+        session = SqliteSession(connect(self.path), self._clock, self._cache, explained)
+        self._writer = GroupCommitWriter(session, on_events)
 
-    def _carried_on(self) -> Clock:
-        """The clock; while it is behind what is written, because it was set back between two starts, a slower one."""
+    def _monotonic_clock(self) -> Clock:
+        """The system clock; or a slower one, while the system clock is behind the newest event because it was set back."""
         newest = self._read("SELECT at FROM events ORDER BY id DESC LIMIT 1").fetchone()
         behind = newest[0] - self._wall.now() if newest is not None else 0.0
         if behind <= 0:
             return self._wall
         if behind > MOST_BEHIND:
             log.error(
-                "the clock is %.1f days behind the newest record: jobs wait until their time comes by this "
-                "clock. Set the clock right and start the service again",
+                "the clock is %.1f days behind the newest record, so scheduled jobs start late. "
+                "Set the clock right and restart the service",
                 behind / 86400,
             )
             return self._wall
@@ -151,12 +153,12 @@ class SqliteStore(SqliteUploads):
         return self._write(lambda tx: operations.spawn(tx, change, new))
 
     def claim(
-        self, owner: str, wants: Sequence[ClaimRequest], limit: int, lease: float
+        self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
     ) -> Awaitable[list[Claim]]:
         def operation(tx: SqliteTransaction) -> list[Claim]:
-            return operations.claims(tx, owner, wants, limit, lease)
+            return operations.claims(tx, owner, requests, limit, lease)
 
-        # A child gets its job before the caller gets an answer: the one takes longer from here.
+        # First, because starting a job takes longer than responding to a submission.
         return self._write(operation, first=True)
 
     def renew(
@@ -166,14 +168,16 @@ class SqliteStore(SqliteUploads):
 
         def renewed(future: asyncio.Future[Any]) -> None:
             now = self.now()
-            self._owed = {key: end for key, end in self._owed.items() if end > now}
+            self._unwritten_renewals = {
+                key: end for key, end in self._unwritten_renewals.items() if end > now
+            }
             if not future.cancelled():
                 unwritten = isinstance(future.exception(), StoreUnavailable)
                 for key in held:
                     if unwritten:
-                        self._owed[key] = until
+                        self._unwritten_renewals[key] = until
                     else:
-                        self._owed.pop(key, None)
+                        self._unwritten_renewals.pop(key, None)
 
         writing = self._write(lambda tx: operations.renew(tx, owner, held, lease))
         writing.add_done_callback(renewed)
@@ -204,7 +208,7 @@ class SqliteStore(SqliteUploads):
     def purge(
         self, *, tombstones: float, keys: float, limit: int = 500
     ) -> Awaitable[tuple[list[str], bool]]:
-        # A child outlives its retention as long as its parent may ask for its result, in a later run too.
+        # A child job stays after its retention while its parent may need its result, in a later run too.
         expired = (
             "SELECT id, tenant FROM jobs WHERE expires_at <= ? AND NOT EXISTS (SELECT 1 FROM jobs p "
             "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT ?"
@@ -241,16 +245,16 @@ class SqliteStore(SqliteUploads):
         return self._read(sql, (tenant, kind, key)).fetchone() is not None
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
-        recent = self._recent
-        return [recent.get(job_id) or self._get(job_id) for job_id in ids]
+        cached = self._job_cache
+        return [cached.get(job_id) or self._get(job_id) for job_id in ids]
 
     def _get(self, job_id: str) -> Job | Missing:
-        turn = self._recent.turn
+        generation = self._job_cache.generation
         row = self._read(BY_ID, (job_id,)).fetchone()
         if row is None:
             return self._missing(job_id)
         job = job_of(row)
-        self._recent.keep(job, turn)
+        self._job_cache.put(job, generation)
         return job
 
     def _missing(self, job_id: str) -> Missing:
@@ -277,7 +281,7 @@ class SqliteStore(SqliteUploads):
         return [job_of(row) for row in rows]
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """For what may take long: in a thread, on a connection of its own."""
+        """Run a query that may take long; called in a thread, uses a connection of its own."""
         try:
             with contextlib.closing(connect(self.path)) as connection:
                 return connection.execute(sql, values).fetchall()
@@ -299,21 +303,17 @@ class SqliteStore(SqliteUploads):
     async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
         one_job = "job_id = ? AND" if job_id is not None else ""
         rows = self._read(
-            f"SELECT id, job_id, type, at, job, tenant FROM events WHERE {one_job} id > ? "
-            "ORDER BY id LIMIT ?",
+            f"SELECT {EVENT_COLUMNS} FROM events WHERE {one_job} id > ? ORDER BY id LIMIT ?",
             (*([job_id] if job_id is not None else []), after, limit),
         )
-        return [
-            Event(number, of, type_, at, msgspec.json.decode(job), tenant)
-            for number, of, type_, at, job, tenant in rows
-        ]
+        return [event_of(row) for row in rows]
 
     async def leases(self) -> list[Lease]:
         return list({self._lease(job) for job in self._held() if job.lease_until})
 
     def _lease(self, job: Job) -> Lease:
-        """As it would be if every renewal could have been written."""
-        until = self._owed.get((job.id, job.fence)) or job.lease_until or 0.0
+        """The lease, including a renewal that could not be written."""
+        until = self._unwritten_renewals.get((job.id, job.fence)) or job.lease_until or 0.0
         return Lease(job.owner or "", until, job.lease_seconds)
 
     async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
@@ -336,8 +336,8 @@ class SqliteStore(SqliteUploads):
         return await self._write(operation)
 
     def _held(self) -> list[Job]:
-        """What workers hold, as the writer remembers it; a copy, for its thread goes on."""
-        return list(self._memory.held.values())
+        """The held jobs. A copy, because the writer's thread changes the cache."""
+        return list(self._cache.held.values())
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         sql = "SELECT 1 FROM jobs WHERE id = ?"
@@ -345,7 +345,7 @@ class SqliteStore(SqliteUploads):
 
     async def queues(self) -> list[QueueState]:
         counts: dict[str, dict[str, Any]] = {
-            name: count._asdict() for name, count in self._memory.counts.read(self.now()).items()
+            name: count._asdict() for name, count in self._cache.counts.read(self.now()).items()
         }
         for name, running in Counter(job.queue for job in self._held()).items():
             counts.setdefault(name, {}).update(running=running)

@@ -1,4 +1,4 @@
-"""How the SQLite store reads and writes within a transaction, and what it remembers between two of them."""
+"""A transaction of the SQLite store, its cache between transactions, and the writer's session."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from bide.server.store.writer import WriteOperation
 _INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
 PAUSED = "SELECT name FROM queues WHERE paused"
 BY_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
-_DUE = (
+_CANDIDATES = (
     f"SELECT {', '.join('j.' + name for name in FIELDS)}, i.input, i.files, j.seq "
-    "FROM jobs j JOIN inputs i ON i.job_id = j.id WHERE j.ready = 1 AND j.queue = ? AND j.kind = ?"
+    "FROM jobs j JOIN inputs i ON i.job_id = j.id WHERE j.ready = 1 AND j.queue = ? AND j.kind = ? "
+    "ORDER BY j.priority DESC, j.seq LIMIT ?"
 )
-_CANDIDATES = f"{_DUE} ORDER BY j.priority DESC, j.seq LIMIT ?"
-_THIS_ONE = f"{_DUE} AND j.id = ?"
 _PRIORITY = FIELDS.index("priority")
 _INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files) VALUES (?, ?, ?, ?)"
 _LIVE = ", ".join(f"'{status.value}'" for status in Status if not status.terminal)
-# The first condition is there for the index: the planner does not see that the second one implies it.
+# The redundant condition `status <> 'DONE'` lets the planner use the partial index on the status.
 _HELD = f"SELECT {COLUMNS} FROM jobs WHERE status <> 'DONE' AND status IN ({_LIVE}) AND lease_until IS NOT NULL"
 _DUES = (
     "SELECT queue, due FROM jobs WHERE ready = 1 UNION ALL "
@@ -51,29 +50,29 @@ _OLD_KEYS = (
 _END_OF_KEY = (
     "UPDATE keys SET at = coalesce((SELECT finished_at FROM jobs WHERE id = ?), ?) WHERE job_id = ?"
 )
-_BURIED = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
+_TOMBSTONE = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
 
-MOST_UPLOADS = 20_000
-LARGEST_UPLOAD = 4096  # what its sender has told of it
+MAX_UPLOADS = 20_000  # in the cache
+MAX_UPLOAD_RECORD = 4096  # bytes of a cached record
 
 
 class SqliteCache:
-    """What is remembered between transactions: all jobs that workers hold, the last event's number, what polls have read,
-    uploads that are under way, and how many jobs wait in each queue.
+    """The cache between transactions: held jobs, jobs that polls have read, incomplete uploads, the counts of each queue,
+    and the last event's number.
 
-    The writer alone changes jobs and uploads, so that what it remembers is what is stored.
+    Only the writer changes jobs and uploads, so the cache always matches the file.
     """
 
     def __init__(self) -> None:
         self.held: dict[str, Job] = {}
-        self.recent = JobCache()
-        self.uploads: dict[str, Upload] = {}  # the first that came in leave first
+        self.jobs = JobCache()
+        self.uploads: dict[str, Upload] = {}  # the oldest first
         self.counts = QueueCounts()
-        self.paused: frozenset[str] | None = None  # None: to be read
-        self.last_event: int | None = None  # None: nothing has been recalled yet
+        self.paused: frozenset[str] | None = None  # None: must be read
+        self.last_event: int | None = None  # None: not loaded yet
 
-    def recall(self, connection: sqlite3.Connection, now: float) -> int:
-        """Reads what the last process knew; the number of the last event."""
+    def load(self, connection: sqlite3.Connection, now: float) -> int:
+        """Fill the cache from the file, once. Return the number of the last event."""
         if self.last_event is None:
             self.counts.load(connection.execute(_DUES), now)
             self.held = {job.id: job for job in map(job_of, connection.execute(_HELD))}
@@ -83,63 +82,56 @@ class SqliteCache:
 
 
 class SqliteTransaction(Transaction):
-    """`Work` on the writer's connection."""
+    """`Transaction` on the writer's connection."""
 
-    __slots__ = ("_execute", "_executemany", "_memory", "_moves", "_number", "pauses")
+    __slots__ = ("_cache", "_execute", "_executemany", "_moves", "_number", "pauses")
 
-    def __init__(self, memory: SqliteCache, connection: sqlite3.Connection, now: float) -> None:
+    def __init__(self, cache: SqliteCache, connection: sqlite3.Connection, now: float) -> None:
         super().__init__(now)
         self._execute = connection.execute
         self._executemany = connection.executemany
-        self._memory = memory
-        self._number = memory.recall(connection, now)
+        self._cache = cache
+        self._number = cache.load(connection, now)
         self._moves: list[Move] = []
         self.pauses = False  # a queue was paused or resumed
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         return self._execute(sql, values)
 
-    # --- what is read
+    # --- reads
 
     def read(self, job_id: str) -> Job | None:
-        job = self._memory.held.get(job_id)
+        job = self._cache.held.get(job_id)
         if job is None:
             row = self._execute(BY_ID, (job_id,)).fetchone()
             job = None if row is None else job_of(row)
         return job
 
     def held(self) -> list[Job]:
-        """Every job that a worker has."""
+        """Every job that a worker holds."""
         known = [
-            *self._memory.held,
-            *(job_id for job_id in self._jobs if job_id not in self._memory.held),
+            *self._cache.held,
+            *(job_id for job_id in self._jobs if job_id not in self._cache.held),
         ]
         return [job for job_id in known if (job := self.job(job_id)) is not None and job.held]
 
-    def candidates(self, want: ClaimRequest, limit: int) -> list[Due]:
+    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         self.flush_changes()
-        if want.job is not None:
-            rows = [
-                row
-                for kind in want.kinds
-                for row in self._execute(_THIS_ONE, (want.queue, kind, want.job))
-            ]
-        else:
-            rows = [
-                row
-                for kind in want.kinds
-                for row in self._execute(_CANDIDATES, (want.queue, kind, limit)).fetchall()
-            ]
-        if len(want.kinds) > 1:
+        rows = [
+            row
+            for kind in request.kinds
+            for row in self._execute(_CANDIDATES, (request.queue, kind, limit)).fetchall()
+        ]
+        if len(request.kinds) > 1:
             rows.sort(key=lambda row: (-row[_PRIORITY], row[-1]))
         return [_due(row) for row in rows[:limit]]
 
     def paused(self, *, sure: bool = False) -> frozenset[str]:
-        known = None if self.pauses else self._memory.paused
+        known = None if self.pauses else self._cache.paused
         if known is None:
             known = frozenset(name for (name,) in self._execute(PAUSED))
             if not self.pauses:
-                self._memory.paused = known
+                self._cache.paused = known
         return known
 
     def key(self, tenant: str, kind: str, key: str) -> tuple[bytes, str] | None:
@@ -149,7 +141,7 @@ class SqliteTransaction(Transaction):
 
     def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
         found: dict[str, msgspec.Raw] = {}
-        # Rows are read as they are asked for: the rest of a large job stays on disk.
+        # The cursor reads rows on demand, so results that do not fit stay on disk.
         for name, text in self._execute("SELECT name, result FROM steps WHERE job_id = ?", (job_id,)):
             result = text.encode()
             limit -= len(result)
@@ -161,11 +153,11 @@ class SqliteTransaction(Transaction):
     def was_removed(self, job_id: str) -> bool:
         return self._execute("SELECT 1 FROM tombstones WHERE id = ?", (job_id,)).fetchone() is not None
 
-    # --- what is written
+    # --- writes
 
     def create(self, new: NewJob) -> None:
-        if new.job.id in self._new:  # as the table itself would say
-            raise sqlite3.IntegrityError(f"there is a job {new.job.id}")
+        if new.job.id in self._new:  # the error that the table itself would raise
+            raise sqlite3.IntegrityError(f"job {new.job.id} exists already")
         super().create(new)
 
     def number(self) -> int:
@@ -193,7 +185,7 @@ class SqliteTransaction(Transaction):
             (job.id, name, job.tenant, bytes(result).decode(), self.now),
         )
 
-    def bury(self, job_id: str, tenant: str) -> None:
+    def delete_rows(self, job_id: str, tenant: str) -> None:
         self._execute(_END_OF_KEY, (job_id, self.now, job_id))
         self._execute(
             "DELETE FROM keys WHERE job_id = ? AND substr(key, 1, 1) = ?", (job_id, BY_CONTENT)
@@ -203,13 +195,13 @@ class SqliteTransaction(Transaction):
             self._moves.append((row[0], row[1], None))
         for table in ("inputs", "steps", "events", "upload_uses"):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
-        self._execute(_BURIED, (job_id, tenant, self.now))
+        self._execute(_TOMBSTONE, (job_id, tenant, self.now))
 
     def check_writable(self) -> None:
         self._execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (self.now,))
 
     def expire_keys(self, age: float, limit: int) -> None:
-        """Removes the keys whose job ended `age` seconds ago. `at` is when a key is to be looked at again."""
+        """Remove the keys whose job ended `age` seconds ago. `at` is the time from which a key is checked again."""
         ended = self.now - age
         rows = self._execute(_OLD_KEYS, (ended, limit)).fetchall()
         for *key, job_id, finished_at in rows:
@@ -248,7 +240,7 @@ class SqliteTransaction(Transaction):
         self._execute("UPDATE inputs SET files = ? WHERE job_id = ?", (text_of(files), job_id))
 
     def read_upload(self, upload_id: str) -> Upload | None:
-        known = self._memory.uploads.get(upload_id)
+        known = self._cache.uploads.get(upload_id)
         if known is not None:
             return known
         row = self._execute(UPLOAD, (upload_id,)).fetchone()
@@ -267,13 +259,13 @@ class SqliteTransaction(Transaction):
         self._executemany(_PUT_UPLOAD, [upload_rows.values_of(upload) for upload in put])
         for upload_id in removed:
             self._execute("DELETE FROM uploads WHERE id = ?", (upload_id,))
-            self._execute(_BURIED, (upload_id, "-", self.now))
+            self._execute(_TOMBSTONE, (upload_id, "-", self.now))
         self._executemany("INSERT OR IGNORE INTO upload_uses VALUES (?, ?, ?)", self.take_uses())
 
     def _save(self, before: Job, after: Job) -> None:
-        """Conditional on the version and fence that were read."""
+        """Write a changed job, conditional on the version and fence that were read."""
         columns = difference(before, after)
-        if not columns:  # a lease that was renewed twice within one instant
+        if not columns:  # a lease that was renewed twice in the same instant
             return
         if "due" in columns:
             columns["ready"] = ready(after, self.now)
@@ -287,7 +279,7 @@ class SqliteTransaction(Transaction):
             self._moves.append((after.queue, before.due, after.due))
 
     def finish(self) -> None:
-        """Writes what was put off; right before the commit."""
+        """Write deferred rows and events; called right before the commit."""
         self.flush()
         if self.events:
             rows = [
@@ -296,37 +288,37 @@ class SqliteTransaction(Transaction):
             self._executemany(_EVENT, rows)
 
     def committed(self) -> None:
-        """Remembers what is true now; right after the commit."""
-        self._memory.last_event = self._number
+        """Update the cache; called right after the commit."""
+        self._cache.last_event = self._number
         if self._moves:
-            self._memory.counts.moved(self._moves, self.now)
+            self._cache.counts.moved(self._moves, self.now)
         if self.pauses:
-            self._memory.paused = None
-        held = self._memory.held
+            self._cache.paused = None
+        held = self._cache.held
         for job_id, job in self._jobs.items():
             if job is not None and job.held:
                 held[job_id] = job
             else:
                 held.pop(job_id, None)
-        self._memory.recent.changed(self._jobs)
+        self._cache.jobs.invalidate(self._jobs)
         if self._uploads:
-            self._remember_uploads(self._memory.uploads)
+            self._remember_uploads(self._cache.uploads)
 
     def _remember_uploads(self, known: dict[str, Upload]) -> None:
         for upload_id, upload in self._uploads.items():
             known.pop(upload_id, None)
             if upload is not None and upload.status is UploadStatus.UPLOADING and _is_small(upload):
                 known[upload_id] = upload
-        while len(known) > MOST_UPLOADS:
+        while len(known) > MAX_UPLOADS:
             del known[next(iter(known))]
 
 
 def _is_small(upload: Upload) -> bool:
-    """Whether many of the kind can be kept in memory."""
+    """Whether the record is small enough to cache many of them."""
     size = len(upload.metadata) + len(upload.chunks)
     if upload.submission is not None:
         size += len(memoryview(upload.submission))
-    return size <= LARGEST_UPLOAD
+    return size <= MAX_UPLOAD_RECORD
 
 
 def _due(row: tuple[Any, ...]) -> Due:
@@ -335,25 +327,25 @@ def _due(row: tuple[Any, ...]) -> Due:
 
 
 class SqliteSession:
-    """The writer's `Session` on a connection of its own."""
+    """`WriteSession` on a connection of its own."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         clock: Clock,
-        memory: SqliteCache,
+        cache: SqliteCache,
         explain: Callable[[sqlite3.Error], str | None] = lambda error: None,
     ) -> None:
         self._connection = connection
         self._clock = clock
-        self._memory = memory
+        self._cache = cache
         self._explain = explain
 
     def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            tx = SqliteTransaction(self._memory, connection, self._clock.now())
+            tx = SqliteTransaction(self._cache, connection, self._clock.now())
             results = [operation.run(tx) for operation in operations]
             tx.finish()
             connection.execute("COMMIT")
@@ -364,7 +356,7 @@ class SqliteSession:
         tx.committed()
         return results, tx.events
 
-    def told(self, error: Exception) -> Exception:
+    def translate_error(self, error: Exception) -> Exception:
         reason = self._explain(error) if isinstance(error, sqlite3.DatabaseError) else None
         if reason is None:
             return error

@@ -28,12 +28,12 @@ _EXPIRED = (
 
 
 class SqliteUploads:
-    """`Uploads`, as a part of the store."""
+    """The part of the store that implements `UploadRecords`."""
 
     _read: Callable[..., Any]
     _write: Callable[..., asyncio.Future[Any]]
     _missing: Callable[[str], Missing]
-    _memory: SqliteCache
+    _cache: SqliteCache
 
     def add_upload(self, upload: Upload) -> Awaitable[Upload]:
         return self._write(lambda tx: upload_operations.add(tx, upload))
@@ -58,7 +58,7 @@ class SqliteUploads:
         return self._write(operation)
 
     async def upload(self, upload_id: str) -> Upload | Missing:
-        known = self._memory.uploads.get(upload_id)
+        known = self._cache.uploads.get(upload_id)
         if known is not None:
             return known
         row = self._read(UPLOAD, (upload_id,)).fetchone()
