@@ -177,11 +177,11 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
         Context: {
             "fetch",
             "flush",
-            "shown",
+            "latest_progress",
             "failed_step",
             "take_files",
             "finish",
-            "tell_to_stop",
+            "request_stop",
             "close",
         },
         AsyncClient: {"account"},

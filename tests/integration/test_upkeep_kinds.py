@@ -55,11 +55,11 @@ async def test_a_service_that_does_not_know_the_kind_leaves_a_lost_job_to_one_th
     await bench.store.void()
     other = service(bench, tmp_path, "new")
     for _ in range(3):
-        await other.turn()
+        await other.recover()
     left = await bench.get(job.id)
     assert (left.status, left.held, left.losses) == (Status.PROCESSING, True, 0)
-    assert caplog.text.count("does not know kind 'work'") == 1
-    await service(bench, tmp_path, "work").turn()
+    assert caplog.text.count("does not know its kind 'work'") == 1
+    await service(bench, tmp_path, "work").recover()
     ended = await bench.get(job.id)
     assert ended.status is Status.ERROR and ended.error is not None
     assert ended.error.code == "WORKER_LOST"
@@ -69,21 +69,21 @@ async def test_a_job_whose_kind_no_service_knows_can_be_cancelled(bench: Bench, 
     job = await bench.run()
     await bench.store.void()
     other = service(bench, tmp_path, "new")
-    await other.turn()
+    await other.recover()
     await bench.apply(cancel(await bench.get(job.id)))
-    await other.turn()
+    await other.recover()
     assert (await bench.get(job.id)).status is Status.CANCELLED
 
 
 async def test_jobs_of_unknown_kinds_do_not_keep_others_from_being_rescued(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "RESCUED_AT_ONCE", 3)
+    monkeypatch.setattr(upkeep, "RESCUE_BATCH", 3)
     for _ in range(4):
         await bench.run()
     known = await bench.run(kind="new")
     await bench.store.void()
     other = service(bench, tmp_path, "new")
     for _ in range(3):
-        await other.turn()
+        await other.recover()
     assert (await bench.get(known.id)).status is Status.ERROR

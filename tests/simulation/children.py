@@ -73,7 +73,7 @@ class SimChild:
     def request_return(self) -> None:
         self._later(self._pool.delay(0.01), self._give_back)
 
-    def leave(self) -> None:
+    def request_exit(self) -> None:
         self.state = "leaving"
         self.send(p.ExitChild())
 
@@ -207,14 +207,21 @@ class SimChild:
             value, errors = context.finish(await kind.fn(context, **values))
             missing = None if errors is None else to_json(errors, "it")
             message = p.AttemptDone(
-                *where, to_json(value, "it"), None, missing, context.take_files(), context.shown()
+                *where,
+                to_json(value, "it"),
+                None,
+                missing,
+                context.take_files(),
+                context.latest_progress(),
             )
         except HandlerParked as park:
-            message = p.AttemptParked(*where, park.waiting_for, context.take_files(), context.shown())
+            message = p.AttemptParked(
+                *where, park.waiting_for, context.take_files(), context.latest_progress()
+            )
         except (HandlerStopped, asyncio.CancelledError):
             if self.gone:
                 raise
-            message = p.AttemptStopped(*where, context.shown())
+            message = p.AttemptStopped(*where, context.latest_progress())
         except JobError as error:
             message = p.AttemptFailed(
                 *where, error.code, error.message, bool(error.retryable), error.step, None

@@ -22,7 +22,7 @@ class SimWriter(GroupCommitWriter):
     def __init__(
         self,
         session: WriteSession,
-        heard: Callable[[Sequence[Event]], None],
+        on_events: Callable[[Sequence[Event]], None],
         *,
         loop: SimLoop,
         rng: random.Random,
@@ -35,7 +35,7 @@ class SimWriter(GroupCommitWriter):
         around each transaction; `end` is told whether anything of it may be stored.
         """
         self._session = session
-        self._heard = heard
+        self._on_events = on_events
         self._loop = loop
         self._closed = False
         self.dead = False

@@ -237,7 +237,7 @@ def takes_keywords(**rest: int) -> None: ...
 @pytest.mark.parametrize(
     ("fn", "options", "told"),
     [
-        (transcode, {"retires": 3}, "no option retires"),
+        (transcode, {"retires": 3}, "unknown option retires"),
         (transcode, {"retries": -1}, "less than 0"),
         (transcode, {"max_losses": 0}, "max_losses=0 is not between 1 and 20"),
         (transcode, {"max_losses": 21}, "max_losses=21 is not between 1 and 20"),
@@ -247,7 +247,7 @@ def takes_keywords(**rest: int) -> None: ...
         (generator, {}, "not yield"),
         (takes_rest, {}, r"\*rest"),
         (takes_keywords, {}, r"\*\*rest"),
-        (lambda x: x, {}, "beginning with a letter"),
+        (lambda x: x, {}, "begin with a letter"),
     ],
 )
 def test_a_mistake_in_a_registration_is_told(fn: Any, options: dict[str, Any], told: str) -> None:
@@ -271,7 +271,7 @@ def test_annotations_without_a_schema_are_told_at_the_check() -> None:
 
     opaque.__annotations__["x"] = Opaque
     other.job()(opaque)
-    with pytest.raises(SetupError, match="no schema"):
+    with pytest.raises(SetupError, match="cannot build a schema"):
         other.check()
 
 

@@ -1,4 +1,4 @@
-"""Every setting of the working end, one frozen dataclass a section."""
+"""All settings of the server, one frozen dataclass per section."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from bide.core.lease import LEASE
 class WorkerConfig:
     """The handler children."""
 
-    workers: int | None = None  # None: one a core, and at least one a queue
+    workers: int | None = None  # None: one per core, and at least one per queue
     lease: float = LEASE
-    grace: float = 3.0  # between told, terminated and killed
-    drain: float = 30.0  # how long a shutdown waits for running jobs before it hands them back
-    async_concurrency: int = 100  # async jobs at once, a queue
-    queues: tuple[str, ...] | None = None  # None: all of the app's, and a child for each at least
+    grace: float = 3.0  # seconds from a stop request to SIGTERM, and from SIGTERM to SIGKILL
+    drain: float = 30.0  # seconds that a shutdown waits for running jobs before it hands them back
+    async_concurrency: int = 100  # concurrent async jobs per queue
+    queues: tuple[str, ...] | None = (
+        None  # None: all queues of the app, with at least one child for each
+    )
 
     def children(self, queues: int) -> int:
         if self.queues is not None:
@@ -29,30 +31,30 @@ class WorkerConfig:
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """What is true."""
+    """The job store."""
 
     url: str | None = None  # postgresql://…; None: SQLite in the data folder
-    connections: int = 8  # to PostgreSQL, for reads; one more writes, one listens, one is for progress
+    connections: int = 8  # to PostgreSQL for reads; writes, notifications and progress use one more each
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Who gets jobs to workers."""
+    """How jobs get to workers."""
 
-    name: str = "embedded"  # the service's own children; or "celery": workers anywhere
+    name: str = "embedded"  # children of the service; or "celery": workers on any machine
     broker: str | None = field(default=None, repr=False)  # redis://… or amqp://…, for Celery
-    allow_unknown_queues: bool = False  # submissions to queues that neither the app nor a worker knows
+    allow_unknown_queues: bool = False  # accept jobs for queues that neither the app nor a worker knows
 
 
 @dataclass(frozen=True)
 class BlobsConfig:
-    """The bytes of files."""
+    """The storage of files."""
 
     url: str | None = None  # s3://…; None: the data folder
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a service that listens on this address."""
+    """Whether only this machine can reach a service that listens on this address."""
     if host == "localhost":
         return True
     try:
@@ -65,45 +67,44 @@ def is_loopback(host: str) -> bool:
 class HttpConfig:
     host: str = "127.0.0.1"
     port: int = 8642
-    trusted_hosts: tuple[str, ...] = ()  # names, besides those of loopback, that callers may use
+    trusted_hosts: tuple[str, ...] = ()  # allowed Host headers besides those of loopback
     max_body: int = 1024 * 1024
     max_batch: int = 1000
-    max_head: int = 32 * 1024  # address and headers
-    max_connections: int = 4096  # fewer when the process may not open as many files
-    max_unanswered: int = 64 * 1024 * 1024  # bytes of all requests that are not answered
-    request_timeout: float = 30.0  # for a request to arrive, and for an answer to be taken
+    max_head: int = 32 * 1024  # bytes of request line and headers
+    max_connections: int = 4096  # fewer if the process may not open as many files
+    max_unanswered: int = 64 * 1024 * 1024  # bytes of all requests that have no response yet
+    request_timeout: float = 30.0  # seconds to receive a request, and to send a response
 
 
 @dataclass(frozen=True)
 class UploadConfig:
-    max_size: int = 64 * 1024**3  # of one upload
-    quota: int | None = None  # bytes of all uploads together; None: what the disk has
-    lifetime: float = 86400.0  # after the last byte; one that a job uses lives as long as the job
-    inputs: float | None = (
-        None  # after the end of the last job that uses it; None: as long as such a job is kept
+    max_size: int = 64 * 1024**3  # bytes of one upload
+    quota: int | None = None  # bytes of all uploads; None: the free space of the disk
+    lifetime: float = (
+        86400.0  # seconds after the last byte; an upload that a job uses stays with the job
     )
-    signed: float = 3600.0  # seconds that a signed address is good for
-    min_rate: float = 1024.0  # bytes a second; who sends slower for long is cut off
-    origins: tuple[
-        str, ...
-    ] = ()  # of pages in browsers that may use this service, as in https://example.org
+    # Seconds after the end of the last job that uses an upload; None: until that job is removed.
+    inputs: float | None = None
+    signed: float = 3600.0  # seconds that a signed URL is valid
+    min_rate: float = 1024.0  # bytes per second; the service closes slower uploads after a while
+    origins: tuple[str, ...] = ()  # web origins that may use this service, such as https://example.org
 
 
 @dataclass(frozen=True)
 class UpkeepConfig:
     interval: float = 1.0
-    tombstones: float = 30 * 86400.0  # how long a purged job answers 410
-    idempotency: float = 86400.0  # how long after the end of its job a key is remembered
-    orphan_age: float = 3600.0  # files of no job older than this are put into quarantine, and removed
-    quarantine: float = 7 * 86400.0  # after so long in quarantine
-    sweep: float = 600.0  # how often they are looked for; a bucket is listed whole each time
+    tombstones: float = 30 * 86400.0  # seconds for which a purged job responds with 410
+    idempotency: float = 86400.0  # seconds for which a key is kept after the end of its job
+    orphan_age: float = 3600.0  # seconds after which a file without a job is moved to quarantine
+    quarantine: float = 7 * 86400.0  # seconds after which a file in quarantine is removed
+    sweep: float = 600.0  # seconds between two searches, each of which lists the whole bucket
 
 
 @dataclass(frozen=True)
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
-    progress: str | None = None  # redis://…, where replicas share it; None: the store has it
+    progress: str | None = None  # redis://… for progress that replicas share; None: in the job store
     engine: EngineConfig = field(default_factory=EngineConfig)
     blobs: BlobsConfig = field(default_factory=BlobsConfig)
     http: HttpConfig = field(default_factory=HttpConfig)

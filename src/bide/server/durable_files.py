@@ -1,6 +1,6 @@
 """Files and folders that survive a power cut, and that only their owner can read.
 
-A new name is on disk only after the folder that contains it was synced, and a new folder is itself such a name.
+A new file or folder is on disk only after its parent folder was synced.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILE_MODE = 0o600
 
 
 def sync_path(path: Path) -> None:
-    """Waits until a file or a folder is on disk."""
+    """Wait until a file or folder is on disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -27,7 +27,7 @@ def sync_path(path: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Creates a folder and the missing ones above it; all of them are on disk then."""
+    """Create a folder and its missing parents, and wait until they are on disk."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -35,14 +35,14 @@ def make_folders(folder: Path) -> None:
     for new in reversed(missing):
         try:
             new.mkdir(FOLDER_MODE)
-        except FileExistsError:  # another process was faster, and may not have synced it yet
+        except FileExistsError:  # another process has created it, but may not have synced it yet
             if not new.is_dir():
                 raise
         sync_path(new.parent)
 
 
 def create(path: Path, *, buffering: int = -1) -> BinaryIO:
-    """Opens a new or emptied file for writing."""
+    """Open a new or truncated file for writing."""
     return open(path, "wb", buffering, opener=_opener)
 
 
@@ -51,7 +51,7 @@ def _opener(path: str, flags: int) -> int:
 
 
 def create_once(path: Path, data: bytes) -> bytes:
-    """What is in the file: `data`, unless another process has made it before. It appears with all of its bytes."""
+    """Create a file with `data` atomically, unless it exists. Return its content."""
     if not path.exists():
         make_folders(path.parent)
         new = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
@@ -69,7 +69,7 @@ def create_once(path: Path, data: bytes) -> bytes:
 
 
 def tighten(path: Path) -> None:
-    """Takes the rights of others from a file or a folder that was made with wider ones, when it is ours."""
+    """Remove the permissions of group and others from a file or folder that belongs to this user."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -79,9 +79,9 @@ def tighten(path: Path) -> None:
 
 
 async def finished(future: asyncio.Future[T]) -> T:
-    """Its result, even when who waits is cancelled meanwhile; that is told afterwards.
+    """Wait for the future even if the caller is cancelled, then raise the cancellation.
 
-    A thread that writes goes on anyway, and must not lose its file to another one meanwhile.
+    A thread that writes cannot be cancelled, and no other writer may get its file before it has finished.
     """
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
@@ -91,7 +91,7 @@ async def finished(future: asyncio.Future[T]) -> T:
             if future.done():
                 break
             cancelled = error
-        except BaseException:  # told by result(), below
+        except BaseException:  # raised by result() below
             break
     if cancelled is not None:
         future.exception()

@@ -1,8 +1,8 @@
-"""What the service has learned of each kind's durations, and what follows: `Retry-After` and `eta`.
+"""The learned durations of each kind, and the estimates from them: `Retry-After` and `eta`.
 
-1. What is not known is None: no estimate is better than a false one.
-2. Answers come from curves that are made when somebody asks, and made anew at most once a second for each kind: it takes
-   milliseconds of the service's loop, and jobs may end by the thousand.
+1. An unknown value is None: no estimate is better than a wrong one.
+2. Estimates come from curves that are built on demand, at most once per second and kind, because building one takes
+   milliseconds of the event loop and thousands of jobs may end in that time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bide.core.pacing import Hints, remaining_by_progress, retry_after
 from bide.core.record import SUCCESSFUL, Job, Progress, Status
 from bide.core.wire import Eta, Event
 
-ENOUGH = 3  # observations before an eta is dared
+ENOUGH = 3  # observations that an eta needs
 SPREAD = (0.1, 0.5, 0.9)
-PAUSE = 1.0  # seconds in which a kind's curve is not made twice
+PAUSE = 1.0  # seconds between two builds of a kind's curve
 
 
 class KindEstimates(NamedTuple):
-    """What a kind's durations came to at some moment."""
+    """The curve of a kind's durations, built at `at`."""
 
     table: SurvivalCurve
     hints: Hints
@@ -30,7 +30,7 @@ class KindEstimates(NamedTuple):
 
 
 class Estimates:
-    """Learns from the event log; answers from curves that are made anew when enough is new."""
+    """Learns durations from events and computes estimates."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -39,12 +39,12 @@ class Estimates:
         self._unsaved: set[str] = set()
 
     def load(self, durations: dict[str, dict[str, Any]]) -> None:
-        """In the place of what was heard until now: those who have stored this heard it too."""
+        """Replace what was learned so far by the stored durations, which include it."""
         self._unsaved.clear()
         self._sketches = {kind: Sketch.load(data) for kind, data in durations.items()}
 
     def unsaved(self) -> dict[str, dict[str, Any]]:
-        """What was learned since the last call."""
+        """The durations of kinds that have changed since the last call."""
         kinds, self._unsaved = self._unsaved, set()
         return {kind: self._sketches[kind].dump() for kind in kinds}
 
@@ -65,28 +65,28 @@ class Estimates:
         if known is not None and not sketch.moved:
             return known
         now = self._clock.now()
-        # The few first ends are news worth more than a pause: with them an eta is dared.
-        dared = known is not None and known.table.count < ENOUGH <= sketch.count
-        if known is None or dared or now - known.at >= PAUSE:
+        # Do not wait for PAUSE when the observations first suffice for an eta.
+        first_eta = known is not None and known.table.count < ENOUGH <= sketch.count
+        if known is None or first_eta or now - known.at >= PAUSE:
             table = sketch.table()
             known = self._known[kind] = KindEstimates(table, Hints(table), now)
         return known
 
     def retry_after(self, job: Job, progress: Progress | None, now: float) -> int:
-        """When it is worth asking again, in whole seconds."""
+        """Whole seconds until the next poll is worthwhile."""
         hints = self._knows(job.kind).hints
         if job.status is not Status.PROCESSING or job.started_at is None:
             return retry_after(max(0.0, (job.due or now) - now) + hints.after(0.0))
         elapsed = now - job.started_at
         left = remaining_by_progress(elapsed, progress.percent if progress else None)
-        # Nine tenths of what is left, then of what is left then: close to the end without running past it.
+        # Nine tenths of the remaining time, each time: polls approach the end without passing it by much.
         return retry_after(hints.after(elapsed) if left is None else left * 0.9)
 
     def eta(self, job: Job, progress: Progress | None, reported_at: float, now: float) -> Eta | None:
-        """When it will have ended.
+        """When the job will have ended.
 
-        Made of what the ETag stands for, not of the time of asking: by its own progress as it was when it was
-        reported, else by what jobs of its kind took. Past the latest of that, nothing is known.
+        The estimate depends on the state that the ETag identifies, not on the time of the request: on the job's progress
+        when it was reported, otherwise on the durations of its kind. None after the latest estimate has passed.
         """
         if job.status is not Status.PROCESSING or job.started_at is None:
             return None
@@ -103,7 +103,7 @@ class Estimates:
         return _eta(low, middle, high) if now < high else None
 
     def describe(self, kind: str) -> dict[str, Any] | None:
-        """For GET /kinds: how long jobs of this kind take, as far as it is known."""
+        """The known durations of a kind, for GET /kinds."""
         sketch = self._sketches.get(kind)
         if sketch is None or sketch.count < ENOUGH:
             return None

@@ -1,6 +1,6 @@
-"""From a submission to a stored job: is it well formed, is it allowed, is it new?
+"""Validates submissions and stores them as jobs.
 
-Nothing is stored unless all of it is right; what is stored is on disk before `submit` returns.
+A submission is stored only if all of it is valid, and is on disk before `submit` returns.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     run_at: str | None = None
     deadline: str | None = None
     labels: Annotated[dict[Label, Label], msgspec.Meta(max_length=50)] = {}
-    dedupe: Literal["content"] | None = None  # the same files and input are the same job
+    dedupe: Literal["content"] | None = None  # return the existing job for the same files and input
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,7 +77,7 @@ def read_batch(body: bytes, most: int) -> list[msgspec.Raw]:
     jobs = decode(_batch, body).jobs
     if len(jobs) > most:
         raise InvalidInput(
-            f"{len(jobs)} submissions in one batch; at most {most} are taken",
+            f"the batch has {len(jobs)} submissions; the limit is {most}",
             errors=[{"pointer": "/jobs", "detail": f"more than {most} items"}],
         )
     return jobs
@@ -110,8 +110,8 @@ def _pointer(path: str, text: str) -> str:
     return pointer(*parts, *([unknown[1]] if unknown else []))
 
 
-class _Random:
-    """What the system's generator gives, asked for a page at a time: each question costs more than the bytes."""
+class _RandomBuffer:
+    """Random bytes of the system, read 4 KiB at a time, because each system call costs more than the bytes."""
 
     def __init__(self) -> None:
         self._bytes = b""
@@ -126,8 +126,8 @@ class _Random:
 
 
 class Intake:
-    """Takes submissions in. `hint` tells the engine that there is work. `knows` tells whether a worker serves a queue that
-    the app does not name; None: whatever queue a submission names is accepted.
+    """Accepts submissions. `hint` tells the engine that a queue has a new job. `is_served` returns whether a worker serves a
+    queue that the app does not declare; None accepts any queue.
     """
 
     def __init__(
@@ -135,13 +135,13 @@ class Intake:
         registry: Registry,
         store: JobStore,
         hint: Callable[[str, str], None],
-        knows: Callable[[str], Awaitable[bool]] | None = None,
+        is_served: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
         self._hint = hint
-        self._knows = knows
-        self._random = _Random()
+        self._is_served = is_served
+        self._random = _RandomBuffer()
 
     async def submit(self, submission: Submission, *, key: str | None = None, trace_id: str) -> Inserted:
         new = await self.prepare(submission, key=key, trace_id=trace_id)
@@ -149,13 +149,13 @@ class Intake:
         return accepted(outcome, new)
 
     def id(self) -> str:
-        """A new one, for a job or an upload."""
+        """A new id for a job or an upload."""
         return job_id(self._store.now(), self._random.take(16))
 
     async def submit_many(
         self, bodies: Sequence[msgspec.Raw], *, key: str | None, trace_id: str
     ) -> list[Inserted | Problem]:
-        """Each on its own: a bad one keeps no other out. All good ones are stored in one commit."""
+        """Validate each submission separately, and store the valid ones in one commit."""
         prepared: list[NewJob | Problem] = []
         for i, body in enumerate(bodies):
             own_key = None if key is None else f"{key}/{i}"
@@ -170,13 +170,13 @@ class Intake:
 
     def _insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
         storing = self._store.insert(new)
-        # Before the commit: the claim then rides in the same transaction.
+        # Hint before the commit, so that the claim is in the same transaction.
         for queue, kind in {(item.job.queue, item.job.kind) for item in new}:
             self._hint(queue, kind)
         return storing
 
     def hint(self, new: NewJob) -> None:
-        """Of a job that somebody else has stored."""
+        """Hint at a job that the caller has stored itself."""
         self._hint(new.job.queue, new.job.kind)
 
     async def prepare(
@@ -189,8 +189,8 @@ class Intake:
         uploads: Mapping[str, Upload] | None = None,
         promised: bool = False,
     ) -> NewJob:
-        """The job that a submission asks for; a Problem when it cannot be. Stores nothing. `uploads` are about to be
-        stored with it. `promised`: its queue was accepted when the upload began.
+        """Validate a submission and return its job. Raises a Problem; stores nothing. `uploads` will be stored together
+        with the job. `promised`: its queue was accepted when the upload began.
         """
         kind = self._registry.kind(submission.kind)
         if kind.require_key and key is None and parent is None and submission.dedupe is None:
@@ -226,7 +226,7 @@ class Intake:
         if key is not None:
             fingerprint = _fingerprint(submission, files)
         elif submission.dedupe is not None:
-            # Whatever else is asked for: the same files and input are the same work.
+            # Only kind, files and input count, not priority, queue, times or labels.
             fingerprint = _fingerprint(Submission(submission.kind, submission.input), files)
             key = f"{BY_CONTENT}{fingerprint.hex()}"
         new = NewJob(job, bytes(submission.input), files, key, fingerprint)
@@ -235,9 +235,11 @@ class Intake:
         return new
 
     async def _check_queue(self, new: NewJob) -> None:
-        """Raises if no worker serves its queue. A repeat is not checked: its job was accepted while a worker was there."""
+        """Raise if no worker serves the job's queue. A repeated submission is not checked, because its job was accepted
+        while a worker served the queue.
+        """
         queue = new.job.queue
-        if self._knows is None or queue in served(self._registry) or await self._knows(queue):
+        if self._is_served is None or queue in served(self._registry) or await self._is_served(queue):
             return
         if new.key is not None and await self._store.has_key(new.job.tenant, new.job.kind, new.key):
             return
@@ -248,7 +250,7 @@ class Intake:
         raise InvalidInput(f"queue: {detail}", errors=[{"pointer": "/queue", "detail": detail}])
 
     async def prepare_spawn(self, message: Spawn, parent: Job) -> NewJob:
-        """A spawned job goes through the same door as a submitted one."""
+        """Validate a spawned job in the same way as a submitted one."""
         submission = Submission(kind=message.kind, input=msgspec.Raw(message.input))
         new = await self.prepare(submission, trace_id=parent.trace_id, parent=parent)
         return replace(new, job=replace(new.job, id=message.child_id))
@@ -258,39 +260,39 @@ class Intake:
         run_at = _instant("runAt", submission.run_at)
         deadline = _instant("deadline", submission.deadline)
         if deadline is not None and deadline <= max(now, run_at or now):
-            detail = "the deadline is past, or not after runAt"
+            detail = "the deadline is in the past, or not after runAt"
             raise InvalidInput(detail, errors=[{"pointer": "/deadline", "detail": detail}])
         return run_at, deadline
 
     async def _files(
         self, kind: Kind, submission: Submission, parent: Job | None, uploads: Mapping[str, Upload]
     ) -> tuple[InputFile, ...]:
-        """Checks the input, and that every file that it names is there and of a type that is taken."""
-        named = _Named()
-        kind.check_input(bytes(submission.input), named)
+        """Validate the input, and check that every file in it exists and has an accepted type."""
+        collector = _FileCollector()
+        kind.check_input(bytes(submission.input), collector)
         files = []
-        for ref in named.refs:
+        for ref in collector.refs:
             if ref.upload is None:
                 files.append(InputFile(ref.job, await self._file(ref, parent)))
             else:
                 upload = uploads.get(ref.upload) or await self._upload(ref.upload)
                 if upload.status is not UploadStatus.DONE:
-                    continue  # it is only asked whether it could be
-                check_type(upload, named.accepted.get(ref.job, ()))
+                    continue  # only a check whether the upload may begin
+                check_type(upload, collector.accepted.get(ref.job, ()))
                 files.append(InputFile(ref.job, upload.file))
         return tuple(files)
 
     async def _upload(self, upload_id: str) -> Upload:
         found = await self._store.upload(upload_id) if isinstance(self._store, UploadRecords) else None
         if not isinstance(found, Upload) or found.partial:
-            raise _no_file(f"there is no upload {upload_id[:100]!r}")
+            raise _no_file(f"upload {upload_id[:100]!r} does not exist")
         if found.status is not UploadStatus.DONE:
-            raise _no_file(f"upload {upload_id} is not whole yet")
+            raise _no_file(f"upload {upload_id} is not complete yet")
         return found
 
     async def _file(self, ref: FileRef, parent: Job | None) -> FileInfo:
         if parent is not None and ref.job == parent.id:
-            owner: Job | Missing = parent  # with files that are only stored together with this child
+            owner: Job | Missing = parent  # has files that are stored together with this child
         else:
             (owner,) = await self._store.get([ref.job])
         found = (
@@ -303,8 +305,8 @@ class Intake:
         return found
 
 
-class _Named:
-    """The files that an input names, and what types they may have."""
+class _FileCollector:
+    """Collects the files of an input and their accepted types."""
 
     def __init__(self) -> None:
         self.refs: list[FileRef] = []
@@ -320,9 +322,9 @@ class _Named:
 
 def check_type(upload: Upload, types: tuple[str, ...]) -> None:
     if types and not is_one_of(upload.content_type, upload.detected, types):
-        shown = upload.detected or "nothing that is known"
+        shown = upload.detected or "an unknown type"
         raise WrongContent(
-            f"{upload.name}: {' or '.join(types)} is accepted, and its first bytes show {shown}",
+            f"{upload.name}: its first bytes show {shown}; accepted is {' or '.join(types)}",
             errors=[{"pointer": "/input", "detail": f"upload {upload.id} is not {' or '.join(types)}"}],
         )
 
@@ -346,27 +348,27 @@ def _instant(field: str, text: str | None) -> float | None:
 def _queue(submission: Submission, kind: Kind) -> str:
     queue = submission.queue if submission.queue is not None else kind.queue
     if not NAME.fullmatch(queue):
-        detail = "letters, digits, '_', '.' and '-' only, at most 100 characters"
+        detail = "use letters, digits, '_', '.' and '-', at most 100 characters"
         raise InvalidInput(f"queue: {detail}", errors=[{"pointer": "/queue", "detail": detail}])
     return queue
 
 
 def _fingerprint(submission: Submission, files: Sequence[InputFile]) -> bytes:
-    """The same for the same submission, however its JSON was written, and for uploads of the same bytes."""
+    """A hash that does not depend on how the JSON is written, and is the same for uploads with the same bytes."""
     canonical = msgspec.json.encode(
         [msgspec.to_builtins(submission, builtin_types=(msgspec.Raw,)), None], order="sorted"
     )
-    meaning = json.loads(canonical)  # which takes 1e999 too, as the schemas do
+    meaning = json.loads(canonical)  # accepts 1e999, as the schemas do
     content = {file.upload: file.file.sha256 for file in files if file.upload is not None}
     if content:
         meaning[0]["input"] = _by_content(meaning[0]["input"], content)
     if meaning[0]["dedupe"] is None:
-        del meaning[0]["dedupe"]  # keys of before there was such a field hold
+        del meaning[0]["dedupe"]  # keeps the fingerprints of releases without this field valid
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).digest()
 
 
 def _by_content(value: Any, content: Mapping[str, str]) -> Any:
-    """The input with uploads named by what they hold."""
+    """The input with each upload replaced by the hash of its content."""
     if isinstance(value, dict):
         upload = value.get("upload")
         if len(value) == 1 and isinstance(upload, str) and upload in content:
@@ -378,12 +380,12 @@ def _by_content(value: Any, content: Mapping[str, str]) -> Any:
 def accepted(outcome: Insertion, new: NewJob) -> Inserted:
     if isinstance(outcome, KeyConflict):
         raise IdempotencyConflict(
-            f"this Idempotency-Key was used for another {new.job.kind}: job {outcome.job_id}"
+            f"this Idempotency-Key was used with another body for {new.job.kind} job {outcome.job_id}: use a new key"
         )
     if isinstance(outcome, KeyGone):
         raise Gone(
             f"this Idempotency-Key was used for job {outcome.job_id}, which was deleted or purged; "
-            "use a new key for new work"
+            "use a new key for a new job"
         )
     return outcome
 

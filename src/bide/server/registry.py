@@ -1,6 +1,6 @@
-"""The kinds of jobs that an app knows: their handlers, options and input schemas.
+"""The kinds of jobs of an app: their handlers, options and input schemas.
 
-Light: importing a module with handlers loads neither a server nor the schema library; schemas are made when first needed.
+Importing a module with handlers loads neither the server nor pydantic; schemas are built on first use.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class FileRef(msgspec.Struct, frozen=True):
-    """How a file is named in a job's input: an output of another job, or an upload, whose name is not told there."""
+    """A reference to a file in a job's input: an output of another job, or an upload (without a name)."""
 
-    job: str  # or who else owns it: see core.upload
+    job: str  # the owner: a job or an upload (see core.upload)
     name: str = ""
 
     @property
@@ -40,12 +40,12 @@ class FileRef(msgspec.Struct, frozen=True):
         return upload_of(self.job)
 
     def written(self) -> dict[str, str]:
-        """As in JSON."""
+        """The JSON form."""
         return {"job": self.job, "name": self.name} if self.upload is None else {"upload": self.upload}
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file that a handler is given or has made. In JSON: `{"job": ID, "name": NAME}`, an output of that job, or
+    """A file that a handler receives or creates. In JSON: `{"job": ID, "name": NAME}` for an output of that job, or
     `{"upload": ID}`.
     """
 
@@ -61,7 +61,7 @@ class File(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """Where its bytes can be read; they are brought here when this is first asked for."""
+        """The local path. A file in remote storage is downloaded on first access."""
         return self.place() if callable(self.place) else self.place
 
     @classmethod
@@ -97,26 +97,26 @@ def _form(value: Any) -> str:
 
 
 class Accepts:
-    """What a `File` parameter takes, as content types: `Annotated[File, Accepts("video/*", "image/gif")]`.
+    """The content types that a `File` parameter accepts: `Annotated[File, Accepts("video/*", "image/gif")]`.
 
-    The type is the one that the first bytes show, whatever the sender calls it.
+    The service detects the type from the first bytes of the file and ignores the type that the sender declares.
     """
 
     def __init__(self, *types: str) -> None:
         for name in types:
             if not TYPE_PATTERN.fullmatch(name):
-                raise SetupError(f"Accepts({name!r}): write a content type, as in video/mp4 or video/*")
+                raise SetupError(f"Accepts({name!r}): write a content type such as video/mp4 or video/*")
         self.types = types
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        def tell(file: File | None, info: Any) -> File | None:
-            if file is not None and isinstance(info.context, Listening):
+        def collect(file: File | None, info: Any) -> File | None:
+            if file is not None and isinstance(info.context, TypeCollector):
                 info.context.accepts(file.ref, self.types)
             return file
 
-        return core_schema.with_info_after_validator_function(tell, handler(source))
+        return core_schema.with_info_after_validator_function(collect, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         return {**handler(schema), "description": f"A file of type {' or '.join(self.types)}."}
@@ -126,27 +126,27 @@ Resolve = Callable[[FileRef], File]
 
 
 @typing.runtime_checkable
-class Listening(typing.Protocol):
-    """A `Resolve` that wants to know what types a file may have."""
+class TypeCollector(typing.Protocol):
+    """A `Resolve` that also collects the accepted types of each file."""
 
     def accepts(self, ref: FileRef, types: tuple[str, ...]) -> None: ...
 
 
 class Options(TypedDict, total=False):
-    """What `@app.job(...)` takes."""
+    """The options of `@app.job(...)`, with their defaults."""
 
-    name: str  # the kind; the function's name by default
+    name: str  # the kind; default: the function's name
     queue: str  # "default"
-    retries: int  # 0; how often a failed handler is tried again
+    retries: int  # 0; how often a failed handler is retried
     backoff: float  # 2.0; seconds, doubled after each failure, with full jitter
     backoff_cap: float  # 600.0
-    at_most_once: bool  # False; True: never run again after the worker was lost
-    max_losses: int  # 3; so many workers lost in a row, without a new step or more progress, end the job as POISONED
-    timeout: float | None  # an attempt that takes longer ends as TIMEOUT
-    stall: float | None  # an attempt without progress for so long ends as STALLED
+    at_most_once: bool  # False; True: never run again after its worker was lost
+    max_losses: int  # 3; after this many lost workers in a row, without a new step or more progress, the job is POISONED
+    timeout: float | None  # seconds; a longer attempt ends as TIMEOUT
+    stall: float | None  # seconds; an attempt without progress for this long ends as STALLED
     steps: Mapping[str, float]  # step names and their weights in the progress
-    retention: float | None  # 7 days; how long a finished job is kept, None for ever
-    require_key: bool  # False; True: only with an Idempotency-Key
+    retention: float | None  # 7 days; seconds for which a finished job is kept, None for ever
+    require_key: bool  # False; True: reject submissions without an Idempotency-Key
 
 
 class Kind:
@@ -176,13 +176,14 @@ class Kind:
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise SetupError(
-                f"@app.job on {self.fn.__qualname__}: no option {', '.join(sorted(unknown))}; "
-                f"there are {', '.join(Options.__annotations__)}"
+                f"@app.job on {self.fn.__qualname__}: unknown option {', '.join(sorted(unknown))}; "
+                f"the options are {', '.join(Options.__annotations__)}"
             )
         for what, name in (("kind", self.name), ("queue", self.queue)):
             if not NAME.fullmatch(name):
                 raise SetupError(
-                    f"{what} {name!r}: at most 100 letters, digits, '_', '.' and '-', beginning with a letter or digit"
+                    f"{what} {name!r} is not allowed: use at most 100 letters, digits, '_', '.' and '-', and begin with "
+                    "a letter or digit"
                 )
         if self.policy.retries < 0:
             raise SetupError(f"kind {self.name}: retries={self.policy.retries} is less than 0")
@@ -197,7 +198,7 @@ class Kind:
         for p in self._signature.parameters.values():
             if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
                 raise SetupError(
-                    f"kind {self.name}: parameter {p} cannot be part of a schema; name each input"
+                    f"kind {self.name}: parameter {p} cannot be part of a schema; use named parameters"
                 )
 
     @cached_property
@@ -211,15 +212,13 @@ class Kind:
 
     @cached_property
     def model(self) -> type[BaseModel]:
-        """The input as a model. Fields have aliases, for a parameter may have any name, `json` or `copy` too."""
+        """The input as a pydantic model. Fields have aliases, because a parameter may be called `json` or `copy`."""
         from pydantic import ConfigDict, Field, create_model
 
         try:
             hints = typing.get_type_hints(self.fn, include_extras=True)
         except NameError as error:
-            raise SetupError(
-                f"kind {self.name}: its annotations name something unknown: {error}"
-            ) from None
+            raise SetupError(f"kind {self.name}: an annotation has an unknown name: {error}") from None
         parameters = list(self._signature.parameters.values())[self.takes_context :]
         fields: dict[str, Any] = {
             f"p_{p.name}": (
@@ -232,7 +231,9 @@ class Kind:
         try:
             return create_model(self.name, __config__=config, **fields)
         except Exception as error:
-            raise SetupError(f"kind {self.name}: no schema for its parameters: {error}") from error
+            raise SetupError(
+                f"kind {self.name}: cannot build a schema of its parameters: {error}"
+            ) from error
 
     @cached_property
     def file_parameters(self) -> dict[str, bool]:
@@ -260,12 +261,12 @@ class Kind:
         return schema
 
     def read_input(self, raw: bytes, resolve: Resolve | None = None) -> dict[str, Any]:
-        """The handler's keyword arguments; InvalidInput names every place that does not fit."""
+        """The handler's keyword arguments. InvalidInput lists every invalid value."""
         values = self.check_input(raw, resolve)
         return {name.removeprefix("p_"): getattr(values, name) for name in type(values).model_fields}
 
     def check_input(self, raw: bytes, resolve: Resolve | None = None) -> BaseModel:
-        """InvalidInput when it does not fit."""
+        """Validate an input. InvalidInput lists every invalid value."""
         try:
             return self.model.model_validate_json(raw, context=resolve)
         except ValueError as error:
@@ -288,7 +289,7 @@ def _chooses(annotation: Any) -> bool:
 
 
 def _takes_file(annotation: Any) -> bool | None:
-    """Whether it is a list of files; None when it is no file at all."""
+    """Whether the parameter takes a list of files; None if it takes no file."""
     if annotation is File:
         return False
     inner = [_takes_file(part) for part in typing.get_args(annotation)]
@@ -298,7 +299,7 @@ def _takes_file(annotation: Any) -> bool | None:
 
 
 def _name(annotation: Any) -> str:
-    """Of a class, or of what stands for one in a module with postponed annotations."""
+    """The name of an annotation, which is a string in a module with postponed annotations."""
     return str(getattr(annotation, "__name__", annotation)).rpartition(".")[2]
 
 
@@ -312,7 +313,7 @@ def _document(raw: bytes) -> Any:
 
 
 def _place(document: Any, error: ErrorDetails) -> list[str | int]:
-    """The parts of an error's location that are in the document: the schema library also names branches of unions."""
+    """The parts of an error's location that exist in the document. Pydantic also names branches of unions."""
     place: list[str | int] = []
     for number, part in enumerate(error["loc"], 1):
         try:
@@ -346,22 +347,24 @@ class Registry:
         self.worker_start_hooks: list[Callable[[], Any]] = []
         for name, limit in self.concurrency.items():
             if not NAME.fullmatch(name) or limit < 1:
-                raise SetupError(f"queues: {name!r}: {limit} must be a name and a number of at least 1")
+                raise SetupError(
+                    f"App(queues={{{name!r}: {limit}}}): write a valid queue name and a number of at least 1"
+                )
 
     def job(self, **options: Unpack[Options]) -> Callable[[Handler], Handler]:
-        """Registers a handler: `@app.job(queue="video", retries=3)`."""
+        """Register a handler: `@app.job(queue="video", retries=3)`."""
 
         def register(fn: Handler) -> Handler:
             kind = Kind(fn, options)
             if kind.name in self.kinds:
-                raise SetupError(f"kind {kind.name!r} is registered twice; give one of them a name=")
+                raise SetupError(f"kind {kind.name!r} is registered twice: set name= for one of them")
             self.kinds[kind.name] = kind
             return fn
 
         return register
 
     def on_worker_start(self, fn: Handler) -> Handler:
-        """Runs once in each handler child before its first job: the place to load a model."""
+        """Register a function that runs once in each handler child before its first job, for example to load a model."""
         self.worker_start_hooks.append(fn)
         return fn
 
@@ -371,19 +374,19 @@ class Registry:
         except KeyError:
             known = ", ".join(sorted(self.kinds)) or "none"
             raise UnknownKind(
-                f"there is no kind {name!r}; there are: {known}",
+                f"kind {name!r} does not exist; this service has: {known}",
                 errors=[{"pointer": "/kind", "detail": "unknown kind"}],
             ) from None
 
     @property
     def queues(self) -> dict[str, list[Kind]]:
-        """The kinds by their queue."""
+        """The kinds by queue."""
         found: dict[str, list[Kind]] = {}
         for kind in self.kinds.values():
             found.setdefault(kind.queue, []).append(kind)
         return found
 
     def check(self) -> None:
-        """Makes every schema, so that a mistake is told at the start."""
+        """Build every schema, so that errors are reported at the start."""
         for kind in self.kinds.values():
             _ = kind.schema

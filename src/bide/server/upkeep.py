@@ -1,11 +1,11 @@
-"""One loop that never stops: due jobs, lost leases, deadlines, retention, orphaned files, what was learned.
+"""Periodic maintenance: due jobs, lost leases, deadlines, retention, orphaned files, learned durations.
 
-1. Every promise that depends on time is kept here, at every tick and not only at the start.
-2. What removes files waits for their storage, and nothing waits for it.
-3. A lease is lost when it was observed unchanged for its whole length (`core.lease`), whatever the clocks say, and never
-   when this process itself runs the attempt: then its engine knows better. One that was voided is lost at once.
-4. What becomes of a lost attempt is for a service to say that knows its kind: another one cannot tell whether the job may
-   run twice. During a rolling deploy both sorts of services look at the same jobs.
+1. Everything that depends on time happens here, at every tick and not only at the start.
+2. The removal of files waits for the storage; no other task waits for it.
+3. A lease is lost when it was observed unchanged for its whole length (`core.lease`), whatever the clocks say. It is never
+   lost while this process runs the attempt, because its engine knows better. A void lease is lost immediately.
+4. Only a service that knows the kind of a lost attempt decides about it, because others do not know whether the job may run
+   twice. During a rolling deployment old and new services see the same jobs.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from bide.server.worker import work_folders
 
 log = logging.getLogger("bide.upkeep")
 SAVE_EVERY = 10.0
-COMPLAIN_EVERY = 60.0
-SHORTEST_PAUSE = 0.005  # the store's time may pass more slowly than ours
+LOG_EVERY = 60.0
+MIN_PAUSE = 0.005  # the store's clock may run more slowly than this machine's
 RESUME_EVERY = 60.0
-REMOVED_AT_ONCE = 16
-RESCUED_AT_ONCE = 500
-Round = Callable[[], Awaitable[None]]
+REMOVE_BATCH = 16
+RESCUE_BATCH = 500
+Task = Callable[[], Awaitable[None]]
 
 
 class Upkeep:
-    """Runs until it is stopped; `tick` is one round."""
+    """Runs its tasks until it is stopped; `tick` runs each of them once."""
 
     def __init__(
         self,
@@ -74,24 +74,24 @@ class Upkeep:
         self._work = work
         self._observer = LeaseObserver(lease)
         self._rng = random.Random()
-        self._sooner = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._next_due: float | None = None
         self._next_sweep = 0.0
         self._next_save = 0.0
-        self._next_complaint = 0.0
+        self._next_log = 0.0
         self._next_resume = 0.0
-        self._left = 0  # how many lost attempts of unknown kinds were seen at once
-        self._unknown: set[str] = set()  # kinds that were logged
-        self.chores: list[Round] = []  # of other parts, at every round
-        self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs an attempt
-        self.progress: ProgressPublisher | None = None  # of running attempts
-        self.elapsed: Callable[[], float] = _loop_time  # in seconds, for this process
+        self._undecided = 0  # the most lost attempts of unknown kinds in one query so far
+        self._unknown: set[str] = set()  # unknown kinds that were logged
+        self.extra_tasks: list[Task] = []  # clean-up tasks of other components
+        self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs the attempt
+        self.progress: ProgressPublisher | None = None
+        self.elapsed: Callable[[], float] = _loop_time  # monotonic seconds
 
     async def start(self) -> None:
         self._tasks = [
-            asyncio.create_task(self._run(self.turn, self._pause)),
-            asyncio.create_task(self._run(self.observe, self._look_later)),
-            asyncio.create_task(self._run(self.tidy, partial(asyncio.sleep, self._config.interval))),
+            asyncio.create_task(self._run(self.recover, self._pause)),
+            asyncio.create_task(self._run(self.observe, self._pause_observer)),
+            asyncio.create_task(self._run(self.clean_up, partial(asyncio.sleep, self._config.interval))),
         ]
 
     async def stop(self) -> None:
@@ -100,66 +100,64 @@ class Upkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self._save()
-        except (
-            StoreUnavailable
-        ) as error:  # what was learned can be learned again; a stop must come to its end
-            log.error("durations are not kept: %s", error)
+        except StoreUnavailable as error:  # durations can be learned again, and the stop must finish
+            log.error("learned durations are not saved: %s", error)
 
     def on_events(self, events: Sequence[Event]) -> None:
-        """A job that becomes due before the next round makes it come sooner."""
+        """Start the next round earlier if a job becomes due before it."""
         for event in events:
             due = event.job.get("due")
             if due is not None and due > event.at and (self._next_due is None or due < self._next_due):
                 self._next_due = due
-                self._sooner.set()
+                self._wake_up.set()
 
-    async def _run(self, work: Round, pause: Round) -> None:
+    async def _run(self, work: Task, pause: Task) -> None:
         while True:
             try:
                 await work()
             except (StoreUnavailable, StorageUnavailable, OSError) as error:
-                # The cause may pass: no room, no file descriptors, a database or storage that does not answer.
-                log.error("the upkeep waits: %s", error)
+                # Possibly temporary: a full disk, no file descriptors, an unreachable database or storage.
+                log.error("the upkeep cannot run; retrying: %s", error)
             except Exception:
-                log.exception("the upkeep failed; it goes on")
+                log.exception("the upkeep failed; retrying")
             await pause()
 
     async def _pause(self) -> None:
-        self._sooner.clear()
+        self._wake_up.clear()
         wait = self._config.interval
         if self._next_due is not None:
-            wait = min(wait, max(SHORTEST_PAUSE, self._next_due - self._store.now()))
+            wait = min(wait, max(MIN_PAUSE, self._next_due - self._store.now()))
         try:
             async with asyncio.timeout(wait):
-                await self._sooner.wait()
+                await self._wake_up.wait()
         except TimeoutError:
             return
 
     async def tick(self) -> None:
-        """All of it, once."""
-        await _each([self.turn, self.observe, self.tidy])
+        """Run every task once."""
+        await _run_all([self.recover, self.observe, self.clean_up])
 
-    async def turn(self) -> None:
-        """What others wait for."""
+    async def recover(self) -> None:
+        """Wake due jobs, rescue lost ones, and save learned durations."""
         now = self._store.now()
-        parts: list[Round] = [self._wake, self._rescue]
+        parts: list[Task] = [self._wake, self._rescue]
         if now >= self._next_save:
             self._next_save = now + SAVE_EVERY
             parts.append(self._save)
-        self._count_descriptors(now)
-        await _each(parts)
+        self._check_descriptors(now)
+        await _run_all(parts)
 
-    async def tidy(self) -> None:
-        """What is over is removed."""
+    async def clean_up(self) -> None:
+        """Remove expired jobs and orphaned files, and run the extra tasks."""
         now = self._store.now()
-        parts: list[Round] = [self._purge, *self.chores]
+        parts: list[Task] = [self._purge, *self.extra_tasks]
         if now >= self._next_resume:
             self._next_resume = now + RESUME_EVERY
             parts.append(self._resume_parked)
         if now >= self._next_sweep:
             self._next_sweep = now + self._config.sweep
-            parts.append(partial(self._sweep, time.time()))  # files have the machine's time
-        await _each(parts)
+            parts.append(partial(self._sweep, time.time()))  # file times are of the machine's clock
+        await _run_all(parts)
 
     async def _wake(self) -> None:
         pairs, self._next_due = await self._store.wake()
@@ -167,14 +165,14 @@ class Upkeep:
             self._hint(queue, kind)
 
     async def _rescue(self) -> None:
-        overdue = await self._store.overdue(limit=RESCUED_AT_ONCE + self._left)
+        overdue = await self._store.overdue(limit=RESCUE_BATCH + self._undecided)
         changes = await self._losses(overdue.leases)
         changes += [deadline_passed(job) for job in overdue.deadlines]
         if changes:
             await self._store.apply(changes)
 
     async def observe(self) -> None:
-        """Looks at all leases, and rescues the jobs of those that are lost."""
+        """Observe all leases, and rescue the jobs whose leases are lost."""
         observer = self._observer
         asked = self.elapsed()
         leases = await self._store.leases()
@@ -187,7 +185,7 @@ class Upkeep:
             observer.writable(self.elapsed())
             lost = observer.lost()
             if lost:
-                overdue = await self._store.overdue(lost, RESCUED_AT_ONCE + self._left)
+                overdue = await self._store.overdue(lost, RESCUE_BATCH + self._undecided)
                 changes = await self._losses([job for job in overdue.leases if not self.holds(job)])
                 if changes:
                     await self._store.apply(changes)
@@ -195,11 +193,11 @@ class Upkeep:
             observer.restart()
             raise
 
-    async def _look_later(self) -> None:
+    async def _pause_observer(self) -> None:
         await asyncio.sleep(self._observer.pace)
 
     async def _resume_parked(self) -> None:
-        """Resumes jobs that wait for children which do not exist or have ended, a page at a time: they may be many."""
+        """Resume parked jobs whose children do not exist or have ended, one page at a time."""
         after: str | None = ""
         while after is not None:
             resumed, after = await self._store.resume_parked(after)
@@ -210,22 +208,23 @@ class Upkeep:
                 )
 
     async def _losses(self, jobs: Sequence[Job]) -> list[Change]:
-        """What becomes of these jobs, whose workers are lost. Their last progress counts, so it is read first."""
-        mine = [job for job in jobs if self._decides(job)]
-        self._left = max(self._left, len(jobs) - len(mine))  # these may be found before any other
-        if mine and self.progress is not None:
-            await self.progress.refresh(mine)
-        return [self._lost(job) for job in mine]
+        """The changes for jobs whose workers are lost. Their last progress counts, so it is fetched first."""
+        decidable = [job for job in jobs if self._decides(job)]
+        # The next query must return more rows, because it may find the undecided jobs first.
+        self._undecided = max(self._undecided, len(jobs) - len(decidable))
+        if decidable and self.progress is not None:
+            await self.progress.refresh(decidable)
+        return [self._lost(job) for job in decidable]
 
     def _decides(self, job: Job) -> bool:
-        """Whether this service can say what becomes of the job when its worker is lost."""
+        """Whether this service can decide about a job whose worker is lost."""
         if job.kind in self._registry.kinds or not job.running or job.cancel_asked_at is not None:
             return True
         if job.kind not in self._unknown:
             self._unknown.add(job.kind)
             log.warning(
-                "job %s has lost its worker. This service does not know kind %r: a service that knows it "
-                "decides whether the job runs again. Until one runs, cancel the job to end it",
+                "job %s has lost its worker, and this service does not know its kind %r. A service that knows the "
+                "kind decides whether the job runs again. If there is none, cancel the job",
                 job.id,
                 job.kind,
             )
@@ -260,11 +259,11 @@ class Upkeep:
         if learned:
             await self._store.learn(learned)
 
-    def _count_descriptors(self, now: float) -> None:
-        """Says so before there are none left: from then on connections and children are refused."""
+    def _check_descriptors(self, now: float) -> None:
+        """Log an error before the file descriptors run out, because then connections and children fail."""
         used, limit = _descriptors()
-        if used > 0.9 * limit and now >= self._next_complaint:
-            self._next_complaint = now + COMPLAIN_EVERY
+        if used > 0.9 * limit and now >= self._next_log:
+            self._next_log = now + LOG_EVERY
             log.error(
                 "%d of %d file descriptors are in use, most of them by connections: raise the limit "
                 "(`ulimit -n`, or LimitNOFILE= of systemd), or let a proxy hold the connections",
@@ -273,7 +272,7 @@ class Upkeep:
             )
 
     async def _sweep(self, now: float) -> None:
-        """Removes files of jobs that there are not: left by a crash between the file and its record."""
+        """Remove files whose job no longer exists, and files that a crash left without a record."""
         age = self._config.orphan_age
         jobs, renamed = await asyncio.to_thread(work_folders.old, self._work, now - age)
         for folder in renamed:
@@ -288,13 +287,13 @@ class Upkeep:
     async def _remove_files(self, ids: Sequence[str]) -> None:
         for job_id in ids:
             await asyncio.to_thread(work_folders.remove, self._work / job_id)
-        for i in range(0, len(ids), REMOVED_AT_ONCE):
-            some = ids[i : i + REMOVED_AT_ONCE]
+        for i in range(0, len(ids), REMOVE_BATCH):
+            some = ids[i : i + REMOVE_BATCH]
             await asyncio.gather(*(self._blobs.remove(job_id) for job_id in some))
 
 
-async def _each(parts: Sequence[Round]) -> None:
-    """Every part has its turn, whatever became of the others; then the first error is raised."""
+async def _run_all(parts: Sequence[Task]) -> None:
+    """Run every task even if others fail, then raise the first error."""
     failures: list[Exception] = []
     for part in parts:
         try:
@@ -310,7 +309,7 @@ def _loop_time() -> float:
 
 
 def _descriptors() -> tuple[int, int]:
-    """How many are in use, and how many there may be; (0, …) where the system does not tell."""
+    """The number of open file descriptors and their limit; the number is 0 if the system does not report it."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
         return len(os.listdir("/proc/self/fd")), limit  # noqa: PTH208 — names are enough

@@ -83,7 +83,10 @@ class Service:
         self.upkeep.holds = self.engine.holds
         self.upkeep.progress = self.progress
         self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
-        self.upkeep.chores += [Tending(self.reception, self.upkeep.orphans).tick, self.presigned.tend]
+        self.upkeep.extra_tasks += [
+            Tending(self.reception, self.upkeep.orphans).tick,
+            self.presigned.tend,
+        ]
         self.parts = Parts(
             config,
             registry,
@@ -157,7 +160,7 @@ class Service:
         lost = await self.store.void(f"{self.folder.replica}:")
         if lost:
             log.info("%d jobs were running when the last service ended; they run again", lost)
-        await self.upkeep.turn()
+        await self.upkeep.recover()
         await self.progress.open()
         await self.engine.start()
         await self.upkeep.start()

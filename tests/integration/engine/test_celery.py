@@ -168,7 +168,7 @@ async def test_while_the_roster_cannot_be_read_an_unknown_queue_is_not_refused_f
     async def away(age: float) -> dict[str, str]:
         raise StoreUnavailable("the database does not answer")
 
-    monkeypatch.setattr(house.store, "roster", away)
+    monkeypatch.setattr(house.store, "live_workers", away)
     await asyncio.sleep(REFRESH_SOON * 1.5)
     job = {"kind": "add", "input": {"a": 1}, "queue": "gpu"}
     assert (await call(house.service.http, "POST", "/jobs", json=job)).status == 503

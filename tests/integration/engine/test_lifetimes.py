@@ -230,7 +230,7 @@ async def test_a_store_whose_clock_is_ahead_sweeps_no_young_folder(
     young.mkdir(parents=True)
     now = house.store.now
     monkeypatch.setattr(house.store, "now", lambda: now() + 2 * 86400)
-    await house.service.upkeep.tidy()
+    await house.service.upkeep.clean_up()
     assert young.exists()
 
 
@@ -244,7 +244,7 @@ async def test_a_module_that_starts_a_service_on_import_does_not_run_away(
         "from bide.service.build import Service\n"
         "if app_location.in_child:\n"
         "    import asyncio\n"
-        "    asyncio.run(Service(app, app_location.Location(__name__), Config()).start())\n"
+        "    asyncio.run(Service(app, app_location.AppLocation(__name__), Config()).start())\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

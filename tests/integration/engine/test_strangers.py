@@ -108,7 +108,7 @@ async def test_a_forked_copy_does_not_speak_for_the_job(
     job = await house.run("forks", {"how": how, "log": str(log)})
     assert result(job) == "parent"
     assert not job.steps
-    assert "forked copy" in log.read_text()
+    assert "not in a forked process" in log.read_text()
     await following.is_not_affected()
 
 
@@ -222,7 +222,7 @@ ERRORS = {
     "memory": ("MEMORY_ERROR", "MemoryError"),
     "cannot be sent": (
         "NOT_SENDABLE",
-        "the end of the attempt cannot be sent to the service: "
+        "the outcome of the attempt cannot be sent to the service: "
         "OverflowError: can't serialize ints < -2**63 or > 2**64 - 1",
     ),
 }

@@ -55,9 +55,8 @@ class Claimer:
         self._requested = {False: 0, True: 0}
         self._log_again_at: dict[str, float] = {}  # by error text
         self._in_flight: set[asyncio.Future[list[Claim]]] = set()
-        self._prefetching: Counter[str] = (
-            Counter()
-        )  # by queue: jobs that prefetch claims in flight may return
+        # By queue: how many jobs the prefetch claims in flight may return.
+        self._prefetching: Counter[str] = Counter()
 
     def hint(self, queue: str, kind: str) -> None:
         self._number += 1

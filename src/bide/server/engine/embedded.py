@@ -310,7 +310,7 @@ class EmbeddedEngine:
                     self._end(given, None if given.stopping == LEASE_LOST else _handed_back(given.job))
             return
         if isinstance(message, p.NeedsReplacement):
-            child.leave()
+            child.request_exit()
             self._pool.fill()
             return
         attempt = self._attempts.get(message.job_id)
@@ -418,7 +418,7 @@ class EmbeddedEngine:
     def _reuse(self, child: ChildProcess) -> None:
         most = self._registry.max_jobs_per_child
         if most is not None and child.jobs_done >= most:
-            child.leave()
+            child.request_exit()
             self._pool.fill()
         elif not child.is_async:
             self._prefetch.idle.append(child)
@@ -481,7 +481,7 @@ class EmbeddedEngine:
             mine = [r for r in self._attempts.values() if r.child is child]
             if not mine and child in self._prefetch.idle:
                 self._prefetch.forget(child)
-                child.leave()
+                child.request_exit()
                 self._pool.fill()
             for attempt in (r for r in mine if r.started is not None):
                 text = f"the child used more than memory_limit ({limit} bytes)"

@@ -21,9 +21,8 @@ RETRY_AFTER = 1.0
 GROUP_DELAY = 0.002
 CHECK_EVERY = 0.01  # seconds between two checks whether everything is stored
 Then = Callable[[Any], None]
-_Entry = tuple[
-    Sequence[Change], Then | None
-]  # changes of one job, and the callback for the outcome of the last one
+# Changes of one job, and the callback for the outcome of the last one.
+_Entry = tuple[Sequence[Change], Then | None]
 
 
 class SettlementWriter:

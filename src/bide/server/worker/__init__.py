@@ -1,1 +1,1 @@
-"""Runs handlers: warm child processes, what they may touch, and how they are watched."""
+"""Runs handlers in warm child processes: the children, the handler's context, and the supervisor."""

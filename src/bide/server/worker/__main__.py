@@ -1,4 +1,4 @@
-"""`python -m bide.server.worker SETTINGS`: how the supervisor starts a child."""
+"""`python -m bide.server.worker SETTINGS`: the command with which the supervisor starts a child."""
 
 from bide.server.worker.child import main
 

@@ -1,4 +1,4 @@
-"""Where an app is to be found, in words that another process can follow."""
+"""The location of an app, so that another process can import it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bide.server.registry import Registry
 
 in_child = False  # whether this process is a handler child
 
-MAIN = "__bide_main__"  # so that `if __name__ == "__main__"` stays untouched in a child
+MAIN = "__bide_main__"  # so that a child does not run the block `if __name__ == "__main__"`
 
 
 class AppLocation(msgspec.Struct, frozen=True):
@@ -27,13 +27,13 @@ class AppLocation(msgspec.Struct, frozen=True):
     search: tuple[str, ...] = ()
 
     def load(self) -> Registry:
-        """Imports it; SetupError says what was not there."""
+        """Import the app. SetupError if the module or the app does not exist."""
         sys.path[:0] = [folder for folder in self.search if folder not in sys.path]
         module = self._script() if self.path is not None else self._module()
         found = getattr(module, self.attribute, None)
         if not isinstance(found, Registry):
             apps = sorted(n for n, v in vars(module).items() if isinstance(v, Registry))
-            hint = f"; there is {', '.join(apps)}" if apps else ": it needs `app = bide.App()`"
+            hint = f"; it has {', '.join(apps)}" if apps else ": write `app = bide.App()`"
             raise SetupError(f"{self.module} has no app named {self.attribute!r}{hint}")
         return found
 
@@ -43,8 +43,8 @@ class AppLocation(msgspec.Struct, frozen=True):
         except ModuleNotFoundError as error:
             if error.name is not None and self.module.split(".")[0] == error.name.split(".")[0]:
                 raise SetupError(
-                    f"there is no module {self.module!r} here ({Path.cwd()}); "
-                    "write MODULE:app as you would import it"
+                    f"no module {self.module!r} in {Path.cwd()}: "
+                    "write MODULE:app with the module name that you would import"
                 ) from None
             raise
 
@@ -60,15 +60,17 @@ class AppLocation(msgspec.Struct, frozen=True):
 
 
 def parse(target: str) -> AppLocation:
-    """`MODULE:app` of the command line; the attribute is `app` when it is left out."""
+    """Parse `MODULE:app` of the command line; the attribute defaults to `app`."""
     module, _, attribute = target.partition(":")
     if module.endswith(".py"):
-        raise SetupError(f"{target}: write the module as you would import it: {module[:-3]}:app")
+        raise SetupError(
+            f"{target} is a file name: write the module that you would import, {module[:-3]}:app"
+        )
     return AppLocation(module, attribute or "app", search=(str(Path.cwd()),))
 
 
 def locate(app: Registry) -> AppLocation:
-    """Where an app object lives, found by looking for it in the loaded modules: first in those of its handlers."""
+    """Find the module variable that holds an app; search the modules of its handlers first."""
     homes = [kind.fn.__module__ for kind in app.kinds.values()]
     for name in [*homes, *sys.modules]:
         module = sys.modules.get(name)
@@ -82,6 +84,6 @@ def locate(app: Registry) -> AppLocation:
                     return AppLocation(MAIN, attribute, str(Path(path).resolve()), (folder,))
                 return AppLocation(name, attribute, search=tuple(sys.path))
     raise SetupError(
-        "the app is in no module's global variable, so handler children cannot import it: "
-        "put `app = bide.App()` at the top level of a module"
+        "the app is not a global variable of a module, so handler children cannot import it: "
+        "write `app = bide.App()` at the top level of a module"
     )

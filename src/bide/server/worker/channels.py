@@ -1,8 +1,8 @@
-"""A child's ends of its socket pairs: how jobs come in and how what becomes of them goes out.
+"""The child's end of its work socket: receives jobs, sends results and requests.
 
-1. While bide itself reads or writes a socket, a wish to stop does not interrupt: a frame is never cut in two.
-2. The sockets belong to this process alone: a copy that a handler forks cannot speak for the child.
-3. A service that is gone, or a socket that a handler has closed, ends the whole process group.
+1. A stop request does not interrupt bide's own reads and writes, so a frame is never truncated.
+2. Only the child itself uses the sockets: a process that a handler forks cannot send messages.
+3. If the service is gone, or a handler has closed a socket, the child kills its whole process group.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 
 from bide.server.worker import protocol as p
 
-forked = False  # whether this process is a copy that a handler has made of a child
+forked = False  # whether a handler has forked this process from a child
 
 
-def keep_from_copies(*sockets: socket.socket) -> None:
-    """A copy of this process that a handler forks gets none of these."""
+def close_after_fork(*sockets: socket.socket) -> None:
+    """Close these sockets in processes that a handler forks."""
 
     def copied() -> None:
         global forked
@@ -38,19 +38,21 @@ def keep_from_copies(*sockets: socket.socket) -> None:
 
 
 def end_group() -> None:
-    """Nobody can take a result any more. Ends what handlers have started, too."""
+    """Kill this child and the processes that handlers have started, because no service can receive a result."""
     if forked:
         os._exit(1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _refuse_copies() -> None:
+def _reject_fork() -> None:
     if forked:
-        raise RuntimeError("ctx works in the process that runs the handler, not in a forked copy of it")
+        raise RuntimeError(
+            "ctx works only in the process that runs the handler, not in a forked process"
+        )
 
 
 class SyncChannel:
-    """The main thread reads jobs itself; an answer is read by whoever asks, while a handler runs."""
+    """The main thread reads jobs. While a handler runs, the thread that makes a request reads the reply."""
 
     def __init__(self, fd: int) -> None:
         self.socket = socket.socket(fileno=fd)
@@ -60,7 +62,9 @@ class SyncChannel:
         self._reading = threading.Lock()
         self._numbers = itertools.count(1)
         self._main = threading.get_ident()
-        self.shielded = 0  # how deep the main thread is in here; no other thread touches it
+        self.shielded = (
+            0  # nesting depth of the main thread's reads and writes; only that thread changes it
+        )
 
     @contextmanager
     def _shield(self) -> Iterator[None]:
@@ -76,12 +80,12 @@ class SyncChannel:
                 self.shielded -= 1
 
     def send(self, message: p.ChildMessage) -> None:
-        _refuse_copies()
+        _reject_fork()
         with self._shield(), self._sending:
             self.socket.sendall(p.frame(message))
 
     def ask(self, message: p.StepRequest) -> p.StepReply:
-        _refuse_copies()
+        _reject_fork()
         with self._shield(), self._reading:
             message.number = next(self._numbers)  # one numbering for all jobs of this child
             self.send(message)
@@ -115,8 +119,8 @@ class SyncChannel:
             end_group()
         self._waiting.extend(self._frames.feed(data))
 
-    def give_back(self) -> bool:
-        """Gives back the jobs that were not started; False when the main thread is reading right now."""
+    def return_jobs(self) -> bool:
+        """Return the jobs that have not started. False if the main thread is reading right now."""
         if not self._reading.acquire(blocking=False):
             return False
         try:
@@ -131,7 +135,7 @@ class SyncChannel:
 
 
 class AsyncChannel:
-    """A thread reads; the loop is woken for jobs, and whoever asked for answers."""
+    """A thread reads messages, passes jobs to the event loop, and resolves the futures of requests."""
 
     def __init__(self, fd: int) -> None:
         self.socket = socket.socket(fileno=fd)
@@ -142,7 +146,7 @@ class AsyncChannel:
         self.received: Callable[[Any], object] = lambda message: None
 
     def send(self, message: p.ChildMessage) -> None:
-        _refuse_copies()
+        _reject_fork()
         try:
             with self._sending:
                 self.socket.sendall(p.frame(message))
@@ -163,7 +167,7 @@ class AsyncChannel:
         return await asyncio.wrap_future(self._ask(message))
 
     def read(self) -> None:
-        """The reading thread."""
+        """Runs in the reader thread."""
         while True:
             try:
                 data = self.socket.recv(1 << 16)
@@ -178,6 +182,6 @@ class AsyncChannel:
                     self.received(message)
 
     def _answered(self, answer: p.StepReply) -> None:
-        # Whoever asked may have been cancelled meanwhile.
+        # The caller may have been cancelled.
         with suppress(InvalidStateError):
             self._asked.pop(answer.number).set_result(answer)

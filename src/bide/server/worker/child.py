@@ -1,8 +1,8 @@
-"""The child process that runs handlers: one sync job after another on its main thread, or many async ones on a loop.
+"""The child process that runs handlers: one sync job at a time on its main thread, or many async jobs on an event loop.
 
-1. A result is sent as soon as it is there, so that a crash afterwards cannot lose it.
-2. The pulse, a thread of its own, beats, takes wishes to stop, and ends the whole process group when the service is gone.
-3. Nothing that a handler raises, returns or leaves behind reaches the next job, or hides how its own ended.
+1. A result is sent immediately, so that a later crash cannot lose it.
+2. A separate thread sends heartbeats, receives stop requests, and kills the process group when the service is gone.
+3. Nothing that a handler raises, returns or leaves behind affects the next job, or hides how its own job ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from select import select
-from time import monotonic, sleep  # by name: a handler may replace what is in the module
+from time import monotonic, sleep  # by name, because a handler may patch the module
 from types import FrameType
 from typing import Any
 
@@ -47,37 +47,37 @@ from bide.server.worker.context import (
 from bide.server.worker.process_state import ProcessState
 
 TICK = 0.25
-NAG = 0.3  # seconds between being told and being interrupted
-LINGER = 2.0  # seconds that threads which handlers have left may go on for when the child leaves
-TRACE = 4000  # characters of a traceback, from its end
+INTERRUPT_AFTER = 0.3  # seconds from a stop request to the interruption of the handler
+EXIT_TIMEOUT = 2.0  # seconds that left-over threads of handlers may delay the exit
+TRACEBACK_LIMIT = 4000  # characters of a traceback, from its end
 
 
 class ChildSettings(msgspec.Struct, frozen=True):
-    """What the supervisor tells a child on its command line."""
+    """The child's settings, passed on its command line."""
 
     location: AppLocation
     work_fd: int
     control_fd: int
     blobs: str
     work: str
-    beat: float
+    heartbeat: float
     is_async: bool
 
 
 class HandlerRun:
-    """One run of a handler, from the message that asks for it to the one that says how it ended."""
+    """One run of a handler, from the RunJob message to the message with its outcome."""
 
     def __init__(self, run: p.RunJob, child: ChildRuntime) -> None:
         self.run = run
         self.kind: Kind = child.registry.kind(run.kind)
         self.context = Context(run, child.channel, child.registry, child.blobs, child.work)
-        self.told_at: float | None = None
+        self.stop_requested_at: float | None = None
         self.interrupt: Callable[[], object] = lambda: None
         self._blobs = child.blobs
         self._began = monotonic()
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        # An input does not tell what an upload is called.
+        # A reference to an upload has no file name.
         given = {(g.job, "" if upload_of(g.job) else g.file.name): g for g in self.run.files}
 
         def resolve(ref: FileRef) -> File:
@@ -97,14 +97,14 @@ class HandlerRun:
             result = None
         took = monotonic() - self._began
         return p.AttemptDone(
-            run.job_id, run.fence, result, file, missing, ctx.take_files(), ctx.shown(), took
+            run.job_id, run.fence, result, file, missing, ctx.take_files(), ctx.latest_progress(), took
         )
 
     def raised(self, error: BaseException) -> p.ChildMessage:
-        """What an exception of the handler comes to."""
+        """The message for an exception of the handler."""
         try:
             return self._raised(error)
-        except BaseException:  # it cannot even be looked at: a property of the user's that fails
+        except BaseException:  # the exception's own attributes or methods raise
             name = text_of(type(error).__name__)
             return self._failed("ERROR", f"{name}, an exception that cannot be described", True)
 
@@ -112,9 +112,9 @@ class HandlerRun:
         ctx = self.context
         where = self.run.job_id, self.run.fence
         if isinstance(error, HandlerParked):
-            return p.AttemptParked(*where, error.waiting_for, ctx.take_files(), ctx.shown())
+            return p.AttemptParked(*where, error.waiting_for, ctx.take_files(), ctx.latest_progress())
         if isinstance(error, HandlerStopped | asyncio.CancelledError) and ctx.cancelled:
-            return p.AttemptStopped(*where, ctx.shown())
+            return p.AttemptStopped(*where, ctx.latest_progress())
         if isinstance(error, JobError):
             step = None if error.step is None else text_of(error.step)
             return self._failed(error.code, error.message, bool(error.retryable), step)
@@ -128,12 +128,12 @@ class HandlerRun:
         text = text_of(what) or type(what).__name__
         step = step or ctx.failed_step
         return p.AttemptFailed(
-            run.job_id, run.fence, text_of(code, 100), text, retryable, step, ctx.shown()
+            run.job_id, run.fence, text_of(code, 100), text, retryable, step, ctx.latest_progress()
         )
 
 
 class ChildRuntime:
-    """What both kinds of children share."""
+    """The common part of sync and async children."""
 
     def __init__(
         self, settings: ChildSettings, registry: Registry, channel: SyncChannel | AsyncChannel
@@ -144,15 +144,15 @@ class ChildRuntime:
         self.work = Path(settings.work).absolute()
         self.attempts: dict[tuple[str, int], HandlerRun] = {}
         control = socket.socket(fileno=settings.control_fd)
-        channels.keep_from_copies(channel.socket, control)
-        self.pulse = HeartbeatThread(control, channel.socket, settings.beat, self.attempts)
-        self.surroundings: ProcessState | None = None
-        self.worn = False
+        channels.close_after_fork(channel.socket, control)
+        self.heartbeats = HeartbeatThread(control, channel.socket, settings.heartbeat, self.attempts)
+        self.process_state: ProcessState | None = None
+        self.needs_replacement = False
 
     def begin(self, run: p.RunJob) -> HandlerRun:
         attempt = HandlerRun(run, self)
         self.attempts[run.job_id, run.fence] = attempt
-        self.pulse.check(run.job_id, run.fence)
+        self.heartbeats.check(run.job_id, run.fence)
         return attempt
 
     def end(
@@ -169,40 +169,44 @@ class ChildRuntime:
             self.channel.send(p.LogLine(attempt.run.job_id, attempt.run.fence, line))
         self.channel.send(message)
 
-    def give_up(self, run: p.RunJob, error: BaseException) -> None:
-        """Reports an attempt that cannot begin, or whose end cannot be sent: otherwise the service waits for ever."""
+    def report_broken(self, run: p.RunJob, error: BaseException) -> None:
+        """Report an attempt that cannot begin, or whose outcome cannot be sent. Otherwise the service would wait."""
         self.attempts.pop((run.job_id, run.fence), None)
         text = f"{type(error).__name__}: {text_of(error)}"
         if run.kind in self.registry.kinds:
             code, retryable = "NOT_SENDABLE", False
-            text = f"the end of the attempt cannot be sent to the service: {text}"
+            text = f"the outcome of the attempt cannot be sent to the service: {text}"
         else:
             code, retryable = "UNKNOWN_KIND", True
-            text = f"the code that this worker has loaded has no kind {run.kind!r}"
+            text = f"the app that this worker has loaded has no kind {run.kind!r}: restart the worker"
         self.channel.send(
             p.AttemptFailed(run.job_id, run.fence, code, text_of(text), retryable, None, None)
         )
 
-    def tidy(self) -> None:
-        """Puts back what a handler has changed around it. Asks to be replaced, before its job ends, if that fails."""
-        if self.surroundings is not None and not self.surroundings.restore() and not self.worn:
-            self.worn = True
+    def restore_process_state(self) -> None:
+        """Restore the process state that a handler has changed. If that fails, request a replacement before the job ends."""
+        if (
+            self.process_state is not None
+            and not self.process_state.restore()
+            and not self.needs_replacement
+        ):
+            self.needs_replacement = True
             self.channel.send(p.NeedsReplacement())
 
-    def refuse(self, run: p.RunJob) -> None:
+    def return_job(self, run: p.RunJob) -> None:
         self.channel.send(p.JobsReturned([(run.job_id, run.fence)]))
 
 
 def _trace(error: BaseException) -> str:
     try:
         lines = "".join(traceback.format_exception(error))
-    except BaseException:  # too deep, or a part of it fails
-        lines = f"{type(error).__name__}: its traceback cannot be written"
-    return text_of(lines[-TRACE:])
+    except BaseException:  # too deep, or an exception's own methods raise
+        lines = f"{type(error).__name__}: its traceback cannot be formatted"
+    return text_of(lines[-TRACEBACK_LIMIT:])
 
 
-def _leave_copy(error: BaseException | None = None) -> None:
-    """A copy that a handler has forked ends where its handler ends: the job, and its result, are the child's."""
+def _exit_fork(error: BaseException | None = None) -> None:
+    """Exit a process that a handler has forked when the handler returns, because the job belongs to the child."""
     if error is not None and not isinstance(error, SystemExit):
         with suppress(BaseException):
             traceback.print_exception(error)
@@ -211,80 +215,87 @@ def _leave_copy(error: BaseException | None = None) -> None:
     os._exit(0 if error is None else 1)
 
 
-def _let_go() -> None:
-    """Threads that handlers have started, and what they have registered for the end, get a moment but no more."""
+def _limit_exit_time() -> None:
+    """Limit the time that left-over threads and exit functions of handlers may delay the exit."""
     with suppress(Exception):
         sys.stdout.flush()
-    timer = threading.Timer(LINGER, os._exit, (0,))
+    timer = threading.Timer(EXIT_TIMEOUT, os._exit, (0,))
     timer.daemon = True
     timer.start()
 
 
 class HeartbeatThread(threading.Thread):
-    """Beats; hears wishes to stop; notices that the service is gone."""
+    """Sends heartbeats, receives stop requests, and detects that the service is gone."""
 
     def __init__(
         self,
         control: socket.socket,
         work: socket.socket,
-        beat: float,
+        heartbeat: float,
         attempts: dict[tuple[str, int], HandlerRun],
     ) -> None:
-        super().__init__(name="bide-pulse", daemon=True)
+        super().__init__(name="bide-heartbeat", daemon=True)
         self._control = control
-        self._beat = beat
+        self._heartbeat = heartbeat
         self._attempts = attempts
         self._frames = p.FrameDecoder(upward=False)
-        self._asked_back = False
-        self._told: deque[tuple[str, int]] = deque(maxlen=1000)
-        self._next_beat = -math.inf
+        self._return_requested = False
+        self._stop_requests: deque[tuple[str, int]] = deque(maxlen=1000)
+        self._next_heartbeat = -math.inf
         self._sockets = {s.fileno(): os.fstat(s.fileno()).st_ino for s in (control, work)}
-        self.give_back: Callable[[], bool] = lambda: True
+        self.return_jobs: Callable[[], bool] = lambda: True
 
     def run(self) -> None:
         while True:
             try:
-                self._turn()
-            except (OSError, ValueError):  # a handler has closed our sockets
+                self._run_once()
+            except (OSError, ValueError):  # a handler has closed the sockets
                 channels.end_group()
-            except Exception:  # memory or threads are short: the next turn may do better
+            except Exception:  # out of memory or threads: try again
                 sleep(TICK)
 
-    def _turn(self) -> None:
-        readable, _, _ = select([self._control], [], [], min(TICK, self._beat))
+    def _run_once(self) -> None:
+        readable, _, _ = select([self._control], [], [], min(TICK, self._heartbeat))
         if any(os.fstat(fd).st_ino != known for fd, known in self._sockets.items()):
-            channels.end_group()  # closed, and something else has got their numbers
+            channels.end_group()  # closed, and their file descriptors are in use for other files
         if readable:
-            self._hear()
-        if self._asked_back and self.give_back():
-            self._asked_back = False
+            self._receive()
+        if self._return_requested and self.return_jobs():
+            self._return_requested = False
         now = monotonic()
-        if now >= self._next_beat:
-            self._next_beat = now + self._beat
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + self._heartbeat
             self._control.sendall(p.frame(p.Heartbeat()))
         for attempt in list(self._attempts.values()):
-            with suppress(Exception):  # no numbers: the handler hears of it at a call of its own
+            with suppress(Exception):  # invalid progress values raise in the handler's own call
                 attempt.context.flush()
-            if attempt.told_at is not None and now - attempt.told_at > NAG:
+            if (
+                attempt.stop_requested_at is not None
+                and now - attempt.stop_requested_at > INTERRUPT_AFTER
+            ):
                 attempt.interrupt()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         data = self._control.recv(65536)
         if not data:
             channels.end_group()
         for message in self._frames.feed(data):
             if isinstance(message, p.ReturnJobs):
-                self._asked_back = True
+                self._return_requested = True
             elif isinstance(message, p.StopJob):
-                # Noted first: the job itself may still be on its way, through the other socket.
-                self._told.append((message.job_id, message.fence))
+                # Remember it, because the job may still be in transit on the other socket.
+                self._stop_requests.append((message.job_id, message.fence))
                 self.check(message.job_id, message.fence)
 
     def check(self, job_id: str, fence: int) -> None:
-        """Tells an attempt to stop, if that is wanted. Called when the wish arrives and when the attempt begins."""
+        """Stop an attempt if that was requested. Called when a request arrives and when an attempt begins."""
         attempt = self._attempts.get((job_id, fence))
-        if attempt is not None and attempt.told_at is None and (job_id, fence) in self._told:
-            attempt.told_at = monotonic()
+        if (
+            attempt is not None
+            and attempt.stop_requested_at is None
+            and (job_id, fence) in self._stop_requests
+        ):
+            attempt.stop_requested_at = monotonic()
             attempt.context.request_stop()
 
 
@@ -295,29 +306,29 @@ class SyncChild(ChildRuntime):
         super().__init__(settings, registry, channel)
         self._channel = channel
         self._current: HandlerRun | None = None
-        self.pulse.give_back = channel.give_back
+        self.heartbeats.return_jobs = channel.return_jobs
         signal.signal(signal.SIGUSR1, self._interrupted)
 
     def serve(self) -> None:
-        self.surroundings = ProcessState()
-        self.pulse.start()
+        self.process_state = ProcessState()
+        self.heartbeats.start()
         self.channel.send(p.Ready())
         while True:
             message = self._channel.receive()
             if isinstance(message, p.RunJob):
-                if self.worn:
-                    self.refuse(message)
+                if self.needs_replacement:
+                    self.return_job(message)
                 else:
                     self._run(message)
             elif isinstance(message, p.ExitChild):
-                _let_go()
+                _limit_exit_time()
                 return
 
     def _run(self, run: p.RunJob) -> None:
         try:
             self._attempt(run)
         except BaseException as error:
-            self.give_up(run, error)
+            self.report_broken(run, error)
 
     def _attempt(self, run: p.RunJob) -> None:
         main = threading.get_ident()
@@ -340,21 +351,21 @@ class SyncChild(ChildRuntime):
 
     def _handler_ended(self, error: BaseException | None = None) -> None:
         if channels.forked:
-            _leave_copy(error)
-        self.tidy()
+            _exit_fork(error)
+        self.restore_process_state()
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Told and not stopped by itself: raise where the handler is, a sleep or a wait included.
+        """Raise in a handler that has not stopped on request, even in a sleep or a wait.
 
-        It may arrive when the job that was told has ended and the next one runs: that one has not been told.
+        The signal may arrive when the next job already runs, so the current job's own stop request is checked.
         """
         current = self._current
-        if current is not None and current.told_at is not None and not self._channel.shielded:
+        if current is not None and current.stop_requested_at is not None and not self._channel.shielded:
             raise HandlerStopped
 
 
 class AsyncChild(ChildRuntime):
-    """Many jobs at once, each a task of one loop."""
+    """Many jobs at the same time, each in a task of one event loop."""
 
     def __init__(self, settings: ChildSettings, registry: Registry, channel: AsyncChannel) -> None:
         super().__init__(settings, registry, channel)
@@ -366,20 +377,20 @@ class AsyncChild(ChildRuntime):
             loop = runner.get_loop()
             serving = loop.create_task(self._serve())
             while not serving.done():
-                # A task that a handler has started, and that exits, takes nobody with it.
+                # A handler's task that raises SystemExit must not end the other jobs.
                 with suppress(SystemExit, KeyboardInterrupt):
                     loop.run_until_complete(serving)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         leaving = asyncio.Event()
-        self.surroundings = ProcessState()
-        # A copy that a handler forks must not go on with the jobs of its neighbours.
+        self.process_state = ProcessState()
+        # A process that a handler forks must not continue the other jobs.
         os.register_at_fork(after_in_child=lambda: loop.call_soon(os._exit, 1))
 
         def received(message: Any) -> None:
-            if isinstance(message, p.RunJob) and self.worn:
-                self.refuse(message)
+            if isinstance(message, p.RunJob) and self.needs_replacement:
+                self.return_job(message)
             elif isinstance(message, p.RunJob):
                 task = loop.create_task(self._run(message))
                 self._tasks.add(task)
@@ -389,18 +400,18 @@ class AsyncChild(ChildRuntime):
 
         self._channel.received = lambda message: loop.call_soon_threadsafe(received, message)
         threading.Thread(target=self._channel.read, name="bide-reader", daemon=True).start()
-        self.pulse.start()
+        self.heartbeats.start()
         self.channel.send(p.Ready())
         await leaving.wait()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        _let_go()
+        _limit_exit_time()
 
     async def _run(self, run: p.RunJob) -> None:
         try:
             await self._attempt(run)
         except BaseException as error:
-            self.give_up(run, error)
+            self.report_broken(run, error)
 
     async def _attempt(self, run: p.RunJob) -> None:
         loop = asyncio.get_running_loop()
@@ -422,9 +433,9 @@ class AsyncChild(ChildRuntime):
 
     def _handler_ended(self, error: BaseException | None = None) -> None:
         if channels.forked:
-            _leave_copy(error)
-        if len(self.attempts) == 1:  # a neighbour may need what one of them has changed
-            self.tidy()
+            _exit_fork(error)
+        if len(self.attempts) == 1:  # another running job may depend on the current state
+            self.restore_process_state()
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""`Context`: what a handler may touch. Lives in the child process, talks to the supervisor.
+"""`Context`: the handler's interface to its job. It lives in the child process and talks to the supervisor.
 
 1. A step's result is on disk before `step` returns; a later attempt gets it without running the step.
-2. `progress` is coalesced here: a million calls send a handful of messages.
-3. When the job is to stop, the next call of a context method raises `Stop`, which `except Exception` lets through.
-4. `gather` never blocks: it returns, or unwinds the handler, which is run again when the children have ended.
+2. `progress` is coalesced here: a million calls send a few messages.
+3. When the job is to stop, the next call of a context method raises `HandlerStopped`, which `except Exception` does not
+   catch.
+4. `gather` never blocks: it returns the results, or unwinds the handler, which runs again when the children have ended.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from time import monotonic, time  # by name: a handler may replace what is in the module
+from time import monotonic, time  # by name, because a handler may patch the module
 from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
@@ -34,10 +35,10 @@ from bide.server.worker import protocol as p
 T = TypeVar("T")
 STEP_LIMIT = 1024 * 1024
 SEND_EVERY = 0.1  # seconds between two progress messages
-LOG_LINES = 1000  # an attempt
+LOG_LINES = 1000  # per attempt
 TEXT_LIMIT = 4000  # characters of a message
-# Signs of numbers that JSON, or who reads it, cannot hold: not finite, or of more digits than are read anywhere.
-_ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9]{4300}")
+# Finds numbers that JSON or its readers may not support: not finite, or with thousands of digits.
+_SUSPECT_NUMBER = re.compile(rb"NaN|Infinity|[0-9]{4300}")
 
 
 class HandlerStopped(BaseException):
@@ -45,7 +46,7 @@ class HandlerStopped(BaseException):
 
 
 class HandlerParked(BaseException):
-    """The handler steps aside until these children have ended."""
+    """Unwinds the handler until these child jobs have ended."""
 
     def __init__(self, waiting_for: Sequence[str]) -> None:
         super().__init__(waiting_for)
@@ -53,18 +54,18 @@ class HandlerParked(BaseException):
 
 
 class Partial:
-    """`return Partial(value, errors=[…])`: some of it worked. Makes the job PARTIAL_SUCCESS."""
+    """`return Partial(value, errors=[…])`: a part of the job succeeded. The job becomes PARTIAL_SUCCESS."""
 
     def __init__(self, value: Any, errors: Iterable[Any] = ()) -> None:
         self.value = value
         self.errors = [_error(e) for e in errors]
 
 
-Fetch = Callable[[FileInfo], Path]  # brings a file's bytes here, when they are not; says where
+Fetch = Callable[[FileInfo], Path]  # downloads a file if it is not local, and returns its path
 
 
 class SpawnedJob:
-    """A job that the handler has spawned; `gather` turns it into its result, and then its files can be read, too."""
+    """A job that the handler has spawned. After `gather` has returned its result, its files can be read, too."""
 
     __slots__ = ("_fetch", "_state")
 
@@ -82,31 +83,31 @@ class SpawnedJob:
 
     @property
     def files(self) -> dict[str, File]:
-        """Its outputs by their names."""
+        """The job's outputs by name."""
         return {given.file.name: given_file(given, self._fetch) for given in self._state.files}
 
 
 def given_file(given: p.GivenFile, fetch: Fetch) -> File:
-    """A file of another job, as a handler sees it."""
+    """The `File` for a handler."""
     info = given.file
     ref = FileRef(given.job, info.name)
     return File(ref, partial(fetch, info), info.content_type, info.size, info.sha256)
 
 
 class JobChannel(Protocol):
-    """How a context reaches the supervisor."""
+    """The connection of a context to the supervisor."""
 
     def send(self, message: p.ChildMessage) -> None: ...
 
     def ask(self, message: p.StepRequest) -> p.StepReply:
-        """Blocks until the answer is there."""
+        """Block until the reply arrives."""
         ...
 
     async def ask_async(self, message: p.StepRequest) -> p.StepReply: ...
 
 
 class Context:
-    """Given to a handler as `ctx`."""
+    """The argument `ctx` of a handler."""
 
     def __init__(
         self, run: p.RunJob, channel: JobChannel, registry: Registry, blobs: Blobs, work: Path
@@ -138,12 +139,12 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """1 for the first; grows with each retry."""
+        """The attempt's number: 1 for the first one, increased by each retry."""
         return self._run.attempt
 
     @property
     def fence(self) -> int:
-        """Grows with each claim: what is written with an older one is refused."""
+        """A number that grows with each claim of the job. Lets other systems reject writes of older attempts."""
         return self._run.fence
 
     # --- progress
@@ -156,7 +157,7 @@ class Context:
         unit: str | None = None,
         message: str | None = None,
     ) -> None:
-        """How far it is: `ctx.progress(3, 10, unit="pages", message="Reading")`. Cheap: call it as often as you like."""
+        """Report progress: `ctx.progress(3, 10, unit="pages", message="Reading")`. Cheap: call it as often as you like."""
         self._latest = (done, total, unit, message)
         if self._stop:
             self._check()
@@ -166,7 +167,7 @@ class Context:
             self.flush()
 
     def heartbeat(self) -> None:
-        """A sign of life for `stall`, when there is no progress to tell."""
+        """Reset the `stall` timer without progress to report."""
         self._check()
         now = monotonic()
         if now >= self._next_send:
@@ -174,19 +175,19 @@ class Context:
             self._channel.send(p.ProgressChanged(self.job_id, self.fence, None))
 
     def flush(self) -> None:
-        """Sends the latest progress if it has not been sent; the child's pulse calls it too."""
+        """Send the latest progress if it has not been sent. The heartbeat thread calls it, too."""
         latest = self._latest
         if latest is not None:
             self._latest = None
             self._shown = self._measure(*latest)
             self._channel.send(p.ProgressChanged(self.job_id, self.fence, self._shown))
 
-    def shown(self) -> Progress | None:
+    def latest_progress(self) -> Progress | None:
         """The latest progress, for the record."""
         latest = self._latest
         if latest is not None:
             self._latest = None
-            with suppress(Exception):  # what is no number must not hide how the job ended
+            with suppress(Exception):  # an invalid value must not hide how the job ended
                 self._shown = self._measure(*latest)
         return self._shown
 
@@ -204,7 +205,7 @@ class Context:
         return Progress(percent, message, step, done, total, unit)
 
     def _next_step(self) -> str | None:
-        """Progress told outside of a step counts for the next declared one."""
+        """Progress outside of a step counts for the next declared step."""
         return next((name for name in self._weights if name not in self._begun), None)
 
     def _percent(self, step: str | None, part: float) -> float:
@@ -225,74 +226,77 @@ class Context:
     def step(self, name: str, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
 
     def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs `fn` and keeps its result (JSON, up to 1 MiB), so that a later attempt does not repeat it."""
+        """Run `fn` and store its result (JSON, up to 1 MiB), so that a later attempt does not repeat it."""
         self._check()
         if not isinstance(name, str) or name != text_of(name, 200):
-            raise ValueError(f"{name!r:.50} is not the name of a step: at most 200 characters of text")
+            raise ValueError(
+                f"{name!r:.50} is not a valid step name: use text of at most 200 characters"
+            )
         if name in self._begun:
-            raise JobError("STEP_REPEATED", f"step {name!r} was used twice in this job", retryable=False)
+            text = f"step name {name!r} is used twice in this job: step names must be unique"
+            raise JobError("STEP_REPEATED", text, retryable=False)
         self._begun.append(name)
         if inspect.iscoroutinefunction(fn):
             return self._step_async(name, fn, *args, **kwargs)
         if name in self._run.steps:
-            return self._recall(name, self._run.steps[name])
+            return self._use_stored(name, self._run.steps[name])
         if name in self._run.kept:
-            return self._recall(name, self._recalled(self._channel.ask(self._recall_message(name))))
-        self._enter(name)
+            return self._use_stored(name, self._read_result(self._channel.ask(self._read_message(name))))
+        self._begin_step(name)
         value = fn(*args, **kwargs)
-        message = self._keep(name, value)
-        self._leave(name, self._channel.ask(message))
+        message = self._keep_message(name, value)
+        self._end_step(name, self._channel.ask(message))
         return value
 
     async def _step_async(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if name in self._run.steps:
-            return self._recall(name, self._run.steps[name])
+            return self._use_stored(name, self._run.steps[name])
         if name in self._run.kept:
-            answer = await self._channel.ask_async(self._recall_message(name))
-            return self._recall(name, self._recalled(answer))
-        self._enter(name)
+            answer = await self._channel.ask_async(self._read_message(name))
+            return self._use_stored(name, self._read_result(answer))
+        self._begin_step(name)
         value = await fn(*args, **kwargs)
-        message = self._keep(name, value)
-        self._leave(name, await self._channel.ask_async(message))
+        message = self._keep_message(name, value)
+        self._end_step(name, await self._channel.ask_async(message))
         return value
 
-    def _recall(self, name: str, result: bytes) -> Any:
-        self._finished.add(name)  # without a word: the bar is past it already and must not jump back
+    def _use_stored(self, name: str, result: bytes) -> Any:
+        self._finished.add(name)  # without a message, because progress must not go back
         return msgspec.json.decode(result)
 
-    def _recall_message(self, name: str) -> p.ReadStep:
+    def _read_message(self, name: str) -> p.ReadStep:
         return p.ReadStep(self.job_id, self.fence, 0, name)
 
-    def _recalled(self, answer: p.StepReply) -> bytes:
+    def _read_result(self, answer: p.StepReply) -> bytes:
         if answer.result is None:
             self._stop = True
             raise HandlerStopped
         return answer.result
 
-    def _enter(self, name: str) -> None:
+    def _begin_step(self, name: str) -> None:
         self._active.append(name)
         self._channel.send(p.StepBegan(self.job_id, self.fence, name))
 
-    def _keep(self, name: str, value: Any) -> p.KeepStep:
+    def _keep_message(self, name: str, value: Any) -> p.KeepStep:
         result = to_json(value, f"the result of step {name!r}")
         if len(result) > STEP_LIMIT:
             raise JobError(
                 "STEP_TOO_LARGE",
-                f"the result of step {name!r} has {len(result)} bytes; at most {STEP_LIMIT} are kept",
+                f"the result of step {name!r} has {len(result)} bytes; the limit is {STEP_LIMIT}",
                 retryable=False,
             )
-        self._check()  # a thread may come to the end of its step after the handler has returned
+        self._check()  # a thread may finish its step after the handler has returned
         return p.KeepStep(self.job_id, self.fence, 0, name, result, self.take_files())
 
-    def _leave(self, name: str, answer: p.StepReply) -> None:
+    def _end_step(self, name: str, answer: p.StepReply) -> None:
         if not answer.stored:
             self._stop = True
             raise HandlerStopped
-        # Only now: an exception leaves the step active, so that it is named as the one that failed.
+        # After an exception the step stays active, so that it is reported as the failed step.
         self._active.remove(name)
-        self._finish(name)
+        self._finish_step(name)
 
-    def _finish(self, name: str) -> None:
+    def _finish_step(self, name: str) -> None:
         self._finished.add(name)
         if self._weights:
             percent = round(self._percent(None, 0.0), 2)
@@ -307,18 +311,18 @@ class Context:
 
     @property
     def folder(self) -> Path:
-        """A folder for this job's own use: kept over its attempts, removed when it has ended."""
+        """A folder for this job: kept across its attempts, removed after its end."""
         path = self._work / self.job_id
         for folder in (self._work, path):
             folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         return path
 
     def output(self, name: str, source: str | Path | bytes, content_type: str | None = None) -> File:
-        """Makes a file (or bytes) one of the job's results. The file is copied; `source` stays as it is."""
+        """Add a file (or bytes) to the job's results. The file is copied; `source` does not change."""
         self._check()
         check_name(name)
         if name.startswith("."):
-            raise ValueError(f"{name!r}: the name of an output does not begin with a dot")
+            raise ValueError(f"output name {name!r} must not begin with a dot")
         kind = str(content_type or mimetypes.guess_type(name)[0] or "application/octet-stream")
         if not (kind.isascii() and kind.isprintable()) or len(kind) > 200:
             raise ValueError(f"{kind[:50]!r} is not a content type")
@@ -328,7 +332,7 @@ class Context:
         return given_file(p.GivenFile(self.job_id, info), self.fetch)
 
     def fetch(self, file: FileInfo) -> Path:
-        """Where a file's bytes can be read; what is kept elsewhere comes into this job's own folder, once."""
+        """The local path of a file. A file in remote storage is downloaded once, into this job's folder."""
         return self._blobs.fetch(file, self._work / self.job_id / ".files")
 
     def take_files(self) -> list[FileInfo]:
@@ -338,7 +342,7 @@ class Context:
     # --- children
 
     def spawn(self, kind: str, /, **input: Any) -> SpawnedJob:
-        """Sends a job of another kind on its way, on that kind's own queue. `gather` gets its result."""
+        """Submit a child job, which runs on the queue of its kind. `gather` returns its result."""
         self._check()
         count = self._spawned[kind] = self._spawned.get(kind, 0) + 1
         key = f"{kind}#{count}"
@@ -346,7 +350,7 @@ class Context:
             return SpawnedJob(self._children[key], self.fetch)
         if len(self._children) >= MAX_CHILDREN:
             raise JobError(
-                "TOO_MANY_CHILDREN", f"a job has at most {MAX_CHILDREN} children", retryable=False
+                "TOO_MANY_CHILDREN", f"a job can have at most {MAX_CHILDREN} children", retryable=False
             )
         raw = to_json(input, f"the input of {kind!r}")
         self._registry.kind(kind).read_input(raw)
@@ -356,9 +360,10 @@ class Context:
         return SpawnedJob(self._children[key], self.fetch)
 
     def gather(self, *children: SpawnedJob, partial: bool = False) -> list[Any]:
-        """The children's results, in order. Until they have all ended, the handler is unwound here and run again then.
+        """Return the children's results in order. If a child has not ended, this call unwinds the handler, which runs again
+        when all of them have ended.
 
-        A failed child fails this job (CHILD_FAILED). With `partial=True` its place holds None and this job becomes
+        A failed child fails this job (CHILD_FAILED). With `partial=True` its result is None, and this job becomes
         PARTIAL_SUCCESS.
         """
         self._check()
@@ -387,11 +392,11 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job is to stop. Methods of the context raise by themselves then; loops of your own can look."""
+        """Whether the job is to stop. Context methods raise then; loops without context calls can check this."""
         return self._stop
 
     def log(self, message: str, **fields: Any) -> None:
-        """A line in the job's log: GET /jobs/{id}?include=log."""
+        """Add a line to the job's log, which GET /jobs/{id}?include=log returns."""
         self._check()
         self._lines += 1
         if self._lines <= LOG_LINES:
@@ -400,7 +405,7 @@ class Context:
             self._channel.send(p.LogLine(self.job_id, self.fence, msgspec.json.decode(raw)))
 
     def finish(self, value: Any) -> tuple[Any, list[dict[str, Any]] | None]:
-        """The handler's value and what is missing from it."""
+        """The handler's return value, and the errors of a partial result."""
         errors = list(self._missing)
         if isinstance(value, Partial):
             errors = value.errors + errors
@@ -411,20 +416,18 @@ class Context:
         self._stop = True
 
     def close(self) -> None:
-        """The handler has returned. Threads that it has left see `cancelled`; whatever they call raises."""
+        """Called when the handler has returned. For left-over threads `cancelled` is True, and context methods raise."""
         self._ended = self._stop = True
 
     def _check(self) -> None:
         if self._ended:
-            raise RuntimeError(
-                f"job {self.job_id}: its handler has returned, its ctx is of no use any more"
-            )
+            raise RuntimeError(f"job {self.job_id}: ctx cannot be used after the handler has returned")
         if self._stop:
             raise HandlerStopped
 
 
 def _number(value: Any) -> int | float | None:
-    """As it can be sent; TypeError for what is no number, None for what is not finite."""
+    """A number that can be sent; None if it is not finite. TypeError if it is not a number."""
     if value is None or (type(value) is int and -(2**63) <= value < 2**63):
         return value
     number = float(value)
@@ -441,19 +444,19 @@ def _error(error: Any) -> dict[str, Any]:
     return {"code": "ERROR", "message": text_of(error)}
 
 
-def text_of(value: Any, most: int = TEXT_LIMIT) -> str:
-    """Text of a stranger as it can be sent and stored: of bounded length, without halves of characters."""
+def text_of(value: Any, limit: int = TEXT_LIMIT) -> str:
+    """A user's value as text that can be sent and stored: of limited length, without lone surrogates."""
     try:
         text = str(value)
-    except BaseException:  # a __str__ of the user's that fails must not hide the failure
+    except BaseException:  # a failing __str__ must not hide the original failure
         text = type(value).__name__
-    if len(text) > most:
-        text = f"{text[: most - 1]}…"
+    if len(text) > limit:
+        text = f"{text[: limit - 1]}…"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def code_of(error: BaseException) -> str:
-    """A code for an exception that has none: ValueError becomes VALUE_ERROR."""
+    """An error code from the exception's class name: ValueError becomes VALUE_ERROR."""
     name = text_of(type(error).__name__, 100)
     return "".join(
         ("_" if i and c.isupper() and not name[i - 1].isupper() else "") + c.upper()
@@ -461,28 +464,26 @@ def code_of(error: BaseException) -> str:
     )
 
 
-def to_json(value: Any, what: str) -> bytes:
-    """JobError when JSON cannot hold it."""
+def to_json(value: Any, subject: str) -> bytes:
+    """Encode a value as JSON. JobError if JSON cannot represent it."""
     from pydantic_core import PydanticSerializationError, to_json
 
     try:
-        written = to_json(value, fallback=_plain)
-        if _ODD_NUMBER.search(written):  # perhaps in a text
+        written = to_json(value, fallback=_encode_fallback)
+        if _SUSPECT_NUMBER.search(written):  # it may also be part of a string
             msgspec.json.decode(written)
     except msgspec.DecodeError as error:
-        text = (
-            f"{what} has a number that JSON cannot hold: NaN, an infinity, or one of thousands of digits"
-        )
+        text = f"{subject} has a number that JSON cannot represent: NaN, infinity, or one with thousands of digits"
         raise JobError("NOT_JSON", text, retryable=False) from error
     except (PydanticSerializationError, ValueError, TypeError, RecursionError, UnicodeError) as error:
         raise JobError(
-            "NOT_JSON", f"{what} cannot be written as JSON: {text_of(error)}", retryable=False
+            "NOT_JSON", f"{subject} cannot be written as JSON: {text_of(error)}", retryable=False
         ) from error
     return written
 
 
-def _plain(value: Any) -> Any:
-    """What JSON makes of values that only bide knows."""
+def _encode_fallback(value: Any) -> Any:
+    """The JSON form of bide's own types."""
     if isinstance(value, File):
         return value.ref.written()
     if isinstance(value, msgspec.Struct):

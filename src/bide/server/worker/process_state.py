@@ -1,14 +1,14 @@
-"""What a handler may change around itself, and what is put back before the next job.
+"""The state of a child process that is restored between two jobs.
 
-1. Put back: working folder, umask, signal handlers and mask, the alarm, standard streams, recursion and resource limits.
-2. Left as it is: what lives in Python (modules, `sys.path`, locale) and `os.environ`, for a warm child is warm on purpose.
-3. What cannot be put back makes the child worn: it is replaced before another job runs in it.
-4. Every job pays for it: a few microseconds.
+1. Restored: working folder, umask, signal handlers and mask, the alarm, standard streams, recursion and resource limits.
+2. Not restored: modules, `sys.path`, the locale and `os.environ`, because a warm child keeps them on purpose.
+3. If something cannot be restored, the child is replaced before another job runs in it.
+4. Restoring takes a few microseconds per job.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # without the enums of `signal`, which take most of the time
+import _signal  # type: ignore[import-not-found]  # faster than `signal`, which converts to enums
 import os
 import resource
 import select
@@ -35,7 +35,7 @@ STANDARD = (0, 1, 2)
 
 
 class ProcessState:
-    """How the process was when its first job came."""
+    """The state of the process before its first job."""
 
     def __init__(self) -> None:
         self._folder = os.open(".", os.O_PATH if sys.platform == "linux" else os.O_RDONLY)
@@ -52,7 +52,7 @@ class ProcessState:
             self._open.register(fd, 0)
 
     def restore(self) -> bool:
-        """Whether all of it is again as it was."""
+        """Restore the state. Return False if something could not be restored."""
         try:
             self._restore()
         except (OSError, ValueError):
@@ -60,7 +60,7 @@ class ProcessState:
         return True
 
     def _restore(self) -> None:
-        # First what could end the process: an alarm that is set, a signal that waits for its mask.
+        # First what could end the process: a pending alarm, or a signal that its mask blocks.
         _signal.setitimer(signal.ITIMER_REAL, 0)
         getsignal, getrlimit = _signal.getsignal, resource.getrlimit
         for number, handler in self._handlers.items():

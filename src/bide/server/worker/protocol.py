@@ -1,7 +1,8 @@
-"""What a supervisor and its children say to each other: frames of length + msgpack over socket pairs.
+"""The messages between the supervisor and its children: frames of length + msgpack over socket pairs.
 
-Each child has two: `work` carries jobs, results and requests; `control` carries heartbeats up and wishes to stop down,
-and is served by a thread of its own, so that it works while a handler does. Either end's death is the other's EOF.
+Each child has two sockets. `work` carries jobs, results and requests. `control` carries heartbeats to the supervisor and
+stop requests to the child; a separate thread serves it, so that it works while a handler runs. When one end dies, the
+other reads EOF.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class ChildMessage(msgspec.Struct, tag=True, array_like=True):
     pass
 
 
-# --- down
+# --- to the child
 
 
 class GivenFile(msgspec.Struct, array_like=True):
@@ -54,11 +55,13 @@ class RunJob(ChildMessage):
     steps: dict[str, bytes]
     children: list[SpawnedJobState]
     progress: Progress | None = None
-    kept: list[str] = []  # steps whose results are not in `steps`: the child asks for each that it needs
+    kept: list[str] = []  # steps whose results are not in `steps`: the child requests them with ReadStep
 
 
 class StepReply(ChildMessage):
-    """To a request with this number: it is stored, or the attempt has lost its lease. `result` answers a `Recall`."""
+    """The reply to the request with this number. `stored` is False if the attempt has lost its lease. `result` is for
+    `ReadStep`.
+    """
 
     number: int
     stored: bool
@@ -66,21 +69,21 @@ class StepReply(ChildMessage):
 
 
 class StopJob(ChildMessage):
-    """Stop this job: told first, terminated later."""
+    """Stop this job; the supervisor terminates the child later if it does not stop."""
 
     job_id: str
     fence: int
 
 
 class ReturnJobs(ChildMessage):
-    """Give back the jobs that have not been started."""
+    """Return the jobs that have not started."""
 
 
 class ExitChild(ChildMessage):
-    """Finish what runs and exit."""
+    """Finish the running jobs and exit."""
 
 
-# --- up
+# --- from the child
 
 
 class Ready(ChildMessage):
@@ -94,28 +97,28 @@ class StartFailed(ChildMessage):
 
 
 class Heartbeat(ChildMessage):
-    """Still alive."""
+    """The child is alive."""
 
 
 class NeedsReplacement(ChildMessage):
-    """A handler has left something behind that cannot be put right: the child is to be replaced. It starts no job more."""
+    """The process state cannot be restored after a handler, so the child must be replaced. It starts no more jobs."""
 
 
 class JobsReturned(ChildMessage):
-    """These were not started, and will not be."""
+    """These jobs have not started, and the child will not start them."""
 
     jobs: list[tuple[str, int]]
 
 
 class AttemptMessage(ChildMessage):
-    """Something that an attempt says."""
+    """A message of an attempt."""
 
     job_id: str
     fence: int
 
 
 class ProgressChanged(AttemptMessage):
-    """There was progress, or at least a sign of life."""
+    """New progress; None is a heartbeat of the handler."""
 
     progress: Progress | None
 
@@ -127,13 +130,13 @@ class LogLine(AttemptMessage):
 
 
 class StepBegan(AttemptMessage):
-    """A step has begun."""
+    """A step has started."""
 
     step: str
 
 
 class KeepStep(AttemptMessage):
-    """A step has succeeded; the child waits for the answer before it goes on."""
+    """Store the result of a step. The child waits for the reply."""
 
     number: int
     step: str
@@ -142,14 +145,14 @@ class KeepStep(AttemptMessage):
 
 
 class ReadStep(AttemptMessage):
-    """The child needs the result of a step that an earlier attempt has kept, and waits for the answer."""
+    """Read the result of a step that an earlier attempt has stored. The child waits for the reply."""
 
     number: int
     step: str
 
 
 class Spawn(AttemptMessage):
-    """A child job to be sent on its way."""
+    """Submit a child job."""
 
     child_id: str
     key: str
@@ -161,10 +164,10 @@ class Spawn(AttemptMessage):
 class AttemptDone(AttemptMessage):
     result: bytes | None
     result_file: FileInfo | None
-    errors: bytes | None  # JSON, like the result: msgpack has no integers of more than 64 bits
+    errors: bytes | None  # JSON, like the result, because msgpack has no integers over 64 bits
     files: list[FileInfo]
     progress: Progress | None
-    took: float | None = None  # seconds by the child's own watch: ours would count the messages' way too
+    took: float | None = None  # seconds, measured by the child, so without the messages' transit
 
 
 class AttemptFailed(AttemptMessage):
@@ -182,7 +185,7 @@ class AttemptParked(AttemptMessage):
 
 
 class AttemptStopped(AttemptMessage):
-    """The handler has obeyed the wish to stop."""
+    """The handler has stopped on request."""
 
     progress: Progress | None
 
@@ -209,7 +212,7 @@ FromChild = (
 StepRequest = KeepStep | ReadStep
 AttemptEnd = AttemptDone | AttemptFailed | AttemptParked | AttemptStopped
 _LENGTH = struct.Struct("!I")
-LONGEST = 256 * 1024 * 1024  # a longer one is not a message: a handler has written into the socket
+MAX_LENGTH = 256 * 1024 * 1024  # a longer frame means that a handler has written into the socket
 _encoder = msgspec.msgpack.Encoder()
 _down = msgspec.msgpack.Decoder(ToChild)
 _up = msgspec.msgpack.Decoder(FromChild)
@@ -221,7 +224,7 @@ def frame(message: ChildMessage) -> bytes:
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into messages."""
+    """Decodes a stream of bytes into messages."""
 
     def __init__(self, *, upward: bool) -> None:
         self._decode = _up.decode if upward else _down.decode
@@ -234,8 +237,8 @@ class FrameDecoder:
         try:
             while len(buffer) - start >= 4:
                 (length,) = _LENGTH.unpack_from(buffer, start)
-                if length > LONGEST:
-                    raise msgspec.DecodeError(f"a message of {length} bytes")
+                if length > MAX_LENGTH:
+                    raise msgspec.DecodeError(f"a frame of {length} bytes exceeds {MAX_LENGTH}")
                 if len(buffer) - start - 4 < length:
                     break
                 body = bytes(buffer[start + 4 : start + 4 + length])

@@ -1,9 +1,9 @@
-"""A pool of warm children: starts them, listens to them, replaces the dead.
+"""The pool of warm child processes: starts them, reads their messages, and replaces dead ones.
 
-1. A child is spawned, never forked: the service has threads.
-2. Each child leads a process group of its own; what a handler has started ends with it.
-3. What a child sent before it died is read before its death is told.
-4. Children that cannot start are tried again ever more slowly, and the reason is told.
+1. Children are started with spawn, not fork, because the service has threads.
+2. Each child leads a process group of its own; processes that a handler has started end with it.
+3. All messages that a child sent before it died are handled before its exit is reported.
+4. If children cannot start, the pool retries with growing delays and reports the reason.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from bide.server.worker.app_location import AppLocation
 from bide.server.worker.child import ChildSettings
 
 log = logging.getLogger("bide.worker")
-MARK = "BIDE_CHILD_OF"  # in the environment of every child: the data folder of its service
-SLOWEST_START = 30.0
+MARK = "BIDE_CHILD_OF"  # environment variable of every child: its service's data folder
+MAX_START_DELAY = 30.0
 
 
 class PoolListener(Protocol):
-    """Who is told what happens in the pool."""
+    """Receives the events of the pool."""
 
     def ready(self, child: ChildProcess) -> None: ...
 
@@ -44,7 +44,7 @@ class PoolListener(Protocol):
 
 
 class ChildProcess:
-    """One child process, seen from the service."""
+    """One child process, seen from its supervisor."""
 
     def __init__(self, name: str, is_async: bool, pool: Pool) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class ChildProcess:
         self.started = time.time()
         self.last_heartbeat = time.monotonic()
         self.jobs_done = 0
-        self.killed = False  # by us, on purpose
+        self.killed = False  # by the supervisor, on purpose
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._outgoing = bytearray()
@@ -105,10 +105,10 @@ class ChildProcess:
         if self._pidfd is not None:
             self._loop.add_reader(self._pidfd, self.check)
 
-    # --- talking
+    # --- messages
 
     def send(self, message: p.ChildMessage, *, at_once: bool = False) -> None:
-        """Goes out at the end of this round of the loop, with whatever else is sent in it, or at once."""
+        """Send a message at the end of this iteration of the event loop, together with others, or at once."""
         if self._gone:
             return
         if not self._outgoing and not at_once:
@@ -122,12 +122,12 @@ class ChildProcess:
             self._loop.add_writer(self._work, self._writable)
 
     def _write(self) -> bool:
-        """Sends what the socket takes; whether that was all."""
+        """Send as much as the socket accepts. Return whether everything was sent."""
         try:
             sent = self._work.send(self._outgoing)
         except (BlockingIOError, InterruptedError):
             return False
-        except OSError:  # it is dying: its death will be told by its pid
+        except OSError:  # the child is dying; its pid file descriptor will report that
             sent = len(self._outgoing)
         del self._outgoing[:sent]
         return not self._outgoing
@@ -141,12 +141,12 @@ class ChildProcess:
             self._control.send(p.frame(p.StopJob(job_id, fence)))
 
     def request_return(self) -> None:
-        """Asks for the jobs of its line that it has not started."""
+        """Request the return of prefetched jobs that have not started."""
         with contextlib.suppress(OSError):
             self._control.send(p.frame(p.ReturnJobs()))
 
     def _readable(self, sock: socket.socket) -> bool:
-        """Whether there may be more to read."""
+        """Read and handle messages. Return whether there may be more to read."""
         try:
             data = sock.recv(1 << 16)
         except (BlockingIOError, InterruptedError):
@@ -159,15 +159,15 @@ class ChildProcess:
             return False
         try:
             for message in self._frames[sock].feed(data):
-                self._heard(message)
+                self._handle(message)
         except msgspec.DecodeError as error:  # a handler has written into the socket
-            log.error("child %s cannot be understood (%s): killed", self.name, error)
+            log.error("child %s sent an invalid message (%s); killing it", self.name, error)
             self._loop.remove_reader(sock)
             self.kill(lost=True)
             return False
         return True
 
-    def _heard(self, message: Any) -> None:
+    def _handle(self, message: Any) -> None:
         self.last_heartbeat = time.monotonic()
         if isinstance(message, p.Heartbeat):
             return
@@ -180,13 +180,13 @@ class ChildProcess:
             self._pool.listener.received(self, message)
 
     def mark_alive(self, now: float) -> None:
-        """Counts as heard now: nobody listened until now."""
+        """Count this moment as a heartbeat, because the supervisor could not read messages until now."""
         self.last_heartbeat = max(self.last_heartbeat, now)
 
     # --- ending
 
     def check(self) -> None:
-        """Notices its death."""
+        """Detect that the process has exited."""
         if not self._gone and self._process.poll() is not None:
             self._gone = True
             for sock in self._frames:
@@ -203,11 +203,11 @@ class ChildProcess:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        # What the handler left running in its group goes with it.
+        # Also end the processes that handlers left running in the child's group.
         self._signal(signal.SIGKILL)
 
-    def leave(self) -> None:
-        """It may finish what runs, then exits."""
+    def request_exit(self) -> None:
+        """Let the child finish its running jobs and exit."""
         self.state = "leaving"
         self.send(p.ExitChild())
 
@@ -216,7 +216,7 @@ class ChildProcess:
         self._signal(signal.SIGTERM)
 
     def kill(self, *, lost: bool = False) -> None:
-        """`lost`: it was as good as dead, so its jobs are lost and not given back."""
+        """Kill the child. `lost`: it did not respond any more, so its jobs count as lost and are not handed back."""
         self.killed = not lost
         self._signal(signal.SIGKILL)
 
@@ -232,7 +232,7 @@ class ChildProcess:
         return f"exit code {code}"
 
     def memory(self) -> int:
-        """Resident bytes; 0 where the system does not tell."""
+        """Resident memory in bytes; 0 if the system does not report it."""
         try:
             pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         except (OSError, IndexError):
@@ -241,7 +241,7 @@ class ChildProcess:
 
 
 class Pool:
-    """Keeps so many children alive."""
+    """Keeps a fixed number of sync and async children alive."""
 
     def __init__(
         self,
@@ -269,17 +269,19 @@ class Pool:
 
     @staticmethod
     def now() -> float:
-        """The watch by which children are timed."""
+        """The clock for timeouts of children."""
         return time.monotonic()
 
     async def open(self) -> None:
         left = await asyncio.to_thread(sweep, self.data)
         if left:
-            log.warning("ended %d processes that an earlier service had left behind", left)
+            log.warning(
+                "killed %d processes that an earlier service on this data folder left behind", left
+            )
         self.fill()
 
     def fill(self) -> None:
-        """Starts what is missing; call it now and then."""
+        """Start missing children. Called periodically."""
         if time.monotonic() < self._not_before:
             return None
         for is_async, goal in self._goal.items():
@@ -289,11 +291,11 @@ class Pool:
                 try:
                     self.children.add(ChildProcess(f"{os.getpid()}.{self._number}", is_async, self))
                 except OSError as error:
-                    return self._put_off(_advice(error))
+                    return self._delay_start(_explain(error))
         return None
 
     def waits_for(self, is_async: bool) -> bool:
-        """Whether children of this sort are wanted and none is ready."""
+        """Whether the pool should have such children and none is ready."""
         ready = any(c.is_async is is_async and c.state == "idle" for c in self.children)
         return self._goal[is_async] > 0 and not ready
 
@@ -305,23 +307,23 @@ class Pool:
     def ended(self, child: ChildProcess) -> None:
         self.children.discard(child)
         if child.state == "starting" and not child.killed:
-            self._put_off(self.problem or child.exit_text)
+            self._delay_start(self.problem or child.exit_text)
         child.state = "gone"
         self.listener.exited(child)
         self.fill()
 
-    def _put_off(self, problem: str) -> None:
+    def _delay_start(self, problem: str) -> None:
         self._failures += 1
-        wait = min(SLOWEST_START, 0.25 * 2**self._failures)
+        wait = min(MAX_START_DELAY, 0.25 * 2**self._failures)
         self._not_before = time.monotonic() + wait
         self.problem = problem
-        log.error("a handler child cannot start (%s); next try in %.1f s", problem, wait)
+        log.error("a handler child cannot start (%s); retrying in %.1f s", problem, wait)
 
     async def close(self, grace: float) -> None:
-        """Ends all children: asked, then killed."""
+        """Let all children exit, and kill those that have not exited after `grace` seconds."""
         self._goal = {False: 0, True: 0}
         for child in self.children:
-            child.leave()
+            child.request_exit()
         end = time.monotonic() + grace
         while self.children and time.monotonic() < end:
             await asyncio.sleep(0.01)
@@ -337,25 +339,25 @@ class Pool:
             child.check()
 
 
-def _advice(error: OSError) -> str:
+def _explain(error: OSError) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return f"{error.strerror}: raise the limit, `ulimit -n` or LimitNOFILE= of systemd"
+        return f"{error.strerror}: raise the limit with `ulimit -n` or LimitNOFILE= of systemd"
     if error.errno in (errno.EAGAIN, errno.ENOMEM):
-        return f"{error.strerror}: fewer --workers, more memory, or a higher `ulimit -u`"
+        return f"{error.strerror}: use fewer --workers, add memory, or raise `ulimit -u`"
     return str(error)
 
 
 def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not Linux: the tick notices a death a little later
+    except (AttributeError, OSError):  # not Linux: the tick detects an exit a little later
         return None
 
 
 def sweep(data: Path) -> int:
-    """Ends what an earlier service on this data folder left running; how many there were.
+    """Kill the processes that an earlier service on this data folder left running. Return their number.
 
-    Children end themselves when their service is gone, unless they hang; what they started may have left their group.
+    Children exit when their service is gone, unless they hang; processes that they started may have left their group.
     """
     mark = f"{MARK}={data}".encode()
     found = 0

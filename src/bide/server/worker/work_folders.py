@@ -1,7 +1,7 @@
-"""The working folders of jobs (`ctx.folder`): how they are removed while the same job may run again.
+"""The working folders of jobs (`ctx.folder`), and their removal while the same job may run again.
 
-1. A folder is renamed before it is removed, so that a later attempt of the job begins with a folder of its own.
-2. What a crash leaves between the two has a name by which a sweep finds it.
+1. A folder is renamed before it is removed, so that a later attempt of the job starts with a new folder.
+2. After a crash between the two, a sweep recognises the folder by its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARK = ".removed-"
 
 
 def rename(folder: str) -> str | None:
-    """Gives the folder a name for its removal, and returns it; None if it cannot: it stays until its job is purged."""
+    """Rename the folder for its removal and return the new name. None if that fails: it stays until its job is purged."""
     renamed = f"{folder}{_MARK}{secrets.token_hex(4)}"
     try:
         os.rename(folder, renamed)  # noqa: PTH104 — paths are strings here
@@ -32,12 +32,12 @@ def delete(renamed: str) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Both at once: for a job that does not exist any more."""
+    """Rename and delete the folder of a job that no longer exists."""
     delete(rename(str(folder)) or str(folder))
 
 
 def old(work: Path, before: float) -> tuple[set[str], list[str]]:
-    """Of the folders that did not change since `before`: the ids of their jobs, and the paths of renamed ones."""
+    """Folders that have not changed since `before`: the job ids of normal ones, and the paths of renamed ones."""
     jobs: set[str] = set()
     renamed: list[str] = []
     if not work.is_dir():

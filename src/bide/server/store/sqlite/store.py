@@ -76,9 +76,8 @@ class SqliteStore(SqliteUploads):
         self._clock = self._wall = clock or SystemClock()
         self._cache = SqliteCache()
         self._job_cache = self._cache.jobs
-        self._unwritten_renewals: dict[
-            tuple[str, int], float
-        ] = {}  # leases whose renewal could not be written
+        # The ends of leases whose renewal could not be written.
+        self._unwritten_renewals: dict[tuple[str, int], float] = {}
 
     # --- beginning and end
 
