@@ -1,1 +1,1 @@
-"""Kills things at random while jobs run, then reads the record: what was lost, repeated, or told twice?"""
+"""Kills processes at random while jobs run, then checks the record for lost, repeated and twice reported jobs."""

@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _measured(name: str, folder: Path) -> list[Line]:
-    """What keeps one part from its end is told, and keeps no other part from its beginning."""
+    """Run every part; report the exception of a part that fails."""
     try:
         return PARTS[name](folder)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Bare Celery under the blows that befall its workers, its broker and its connections."""
+"""Bare Celery, with faults of its workers, its broker and its connections."""
 
 from __future__ import annotations
 

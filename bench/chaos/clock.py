@@ -1,6 +1,6 @@
-"""A clock of a machine's own: what its Python programs are told, by a step that they read from a file at any moment.
+"""A simulated machine's clock: its Python programs add an offset that they read from a file.
 
-The monotonic clock stays right, as it does when somebody sets the time of a real machine. With `asleep`, the clock that
+The monotonic clock stays right, as on a real machine whose time is set. With `asleep`, the clock that
 counts the time asleep is stepped as well, as when the machine was suspended. (libfaketime makes time.sleep fail when it
 does that.)
 """

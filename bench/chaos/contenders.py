@@ -1,4 +1,4 @@
-"""Those who run the same jobs under the same blows: bide, and the peers as their documentation makes them safe.
+"""The systems that run the same jobs with the same faults: bide, and peers configured as their documentation recommends.
 
 A worker is killed with all its children, as a container or systemd would end it. The peers' Redis is spared.
 """

@@ -1,4 +1,4 @@
-"""Workers on machines of their own and the broker between: the blows that befall them, whoever's workers they are."""
+"""Workers on simulated machines and their broker, and the faults injected into them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Broker(Protocol):
     def end(self) -> None: ...
 
 
-Blow = Callable[[], Struck | None]  # None: there was nobody to strike
+Blow = Callable[[], Struck | None]  # None: there was no target
 
 
 class Crew:
@@ -76,7 +76,7 @@ class Crew:
         }
 
     def _at_work(self) -> dict[Host, dict[int, str]]:
-        """Who runs which jobs now, for of the others a blow is hardly seen; but nobody whose job was struck twice."""
+        """The workers that run jobs now, without those whose job was hit twice already."""
         self._tail.grow()
         running = dict(self._tail.open)
         found = {}
@@ -112,7 +112,7 @@ class Crew:
         return Struck(killed, time.monotonic())
 
     def _freeze(self) -> Struck | None:
-        """For longer than anybody waits for a sign of life, then it goes on as if nothing had been."""
+        """Freeze a worker for longer than any heartbeat timeout, then resume it."""
         chosen = self._choose()
         if chosen is None or any(host.frozen for host in self.hosts):
             return None
@@ -165,7 +165,7 @@ class Crew:
             time.sleep(0.05)
 
     def thaw(self) -> None:
-        """Waits until whoever is frozen has been let go."""
+        """Wait until every frozen worker is resumed."""
         for timer in self._timers:
             timer.join()
 

@@ -1,4 +1,4 @@
-"""bide past one machine: PostgreSQL, a broker, two replicas of the service, two workers, and callers who insist.
+"""bide past one machine: PostgreSQL, a broker, two replicas of the service, two workers, and callers that retry.
 
 Every connection goes over a wire that can be cut. The broker keeps nothing on disk. What is struck here beside a crew:
 
@@ -171,7 +171,7 @@ class Callers(threading.Thread):
         wanted = [{"kind": kind, "input": {"number": n}} for kind, n in zip(kinds, numbers, strict=True)]
         key = {"Idempotency-Key": str(uuid.uuid4())}
         answer: Any = {"jobs": [{}]}
-        while not all("jobId" in job for job in answer["jobs"]):  # some may be told to come again
+        while not all("jobId" in job for job in answer["jobs"]):  # some may have to be sent again
             answer = self._fleet.insist("POST", "/jobs/batch", {"jobs": wanted}, key)
         for kind, n, job in zip(kinds, numbers, answer["jobs"], strict=True):
             self.acknowledged.append(Wanted(job["jobId"], 2 * n + 1 if kind == "family" else n))

@@ -1,4 +1,4 @@
-"""Somebody who follows the event log while everything is struck: reads what is above the last number that he has seen.
+"""A reader that follows the event log during the faults: it reads the events after the last number that it has seen.
 
 What he has missed at the end was committed below a number that was visible before: he could never have found it.
 """

@@ -53,7 +53,7 @@ def trial(folder: Path) -> Became:
         _fill(ballast)
         _await_ends(tail, ids)
         end = time.monotonic() + FULL
-        while time.monotonic() < end:  # what is freed meanwhile is filled again
+        while time.monotonic() < end:  # fill freed space again
             _fill(ballast)
             time.sleep(0.2)
         ballast.unlink()

@@ -33,7 +33,7 @@ class Host:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         self.frozen: frozenset[int] = frozenset()
-        self.given_up = 0  # how often it has ended although nobody had killed it
+        self.given_up = 0  # how often it exited without being killed
 
     @property
     def log(self) -> str:
@@ -83,7 +83,7 @@ class Host:
         return frozenset(family)
 
     def freeze(self, *, alone: bool) -> frozenset[int]:
-        """SIGSTOP: all of it, or the worker without its children, which go on and are heard by nobody."""
+        """SIGSTOP: all of it, or the worker without its children, which keep running unheard."""
         self.frozen = frozenset({self.pid} if alone else self.family)
         self._signal(signal.SIGSTOP)
         return self.frozen
@@ -98,7 +98,7 @@ class Host:
                 os.kill(pid, number)
 
     def kill_child(self, rng: random.Random, among: set[int]) -> frozenset[int]:
-        """One of those that are at work; nobody when there is none."""
+        """A child that runs a job, or None."""
         children = sorted((self.family - {self.pid}) & among) if self._process is not None else []
         if not children:
             return frozenset()

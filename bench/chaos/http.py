@@ -386,7 +386,7 @@ async def _crowded(
     report.cut_in = time.monotonic() - gathered
     if still:
         report.faults.append(f"{still} slow connections are open after {report.cut_in:.0f} s")
-    # The slow ones do not hang up when they are told to: the service must.
+    # Slow clients do not disconnect on request, so the service must.
     end = time.monotonic() + 8
     while served.files > files + 10 and time.monotonic() < end:
         await asyncio.sleep(0.1)
@@ -409,7 +409,7 @@ async def _wait_for(served: Served, job_id: str, polls: int) -> list[Pair]:
 
 
 async def _end_polls(served: Served, report: Report, waiting: list[Pair], opened: Path) -> None:
-    """A fifth leaves; the others are told."""
+    """A fifth of the clients disconnect; the others get a response."""
     leaving, staying = waiting[: len(waiting) // 5], waiting[len(waiting) // 5 :]
     for pair in leaving:
         pair[1].transport.abort()

@@ -125,7 +125,7 @@ def _stale(rows: dict[str, Row], marks: Sequence[Mark]) -> list[Fault]:
 
 
 def _given_up(row: Row, rows: dict[str, Row]) -> bool:
-    """After its third lost worker in a row, or because that befell a child of it: as documented."""
+    """Whether the job was poisoned as documented: by its third lost worker in a row, or by a poisoned child."""
     children = [rows[child["job_id"]] for child in json.loads(row.children)] if row.children else []
     if any(_given_up(child, rows) for child in children):
         return True

@@ -1,4 +1,4 @@
-"""Jobs that run while something happens to who runs them, and what has become of them."""
+"""Long jobs that run during a fault, and their outcomes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def became(insist: Insist, left: Sequence[marks.Mark], ids: Sequence[str]) -> Be
 
 
 def lines(what: str, all_of: Became) -> list[Line]:
-    """For what nobody who lives may lose a job by."""
+    """For faults during which no live worker may lose a job."""
     for text in all_of.texts[:5]:
         print(f"  {what}: {text}")
     jobs = f"of {all_of.jobs}"

@@ -71,7 +71,7 @@ def work(number: int) -> int:
 
 
 def read(path: Path) -> list[Mark]:
-    """The complete ones: whoever is still at work may be writing another."""
+    """The complete marks; a running handler may be writing another."""
     return [Mark.read(line) for line in _complete(path.read_text())] if path.exists() else []
 
 

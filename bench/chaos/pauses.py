@@ -45,7 +45,7 @@ def _serving(folder: Path, env: dict[str, str]) -> ServiceProcess:
 
 
 def asleep(folder: Path, rounds: int = ROUNDS) -> Became:
-    """The time of day goes on by SLEEP; for the handlers no time has passed."""
+    """Advance the time of day by SLEEP; no time passes for the handlers."""
     clock = SteppedClock(folder / "clock", asleep=True)
     victim = _serving(folder, clock.env(os.environ))
     tail, outcome = marks.Tail(folder / "marks"), Became()
@@ -108,7 +108,7 @@ def on_many_machines(folder: Path) -> list[Line]:
 
 
 def _worker(fleet: Fleet) -> list[Line]:
-    """Its jobs are given up, on purpose, and done by the other; what it says when it goes on is not heard."""
+    """The other service takes over its jobs, and its late results are ignored."""
     ids = lasting.begin(fleet.insist, fleet.tail, SECONDS)
     host = fleet.crew.hosts[0]
     _stop(host.family)

@@ -39,7 +39,7 @@ BROKERS: dict[str, Callable[[str | None], Broker]] = {
     "RabbitMQ": RabbitServer,
 }
 OPEN = f"SELECT count(*) FROM jobs WHERE status NOT IN ({', '.join(repr(s) for s in TERMINAL)})"
-QUIET = 40.0  # seconds without a mark, after which bare Celery is not expected to go on
+QUIET = 40.0  # seconds without a mark after which bare Celery counts as stuck
 
 
 @dataclass
@@ -194,7 +194,7 @@ def bare(
     seed: int,
     frozen: float = 1.5 * LEASE,
 ) -> Outcome:
-    """One of bare Celery. Its Redis writes what it has been told to a file, for it is all that there is."""
+    """One of bare Celery. Its Redis writes to an append-only file, because it is the only record."""
     rng = random.Random(seed)
     begin = time.monotonic()
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from bench.chaos.crew import Blow
 from bench.chaos.strike import Kill
 
-NOBODY = 60.0  # seconds without anybody to strike, after which a blow is left out
+NOBODY = 60.0  # seconds without a target after which a fault is skipped
 
 
 @dataclass

@@ -33,7 +33,7 @@ from bench.chaos.marks import Tail
 
 MOMENTS = ("random", "answer", "mark")
 LONGEST = 0.5  # seconds that a blow waits for its moment
-NOBODY = 10.0  # seconds without anybody to strike, after which it is over
+NOBODY = 10.0  # seconds without a target after which it ends
 
 
 class Target(Protocol):
@@ -71,7 +71,7 @@ class Striker:
         for blow in blows:
             time.sleep(self.rng.uniform(0.02, 0.3))
             struck = False
-            while not struck:  # again when the one to be struck has ended its job meanwhile
+            while not struck:  # again if the target has finished its job
                 if not self._await(self._spared_ones, NOBODY, 0.002):
                     return  # all has ended
                 moment = self._moment()

@@ -57,7 +57,7 @@ def _run(make: MakeWorld, arguments: argparse.Namespace) -> int:
 def _wrong(make: MakeWorld, seed: int) -> list[str]:
     try:
         return judged(make, seed, random_history(seed))
-    except Exception as error:  # a fault of the service that ends the history
+    except Exception as error:  # an exception of a service ends the history
         return [f"{type(error).__name__}: {error}"]
 
 

@@ -1,4 +1,4 @@
-"""The jobs of the simulation. Handlers note what they have really done."""
+"""The jobs of the simulation. Handlers record what they have done."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def family(ctx: Context, number: int) -> int:
 
 @app.job(retries=2, backoff=1.0)
 async def relay(ctx: Context, number: int, source: File) -> int:
-    """Hands a file of somebody else on to a child."""
+    """Pass a file of another job to a child job."""
     (found,) = ctx.gather(ctx.spawn("reader", number=number, source=source))
     return int(found)
 
 
 @app.job(retries=2, backoff=1.0)
 async def maker(ctx: Context, number: int) -> int:
-    """Hands a file of its own on to a child."""
+    """Pass a file of its own to a child job."""
     made = ctx.output("made.txt", str(number).encode())
     (found,) = ctx.gather(ctx.spawn("reader", number=number, source=made))
     return int(found)
@@ -88,4 +88,4 @@ async def slow(ctx: Context, number: int) -> int:
 
 KINDS = ("quick", "steps", "family", "relay", "maker", "lonely", "once", "slow")
 for _kind in app.kinds.values():
-    _kind.is_async = False  # coroutines here, but the engine treats them as it does sync handlers
+    _kind.is_async = False  # they are coroutines, but the engine treats them as sync handlers

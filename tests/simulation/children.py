@@ -1,4 +1,4 @@
-"""Children without processes: real contexts and handlers on the simulated loop, that can be killed and stopped."""
+"""Simulated children: real contexts and handlers on the simulated event loop, which can be killed and stopped."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from bide.server.worker.context import (
 from bide.server.worker.supervisor import PoolListener
 from tests.simulation.loop import SimLoop, context_of
 
-BEAT = 1.5  # seconds between two signs of life
+BEAT = 1.5  # seconds between two heartbeats
 
 
 class SimChild:
-    """What the engine sees of a child, and the child itself: a simulated process of its own."""
+    """A child as the engine uses it, and the simulated process behind it."""
 
     def __init__(self, name: str, pool: SimPool) -> None:
         self.name = name
@@ -68,10 +68,10 @@ class SimChild:
         self._later(self._pool.delay(0.001), self._receive)
 
     def request_stop(self, job_id: str, fence: int) -> None:
-        self._later(self._pool.delay(0.01), self._told, job_id, fence)
+        self._later(self._pool.delay(0.01), self._stop_requested, job_id, fence)
 
     def request_return(self) -> None:
-        self._later(self._pool.delay(0.01), self._give_back)
+        self._later(self._pool.delay(0.01), self._return_jobs)
 
     def request_exit(self) -> None:
         self.state = "leaving"
@@ -93,7 +93,7 @@ class SimChild:
     def check(self) -> None:
         pass
 
-    # --- what the service hears
+    # --- messages to the service
 
     def _deliver(self) -> None:
         self.last_heartbeat = self._loop.time()
@@ -109,14 +109,14 @@ class SimChild:
             self._pool.listener.ready(cast(Any, self))
 
     def _ended(self) -> None:
-        """What it had said is heard, and then its death."""
+        """Deliver its messages, and then report its exit."""
         while self._to_service:
             message = self._to_service.popleft()
             if message is not None:
                 self._pool.listener.received(cast(Any, self), message)
         self._pool.ended(self)
 
-    # --- its own life
+    # --- the child itself
 
     def _later(self, delay: float, function: Any, *args: Any) -> None:
         self._loop.call_later(delay, function, *args, context=self._within)
@@ -138,19 +138,19 @@ class SimChild:
                 self._task = self._loop.create_task(self._work(), context=self._within)
         elif isinstance(message, p.StepReply):
             answer = self._answers.pop(message.number)
-            if not answer.done():  # its handler was told to stop meanwhile
+            if not answer.done():  # its handler was stopped since
                 answer.set_result(message)
         elif isinstance(message, p.ExitChild):
             self._later(0.01, self.die)
 
-    def _told(self, job_id: str, fence: int) -> None:
+    def _stop_requested(self, job_id: str, fence: int) -> None:
         context = self._current
         if context is not None and (context.job_id, context.fence) == (job_id, fence):
             context.request_stop()
             if self._working:
                 self._task.cancel()
 
-    def _give_back(self) -> None:
+    def _return_jobs(self) -> None:
         jobs = [(run.job_id, run.fence) for run in self._line]
         self._line.clear()
         self.say(p.JobsReturned(jobs))
@@ -162,7 +162,7 @@ class SimChild:
             self._loop.call_soon(self._ended, context=self._service)
 
     def runs(self, job_id: str, fence: int) -> bool:
-        """Whether its handler is at work on this attempt, or will be."""
+        """Whether its handler runs this attempt, or will run it."""
         current = self._current
         running = [] if current is None else [(current.job_id, current.fence)]
         return not self.gone and (job_id, fence) in [
@@ -235,7 +235,7 @@ class SimChild:
 
 
 class SimChannel:
-    """How a simulated handler's context reaches the engine."""
+    """The connection of a simulated handler's context to the engine."""
 
     def __init__(self, child: SimChild) -> None:
         self._child = child
@@ -251,7 +251,7 @@ class SimChannel:
 
 
 class SimPool:
-    """What the engine sees of a pool."""
+    """A pool as the engine uses it."""
 
     def __init__(
         self,
@@ -305,7 +305,7 @@ class SimPool:
         pass
 
     def kill(self) -> None:
-        """Together with its service."""
+        """Kill the children together with their service."""
         self.closed = True
         for child in self.children:
             child.gone = True

@@ -1,11 +1,11 @@
-"""What can go wrong between a service and its database, and when.
+"""Faults between a service and its database.
 
-Every operation of a store, reads included, has a number. A fault is planned for a number, or for a while for all of them:
+Every operation of a store, including reads, has a number. A fault is planned for a number, or for all operations of a time:
 
 - refused: the database reports an error, and nothing is stored;
-- late: the answer takes longer than callers wait;
-- unheard: it is stored, and the answer is lost;
-- broken: the connection breaks once, before or after the commit, and the store tries again by itself.
+- late: the response takes longer than callers wait;
+- unheard: the operation is stored, and the response is lost;
+- broken: the connection breaks once, before or after the commit, and the store retries.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Faults:
         self._planned: dict[int, Mode] = {}
         self._out_until = 0.0
         self.count = 0  # operations so far
-        self.met: list[tuple[int, Mode]] = []  # those that went wrong
-        self._failing: Mode | None = None  # what the operation that is carried out now meets
-        self._statements = 0  # that succeed before it fails
+        self.met: list[tuple[int, Mode]] = []  # operations with a fault
+        self._failing: Mode | None = None  # the fault of the current operation
+        self._statements = 0  # statements that succeed before it fails
 
     def plan(self, number: int, mode: Mode) -> None:
-        """The `number`th operation from now on."""
+        """Plan a fault for the `number`th operation from now on."""
         self._planned[self.count + number] = mode
 
     def take_out(self, seconds: float) -> None:
-        """The database cannot be reached, or written, for so long."""
+        """Make the database unavailable for this long."""
         self._out_until = max(self._out_until, self._loop.time() + seconds)
 
     def end(self) -> None:
-        """From now on nothing fails."""
+        """Cancel all planned faults."""
         self._planned.clear()
         self._out_until = 0.0
 
@@ -50,7 +50,7 @@ class Faults:
         return self._loop.time() < self._out_until
 
     def next(self) -> Mode | None:
-        """What happens to the next operation."""
+        """The fault of the next operation, if any."""
         self.count += 1
         mode = self._planned.pop(self.count, None)
         if mode is not None:
@@ -58,12 +58,12 @@ class Faults:
         return mode
 
     def duration(self) -> float:
-        """How late something is: within what callers wait for, or beyond it, or longer than a lease."""
+        """A delay: shorter than callers wait, longer than that, or longer than a lease."""
         return self._rng.choice((1.0, 8.0, 25.0))
 
     @contextmanager
     def meet(self, mode: Mode) -> Iterator[None]:
-        """For the operation that is carried out within."""
+        """Apply a fault to the operation inside the context."""
         self._failing, self._statements = mode, self._rng.randrange(6)
         try:
             yield
@@ -80,5 +80,5 @@ class Faults:
         return self._statements < 0
 
     def passed(self) -> None:
-        """A fault that happens once has happened."""
+        """End a fault that happens only once."""
         self._failing = None

@@ -13,7 +13,7 @@ PAUSES = (0.0, 0.001, 0.05, 0.3, 2.0, 15.0)
 CALLERS = (*KINDS, *KINDS, "upload", "upload", "tus", "cancel", "rerun", "delete", "pause")
 TROUBLE = ("kill", "freeze", "thaw", "stop", "sleep", "cut", "cut", "fault", "fault", "fault", "outage")
 STANDBY = ("replicate", "replicate", "promote")
-# Everything that a service does with its store, in a few seconds and without luck.
+# Uses every operation of a service with its store within a few seconds, deterministically.
 TOUR: tuple[Deed, ...] = (
     ("upload", 0, 0.5),
     ("family", 2, 0.3),
@@ -32,7 +32,7 @@ MakeWorld = Callable[[int], World]
 
 
 def random_history(seed: int) -> list[Deed]:
-    """Some of them without any trouble but that of clocks and stopped services: there every job has to succeed."""
+    """Some histories have no faults but clock changes and stopped services: there every job must succeed."""
     rng = random.Random(seed)
     trouble = rng.choice((("stop", "sleep") * 2, TROUBLE, TROUBLE, TROUBLE + STANDBY))
     deeds = CALLERS + trouble
@@ -50,7 +50,7 @@ def judged(make: MakeWorld, seed: int, deeds: Sequence[Deed]) -> list[str]:
 def with_one_fault(
     make: MakeWorld, deeds: Sequence[Deed], number: int, mode: Mode, seed: int = 1
 ) -> tuple[list[str], bool]:
-    """What is wrong when operation `number` of the history fails; whether it came to that."""
+    """The violations when operation `number` of the history fails, and whether that operation was reached."""
     with make(seed) as world:
         world.failed += 1
         world.faults.plan(number, mode)
@@ -60,7 +60,7 @@ def with_one_fault(
 
 
 def operations(make: MakeWorld, deeds: Sequence[Deed], seed: int = 1) -> int:
-    """How many there are in a history in which nothing fails."""
+    """The number of operations in a history without faults."""
     with make(seed) as world:
         world.act(deeds)
         return world.faults.count

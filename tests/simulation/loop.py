@@ -1,7 +1,7 @@
 """An event loop in virtual time, one callback per step: hours pass in milliseconds, the same way every time.
 
 Each simulated process has a name, which its callbacks and tasks inherit. So one of them can be stopped (SIGSTOP), resumed
-or killed while the others go on.
+or killed while the others run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROCESS: contextvars.ContextVar[str] = contextvars.ContextVar("process", default
 
 
 def context_of(process: str) -> contextvars.Context:
-    """Whatever runs in it belongs to this process."""
+    """A context whose callbacks and tasks belong to this process."""
     context = contextvars.copy_context()
     context.run(PROCESS.set, process)
     return context
@@ -38,14 +38,16 @@ class SimLoop(base_events.BaseEventLoop):
         self.killing = False
         self.set_exception_handler(self._failed)
         self.failures: list[dict[str, Any]] = []
-        self._stopped: dict[str, list[asyncio.Handle]] = {}  # by process, what it has not run yet
+        self._stopped: dict[
+            str, list[asyncio.Handle]
+        ] = {}  # by process: callbacks that it has not run yet
         self._tasks_of: defaultdict[str, set[asyncio.Task[Any]]] = defaultdict(set)
 
     def time(self) -> float:
         return self._virtual
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # What a process that was killed had asked for is answered to nobody.
+        # A killed process leaves futures whose exceptions nothing retrieves.
         if not self.kills or not context["message"].startswith("Future exception was never"):
             self.failures.append(context)
 
@@ -97,7 +99,7 @@ class SimLoop(base_events.BaseEventLoop):
         return True
 
     def within(self, function: Callable[[], Any]) -> Any:
-        """Calls it as if the loop ran."""
+        """Call a function as if the loop were running."""
         previous = events._get_running_loop()
         events._set_running_loop(self)
         try:
@@ -123,16 +125,16 @@ class SimLoop(base_events.BaseEventLoop):
         self._stopped.setdefault(process, [])
 
     def resume_process(self, process: str) -> None:
-        """SIGCONT: what became due meanwhile runs now."""
+        """SIGCONT: callbacks that became due during the stop run now."""
         self._ready.extend(self._stopped.pop(process, []))  # type: ignore[attr-defined]
 
     def kill_process(self, process: str) -> None:
-        """SIGKILL: nothing that it was doing goes on."""
+        """SIGKILL: end all tasks and callbacks of the process."""
         self.kills += 1
         self.killing = True
         self._stopped.pop(process, None)
         closed: set[Any] = set()
-        while left := set(self._tasks_of[process]) - closed:  # closing one may have begun another
+        while left := set(self._tasks_of[process]) - closed:  # closing one may start another
             for task in left:
                 closed.add(task)
                 if not task.done():

@@ -20,13 +20,13 @@ from bide.server.store.postgres import store as postgres_store
 from bide.server.store.postgres.server import PostgresServer, prepare
 from tests.simulation.faults import Faults
 
-POLL = 0.05  # virtual seconds between two looks for notifications
+POLL = 0.05  # virtual seconds between two checks for notifications
 _prepared: set[str] = set()
 _SEQUENCES = "SELECT format('%I.%I', schemaname, sequencename), last_value FROM pg_sequences WHERE schemaname = 'simulation'"
 
 
 class SimConnection(psycopg.Connection[tuple[Any, ...]]):
-    """The writer's connection: the current fault is met here."""
+    """The writer's connection, which raises the current fault."""
 
     database: PostgresDatabase | None = None
 
@@ -69,7 +69,7 @@ class SimAsyncConnection:
     def __init__(self, database: PostgresDatabase, connection: SimConnection) -> None:
         self._database = database
         self._connection = connection
-        self._heard = -1  # up to which commit notifications were asked for
+        self._received = -1  # the commit up to which notifications were received
 
     @property
     def closed(self) -> bool:
@@ -99,9 +99,9 @@ class SimAsyncConnection:
             if self.closed or self._database.faults.out:
                 self._connection.close()
                 raise psycopg.OperationalError("the connection was cut")
-            if self._heard != self._database.commits:
-                self._heard = self._database.commits
-                self._connection.execute("SELECT 1")  # with its answer comes what was notified before it
+            if self._received != self._database.commits:
+                self._received = self._database.commits
+                self._connection.execute("SELECT 1")  # its response brings earlier notifications
                 found = list(self._connection.notifies(timeout=0))
                 for note in found:
                     yield note
@@ -129,9 +129,9 @@ class SimServer(PostgresServer):
 
 
 class PostgresDatabase:
-    """One schema, empty at the beginning."""
+    """One schema, empty at the start."""
 
-    loses_answers = False  # the session does, when its connection breaks after a commit
+    loses_responses = False  # the session loses them when its connection breaks after a commit
 
     def __init__(self, url: str, faults: Faults) -> None:
         self.url: str | None = f"{url}?schema=simulation"
@@ -161,7 +161,7 @@ class PostgresDatabase:
     # --- an asynchronous standby
 
     def replicate(self) -> None:
-        """The standby has everything up to here."""
+        """Record that the standby has received everything so far."""
         copies = ";".join(f"CREATE TABLE standby.{t} AS TABLE simulation.{t}" for t in self._tables)
         self._own.execute(
             f"DROP SCHEMA IF EXISTS standby CASCADE; CREATE SCHEMA standby; {copies}".encode(),
@@ -170,7 +170,7 @@ class PostgresDatabase:
         self._numbers = self._own.execute(_SEQUENCES).fetchall()
 
     def promote(self) -> None:
-        """The primary is gone, and what the standby did not have yet with it."""
+        """Remove the primary, and everything that the standby has not received."""
         for connection in self._connections:
             connection.close()
         back = ";".join(

@@ -17,7 +17,7 @@ _template: bytes | None = None
 
 
 class SimSqlite(sqlite3.Connection):
-    """Shared by the reader and the writer of a store. A service that closes it only ends its own use of it."""
+    """The connection of the reader and the writer of a store. `close` has no effect: the next service uses it, too."""
 
     faults: Faults | None = None
     writing = False
@@ -65,9 +65,9 @@ def new_database() -> SimSqlite:
 
 
 class SqliteDatabase:
-    """The world's record."""
+    """The database of the simulated world."""
 
-    loses_answers = True  # the session cannot: what it has committed it knows
+    loses_responses = True  # the writer loses them, because a SQLite session cannot
     url: str | None = None
 
     def __init__(self, faults: Faults) -> None:
@@ -76,7 +76,7 @@ class SqliteDatabase:
 
     @contextmanager
     def patched(self, writer: Callable[..., Any]) -> Iterator[None]:
-        """While it lasts, a store that is opened opens this."""
+        """Make stores open this database within the context."""
 
         def prepare(path: Path) -> list[int]:
             return []
@@ -92,7 +92,7 @@ class SqliteDatabase:
         self.connection.writing = begun
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """As it is, whatever fails."""
+        """Read rows without faults."""
         faults, self.connection.faults = self.connection.faults, None
         try:
             return self.connection.execute(sql).fetchall()

@@ -71,7 +71,7 @@ def test_any_history_of_two_services_on_postgres(replicas: MakeWorld, seed: int)
     assert judged(replicas, seed, random_history(seed)) == []
 
 
-# What was found once, and was wrong in a way of its own.
+# Histories that found bugs.
 FOUND: dict[str, list[Deed]] = {
     "a service is stopped for longer than a lease": [("once", 3, 1.0), ("stop", 2, 40.0)],
     "the machine sleeps": [("once", 3, 1.0), ("sleep", 0, 5.0)],

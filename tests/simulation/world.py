@@ -47,9 +47,9 @@ from tests.simulation.sqlite import SqliteDatabase
 from tests.simulation.writing import SimWriter
 
 LEASE = 10.0
-PATIENCE = 900.0  # seconds in which everything has to end once nothing fails any more
+TIMEOUT = 900.0  # seconds in which every job must end after the last fault
 CONTENT = b"what an upload holds"
-EXPECTED = (StoreUnavailable, sqlite3.Error, psycopg.Error)  # from a database that fails
+EXPECTED = (StoreUnavailable, sqlite3.Error, psycopg.Error)  # raised by a failing database
 QUEUES = ("default", "leaves")
 Deed = tuple[str, int, float]
 DEEDS = (
@@ -60,7 +60,7 @@ DEEDS = (
 
 
 class Database(Protocol):
-    loses_answers: bool
+    loses_responses: bool
     url: str | None
 
     def patched(self, writer: Callable[..., Any]) -> Any: ...
@@ -78,7 +78,7 @@ class Replicated(Protocol):
 
 
 class SimFolder(DataFolder):
-    """One process here starts many services: each has a name of its own nevertheless."""
+    """A data folder whose replica name is unique, although one process runs many services."""
 
     started = 0
 
@@ -93,7 +93,7 @@ class SimFolder(DataFolder):
 
 
 class SimHands:
-    """What threads would do for uploads is done immediately."""
+    """Runs the work of upload threads immediately."""
 
     def run(self, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(None, work, *args)
@@ -156,16 +156,16 @@ class World:
         self.database = make_database(self.faults)
         self.folder = Path(tempfile.mkdtemp(prefix="bide-simulation-", dir=_memory()))
         self.acknowledged: dict[str, tuple[str, int]] = {}
-        self.uploads: list[str] = []  # that were acknowledged
-        self.wrong: list[str] = []  # that was seen while it happened
-        self._suspect: list[str] = []  # that is wrong if the transaction is stored
-        self.harm = 0  # how often something befell services or children
-        self.failed = 0  # how often the database failed
+        self.uploads: list[str] = []  # acknowledged uploads
+        self.wrong: list[str] = []  # violations seen so far
+        self._suspect: list[str] = []  # violations if the transaction is stored
+        self.harm = 0  # faults of services and children so far
+        self.failed = 0  # faults of the database so far
         self.promotions = 0
-        self._replicated: tuple[set[str], set[str]] | None = None  # what the standby has
-        self.resumed: dict[str, float] = {}  # when a process that was stopped went on
+        self._replicated: tuple[set[str], set[str]] | None = None  # what the standby has received
+        self.resumed: dict[str, float] = {}  # when a stopped process was resumed
         self._later: list[tuple[int, Callable[[], None]]] = []
-        self._writer_of: Replica | None = None  # whose transaction is carried out
+        self._writer_of: Replica | None = None  # whose transaction is running
         self.replicas: dict[str, Replica] = {}
         self._stack = ExitStack()
         self._patch()
@@ -176,7 +176,7 @@ class World:
         enter = self._stack.enter_context
         enter(_listening(self))
         enter(patch.object(time, "monotonic", self.loop.time))
-        # Coroutines of a process that was killed are closed, which they do not expect.
+        # Closing the coroutines of a killed process raises errors in them.
         enter(patch.object(sys, "unraisablehook", lambda unraisable: None))
         enter(patch.object(os, "urandom", self.rng.randbytes))
         enter(patch.object(worker_context, "time", self.clock.now))
@@ -206,7 +206,7 @@ class World:
             loop=self.loop,
             rng=self.rng,
             faults=self.faults,
-            may_be_unheard=self.database.loses_answers,
+            loses_responses=self.database.loses_responses,
             begin=begin,
             end=end,
         )
@@ -220,7 +220,7 @@ class World:
             try:
                 await replica.start()
                 replica.listens = True
-            except Exception:  # as systemd would: again, a moment later
+            except Exception:  # restart a moment later, as systemd would
                 self.loop.call_later(1.0, self._restart, replica)
 
         self.loop.start(name, start)
@@ -241,7 +241,7 @@ class World:
     # --- what callers do
 
     async def _insist(self, method: str, path: str, number: int, **what: Any) -> Reply | None:
-        """Until it is answered, at any replica. None: nobody has answered for long."""
+        """Retry at any replica until there is a response. None after the timeout."""
         for attempt in range(40):
             reply = await self._answer(self._choose(number + attempt), method, path, what)
             if reply is not None and reply.status < 500:
@@ -252,7 +252,7 @@ class World:
     async def _answer(
         self, replica: Replica, method: str, path: str, what: dict[str, Any]
     ) -> Reply | None:
-        """None: the service does not listen, has died meanwhile, or takes too long."""
+        """None if the service does not listen, dies, or takes too long."""
         if not replica.listens:
             return None
         answered: asyncio.Future[Reply] = self.loop.create_future()
@@ -347,9 +347,8 @@ class World:
         async def delete() -> None:
             reply = await self._insist("DELETE", f"/jobs/{job_id}", number)
             if reply is None or reply.status < 400 or reply.status == 410:
-                self.acknowledged.pop(
-                    str(job_id), None
-                )  # whether it is there is not known, or it is not
+                # It is deleted, or that is unknown.
+                self.acknowledged.pop(str(job_id), None)
 
         if job_id is not None:
             self.loop.start("", delete)
@@ -370,7 +369,7 @@ class World:
             "", partial(self._insist, "POST", f"/queues/{QUEUES[number % 2]}/resume", number)
         )
 
-    # --- what befalls the services
+    # --- faults
 
     def kill(self, number: int) -> None:
         child = self._children(number)
@@ -402,11 +401,11 @@ class World:
         self.loop.resume_process(name)
 
     def sleep(self, number: int) -> None:
-        """The machine sleeps: the time of day goes on, nothing else does."""
+        """The machine sleeps: only the time of day advances."""
         self.clock.ahead += 6 * LEASE
 
     def cut(self, number: int) -> None:
-        """The power goes, after so many more steps; the database is what was committed."""
+        """A power cut after this many more steps; only committed data stays."""
         self._later.append(
             (self.loop.steps + number % 50, partial(self._cut, self._choose(number).name))
         )
@@ -417,12 +416,12 @@ class World:
         self._start(name)
 
     def fault(self, number: int) -> None:
-        """Of one operation, soon."""
+        """A fault of one operation, soon."""
         self.failed += 1
         self.faults.plan(1 + number // len(MODES), MODES[number % len(MODES)])
 
     def outage(self, number: int) -> None:
-        """Of the whole database, for less or more than a lease."""
+        """An outage of the whole database, shorter or longer than a lease."""
         self.failed += 1
         self.faults.take_out((0.5, 4.0, 1.5 * LEASE)[number % 3])
 
@@ -433,7 +432,7 @@ class World:
             self._replicated = set(self.acknowledged), set(self.uploads)
 
     def promote(self, number: int) -> None:
-        """The standby takes over. What was acknowledged since it last received something may be lost, and nothing else."""
+        """Promote the standby. Only what was acknowledged after its last replication may be lost."""
         if isinstance(self.database, Replicated) and self._replicated is not None:
             self.harm += 1
             self.promotions += 1
@@ -442,7 +441,7 @@ class World:
             self.acknowledged = {j: what for j, what in self.acknowledged.items() if j in jobs}
             self.uploads = [u for u in self.uploads if u in uploads]
 
-    # --- what must not be written
+    # --- forbidden writes
 
     def _advance(self, real: Callable[..., Job], job: Job, change: Change, now: float) -> Job:
         after = real(job, change, now)
@@ -457,7 +456,7 @@ class World:
         return after
 
     def _renew(self, renew: Callable[..., Any], tx: Any, *what: Any) -> Any:
-        """Of one job, with whether it was renewed; or of many, with those that were not."""
+        """Check the renewal of one job, or of many jobs."""
         outcome = renew(tx, *what)
         if isinstance(outcome, bool):
             renewed = [what[0]] if outcome else []
@@ -470,16 +469,16 @@ class World:
         return outcome
 
     def _lost(self, job: Job, observer: Replica) -> None:
-        """A lease was found to have run out. Unless something befell its holder, that is wrong."""
+        """A lease was judged lost. That is a violation unless its holder had a fault."""
         holder = next((r for r in self.replicas.values() if r.folder.owner == job.owner), None)
         if holder is None or self.harm or self.loop.is_stopped(holder.name):
             return
-        if len(self.replicas) == 1:  # which knows what it runs, whatever its database does
+        if len(self.replicas) == 1:  # a single service knows what it runs
             self._suspect.append(f"{job.kind} was taken from the service that has taken it")
         if self.failed:
             return
         if holder is not observer and self.loop.time() - self.resumed.get(holder.name, -1e9) < LEASE:
-            return  # it was stopped for so long that others gave it up
+            return  # it was stopped longer than its lease
         if any(child.runs(job.id, job.fence) for child in holder.pool.children):
             self._suspect.append(f"{job.kind} was taken from {job.owner}, whose handler lives")
 
@@ -517,10 +516,10 @@ class World:
     def __exit__(self, *why: object) -> None:
         self.close()
 
-    # --- judgement
+    # --- checks
 
     def judge(self) -> list[str]:
-        """What is wrong when nothing has failed any more for a while."""
+        """The violations after a time without faults."""
         self._settle()
         wrong = list(self.wrong)
         jobs = {job.id: job for job in self._jobs()}
@@ -541,24 +540,24 @@ class World:
                 wrong.append(f"{job.kind} failed without a reason: {job.error}")
         wrong += self._judge_families(jobs)
         wrong += self._judge_events(jobs)
-        if not self.promotions:  # which takes back what was done
+        if not self.promotions:  # a promotion may undo what was done
             wrong += self._judge_steps(jobs)
             wrong += self._judge_uploads()
         wrong += self._judge_slots()
         return wrong
 
     def _settle(self) -> None:
-        """Until everything has ended, and no late word is under way any more."""
+        """Run until every job has ended and no message is in transit."""
         self.run(0.0)
         self.faults.end()
         for replica in self.replicas.values():
             self.loop.resume_process(replica.name)
         self.thaw(0)
-        for number in range(len(QUEUES)):  # a promotion may have brought an old pause back
+        for number in range(len(QUEUES)):  # a promotion may have restored an old pause
             self.resume(number)
         self.wrong += self._judge_families({job.id: job for job in self._jobs()})
         live = "SELECT 1 FROM jobs WHERE finished_at IS NULL LIMIT 1"
-        end = self.loop.time() + PATIENCE
+        end = self.loop.time() + TIMEOUT
         quiet = 0
         while quiet < 2 and self.loop.time() < end:
             self.run(12.0)
@@ -628,10 +627,10 @@ class World:
         wrong = []
         for replica in self.replicas.values():
             engine = cast(Any, replica.engine)
-            while engine._claims._asked_for[False]:  # room that a claim under way has set aside
+            while engine._claimer._requested[False]:  # slots that a claim in flight has reserved
                 self.loop.step()
-            if any(engine._slots.running.values()) or engine._running:
-                wrong.append(f"slots are taken for nothing: {dict(engine._slots.running)}")
+            if any(engine._limits.running.values()) or engine._attempts:
+                wrong.append(f"slots are in use without a job: {dict(engine._limits.running)}")
         return wrong
 
 
@@ -644,7 +643,7 @@ class _Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        # Nor does a coroutine of a process that is killed know what befalls it.
+        # Coroutines of a killed process may raise anything.
         if error is not None and not isinstance(error, EXPECTED) and not self._world.loop.killing:
             place = traceback.extract_tb(error.__traceback__)[-1]
             self._world.wrong.append(
@@ -684,5 +683,5 @@ def _metadata(number: int) -> str:
 
 
 def _memory() -> str | None:
-    """A folder in memory, where there is one: nothing here has to survive."""
+    """A folder on a memory file system, if there is one, because nothing has to survive."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

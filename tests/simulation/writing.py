@@ -1,4 +1,4 @@
-"""The writer without its thread: a commit takes a moment, is answered a moment later, and may go wrong."""
+"""The writer without its thread: commit and response take virtual time, and may fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Queued = tuple[WriteOperation, "asyncio.Future[Any]", bool, "Mode | None"]
 
 
 class SimWriter(GroupCommitWriter):
-    """Operations that meet a fault have a transaction of their own; the others share one, as they do in the real one."""
+    """An operation with a fault gets a transaction of its own; the others share one, as in the real writer."""
 
     def __init__(
         self,
@@ -27,12 +27,12 @@ class SimWriter(GroupCommitWriter):
         loop: SimLoop,
         rng: random.Random,
         faults: Faults,
-        may_be_unheard: bool,
+        loses_responses: bool,
         begin: Callable[[], None],
         end: Callable[[bool], None],
     ) -> None:
-        """`may_be_unheard`: answers are lost here. Otherwise the session itself loses them. `begin` and `end` are called
-        around each transaction; `end` is told whether anything of it may be stored.
+        """`loses_responses`: this writer loses responses; otherwise the session does. `begin` and `end` are called around
+        each transaction; `end` gets whether the transaction may be stored.
         """
         self._session = session
         self._on_events = on_events
@@ -41,7 +41,7 @@ class SimWriter(GroupCommitWriter):
         self.dead = False
         self._rng = rng
         self._faults = faults
-        self._loses_answers = may_be_unheard
+        self._loses_responses = loses_responses
         self._before = begin
         self._after = end
         self._queued: list[_Queued] = []
@@ -56,7 +56,7 @@ class SimWriter(GroupCommitWriter):
         first: bool = False,
     ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
-        if self.dead:  # the process is gone: nobody will ever answer
+        if self.dead:  # the process is dead, so the future never resolves
             return future
         if self._closed:
             raise RuntimeError("the store is closed")
@@ -80,9 +80,9 @@ class SimWriter(GroupCommitWriter):
         batch = [queued for queued in batch if not _answered(queued[1])]
         if batch:
             done, events = self._carried_out([queued[0] for queued in batch], mode)
-            if mode == "unheard" and self._loses_answers and not batch[0][2]:
-                # A claim is always answered: the store must not lose what nobody else knows of.
-                done = [_Failure(StoreUnavailable("whether this was stored is not known"))]
+            if mode == "unheard" and self._loses_responses and not batch[0][2]:
+                # The response to a claim is never lost, because only this process knows of its jobs.
+                done = [_Failure(StoreUnavailable("it is unknown whether this was stored"))]
             answers = [(future, result) for (_, future, _, _), result in zip(batch, done, strict=True)]
             self._loop.call_later(self._rng.uniform(0, 0.001), self._deliver, answers, events)
         self._begin(self._rng.uniform(0, 0.002))
@@ -100,7 +100,7 @@ class SimWriter(GroupCommitWriter):
         self, operations: Sequence[WriteOperation], mode: Mode | None
     ) -> tuple[list[Any], list[Event]]:
         self._before()
-        if mode is None or (mode == "unheard" and self._loses_answers):
+        if mode is None or (mode == "unheard" and self._loses_responses):
             done, events = self._write(operations)
         else:
             with self._faults.meet(mode):

@@ -5,7 +5,7 @@ a heartbeat of ten seconds; on Redis a visibility timeout of ten seconds, many t
 second. Results go to Redis.
 
 `python -m bench.chaos.peers.celery_courier JOBS BACKLOG OVER` submits, and prints each number once it is acknowledged: as
-a caller who insists, never so many that more than BACKLOG wait, and until the file OVER is there.
+a caller that retries, never so many that more than BACKLOG wait, and until the file OVER is there.
 """
 
 # The peers are not installed where types are checked.

@@ -1,1 +1,1 @@
-"""The working end: takes jobs, runs them, tells how they are going."""
+"""The server: accepts jobs, runs them, and reports their state."""

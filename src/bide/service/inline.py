@@ -51,7 +51,7 @@ class _Recorder:
     def send(self, message: p.ChildMessage) -> None:
         if isinstance(message, p.ProgressChanged) and message.progress is not None:
             self.progress.append(message.progress)
-        elif isinstance(message, p.LogLine):
+        elif isinstance(message, p.JobLogLine):
             self.log.append(message.line)
         elif isinstance(message, p.Spawn):
             self.spawned.append(message)

@@ -79,7 +79,7 @@ class MessageHandler:
                 attempt.update_progress(message.progress, self._store.now())
                 if message.progress is not None:
                     self._publish(attempt.key, attempt.live)
-            case p.LogLine():
+            case p.JobLogLine():
                 attempt.log.append(message.line)
             case p.StepBegan():
                 self._settlement.write(

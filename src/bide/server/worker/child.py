@@ -166,7 +166,7 @@ class ChildRuntime:
             and not isinstance(error, JobError)
         ):
             line = {"level": "error", "message": _trace(error)}
-            self.channel.send(p.LogLine(attempt.run.job_id, attempt.run.fence, line))
+            self.channel.send(p.JobLogLine(attempt.run.job_id, attempt.run.fence, line))
         self.channel.send(message)
 
     def report_broken(self, run: p.RunJob, error: BaseException) -> None:

@@ -402,7 +402,7 @@ class Context:
         if self._lines <= LOG_LINES:
             line = {"message": text_of(message), **fields}
             raw = to_json(line, "the line of the log")
-            self._channel.send(p.LogLine(self.job_id, self.fence, msgspec.json.decode(raw)))
+            self._channel.send(p.JobLogLine(self.job_id, self.fence, msgspec.json.decode(raw)))
 
     def finish(self, value: Any) -> tuple[Any, list[dict[str, Any]] | None]:
         """The handler's return value, and the errors of a partial result."""

@@ -123,7 +123,7 @@ class ProgressChanged(AttemptMessage):
     progress: Progress | None
 
 
-class LogLine(AttemptMessage):
+class JobLogLine(AttemptMessage):
     """A line for the job's log."""
 
     line: dict[str, Any]
@@ -198,7 +198,7 @@ FromChild = (
     | NeedsReplacement
     | JobsReturned
     | ProgressChanged
-    | LogLine
+    | JobLogLine
     | StepBegan
     | KeepStep
     | ReadStep
