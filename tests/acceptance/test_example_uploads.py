@@ -54,14 +54,14 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
             path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
             monkeypatch.setenv("PYTHONPATH", path)
             options = ["--upload-lifetime", "1", "--input-lifetime", "0", *place.options]
-            victim = ServiceProcess(tmp_path, target, env=env, options=options)
-            victim.start()
-            ends.callback(victim.stop)
+            process = ServiceProcess(tmp_path, target, env=env, options=options)
+            process.start()
+            ends.callback(process.stop)
             if place.broker is not None:
                 engine, store = EngineConfig("celery", place.broker), StoreConfig(place.store)
-                config = Config(data=victim.data, store=store, engine=engine)
+                config = Config(data=process.data, store=store, engine=engine)
                 ends.callback(WorkerProcess(config, target, tmp_path / "worker.log").end)
-            return victim
+            return process
 
         yield start
 

@@ -41,10 +41,10 @@ with Client(sys.argv[1]) as client:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     folder = tmp_path_factory.mktemp("service")
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    victim = ServiceProcess(folder, "tests.apps.files:app", env={"PYTHONPATH": path})
-    victim.start()
-    yield victim
-    victim.stop()
+    process = ServiceProcess(folder, "tests.apps.files:app", env={"PYTHONPATH": path})
+    process.start()
+    yield process
+    process.stop()
 
 
 @pytest.fixture

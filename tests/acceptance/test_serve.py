@@ -54,7 +54,7 @@ def bide(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProce
     )
 
 
-def victim(folder: Path, *options: str) -> ServiceProcess:
+def service_of(folder: Path, *options: str) -> ServiceProcess:
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     return ServiceProcess(folder, "tasks:app", env={"PYTHONPATH": path}, options=options)
 
@@ -98,7 +98,7 @@ def test_settings_come_from_flags_then_variables_then_the_file(folder: Path) -> 
 
 
 def test_sigterm_drains_and_everything_is_gone_afterwards(folder: Path) -> None:
-    service = victim(folder)
+    service = service_of(folder)
     service.start()
     job = service.ask("POST", "/jobs", {"kind": "sleep", "input": {"seconds": 1.0}})
     _until_running(service, job["jobId"])
@@ -112,7 +112,7 @@ def test_sigterm_drains_and_everything_is_gone_afterwards(folder: Path) -> None:
 
 
 def test_children_and_what_they_started_die_with_a_killed_service(folder: Path) -> None:
-    service = victim(folder)
+    service = service_of(folder)
     service.start()
     job = service.ask("POST", "/jobs", {"kind": "sleep"})
     _until_running(service, job["jobId"])
@@ -125,7 +125,7 @@ def test_children_and_what_they_started_die_with_a_killed_service(folder: Path) 
 
 
 def test_a_child_that_hangs_when_its_service_is_killed_is_ended_by_the_next(folder: Path) -> None:
-    service = victim(folder)
+    service = service_of(folder)
     service.start()
     job = service.ask("POST", "/jobs", {"kind": "sleep"})
     _until_running(service, job["jobId"])
@@ -178,7 +178,7 @@ def test_doctor_and_migrate(folder: Path) -> None:
 
 
 def test_doctor_names_a_queue_that_nobody_serves(folder: Path) -> None:
-    service = victim(folder, "--allow-unknown-queues")
+    service = service_of(folder, "--allow-unknown-queues")
     service.start()
     try:
         service.until_ready()

@@ -82,10 +82,10 @@ def pages(folder: Path) -> Iterator[tuple[str, Path]]:
 
 @pytest.fixture(scope="module")
 def service(folder: Path, pages: tuple[str, Path]) -> Iterator[ServiceProcess]:
-    victim = ServiceProcess(folder, "tests.apps.uploads:app", workers=1, options=("--origin", pages[0]))
-    victim.start()
-    yield victim
-    victim.stop()
+    process = ServiceProcess(folder, "tests.apps.uploads:app", workers=1, options=("--origin", pages[0]))
+    process.start()
+    yield process
+    process.stop()
 
 
 @pytest.fixture(scope="module")
