@@ -231,7 +231,7 @@ async def test_a_key_that_it_cannot_take_is_refused_before_anything_is_sent(
 ) -> None:
     play(server, vendor, said(vendor.done))
     async with account(server, vendor) as client:
-        if client._account.api.keyed:
+        if client._account.api.submissions.keyed:
             await client.submit(vendor.kind, vendor.input, idempotency_key="order-7")
             request, (_, _, body) = server.asked[0], server.sent[0]
             assert "order-7" in f"{request.headers.get('Idempotency-Key')} {body}"

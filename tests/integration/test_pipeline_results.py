@@ -11,6 +11,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bide.client.apis import Answer
 from bide.core.errors import SetupError
 from bide.pipeline.form import Pages
 from bide.pipeline.pages import Pager
@@ -220,7 +221,7 @@ def test_no_page_does_any_harm(body: bytes, headers: dict[str, str]) -> None:
         Pages(query="p", total="n", may_be_absent=True),
         Pages(query="p"),
     ):
-        found = Pager(pages).following("https://a.example/x?y=1", 0, headers, body)
+        found = Pager(pages).following("https://a.example/x?y=1", 0, Answer(200, headers, body))
         assert found is None or found.startswith(("https://", "http://"))
 
 
@@ -231,5 +232,5 @@ def test_counting_asks_for_each_page_once(total: int, first: int) -> None:
     seen = []
     while url is not None:
         seen.append(url)
-        url = pager.following(url, len(seen) - 1, {}, json.dumps({"n": total}).encode())
+        url = pager.following(url, len(seen) - 1, Answer(200, {}, json.dumps({"n": total}).encode()))
     assert seen == [f"https://a.example/x?size=2&page={first + n}" for n in range(total)]

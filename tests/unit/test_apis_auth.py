@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bide.client.apis import BadPoll, Call, Denied, Ref, load
+from bide.client.apis import Answer, BadPoll, Call, Denied, Ref, load
 from bide.client.apis.api import Api
 from bide.client.apis.auth import Credential
 from bide.client.apis.loading import read
@@ -94,13 +94,15 @@ def test_a_credential_is_not_shown_and_not_stored() -> None:
     other = api('kind = "bearer"\nsecret.env = "A"').credential(environ={"A": SECRET + "1"})
     assert print_ != other.fingerprint(b"salt")
     one = load("sync.so")
-    call = one.submit("", {"a": 1}, "k")
+    call = one.submissions.submit("", {"a": 1}, "k")
     assert (
-        msgspec.json.encode(one.accepted(call, 201, {}, b'{"id": "g1"}')).replace(b'{"id":"g1"}', b"")
+        msgspec.json.encode(one.submissions.accepted(call, Answer(201, {}, b'{"id": "g1"}'))).replace(
+            b'{"id":"g1"}', b""
+        )
         == b""
     )
     with pytest.raises(SetupError) as caught:
-        one.ref("https://user:pw@api.sync.so/v2/generate/g1")
+        one.references.ref("https://user:pw@api.sync.so/v2/generate/g1")
     assert "pw" not in str(caught.value)
 
 
@@ -123,7 +125,7 @@ def test_a_credential_is_not_shown_and_not_stored() -> None:
 def test_the_credential_goes_only_to_whom_it_is_meant_for(url: str, meant: bool) -> None:
     one = api('kind = "bearer"\nsecret.env = "A"\nhosts = ["*.cdn.example.com"]')
     credential = one.credential(environ={"A": SECRET})
-    for call in (one.fetch(url), one.ask(Ref("a", url))):
+    for call in (one.calls.fetch(url), one.calls.ask(Ref("a", url))):
         assert call.authorized is meant
         assert (SECRET in str(one.signed(call, credential, 0.0).headers)) is meant
 
@@ -132,8 +134,11 @@ def test_an_id_cannot_lead_elsewhere() -> None:
     one = api('kind = "none"')
     for id in ("..", ".", "../admin", "a/../b", "a\\..\\b", "", "a\nb", "x" * 3000):
         with pytest.raises(SetupError):
-            one.ref(id)
-    assert one.ask(one.ref("a?b=c&d")).url == "https://api.example.com/v1/jobs/a%3Fb%3Dc%26d"
+            one.references.ref(id)
+    assert (
+        one.calls.ask(one.references.ref("a?b=c&d")).url
+        == "https://api.example.com/v1/jobs/a%3Fb%3Dc%26d"
+    )
 
 
 # --- OAuth2
@@ -157,7 +162,7 @@ def test_a_token_by_client_credentials() -> None:
     )
     assert SECRET not in repr(call)
     before = credential.fingerprint(b"s")
-    credential.take(200, {}, b'{"access_token": "t1", "expires_in": 3600}', now=100.0)
+    credential.take(Answer(200, {}, b'{"access_token": "t1", "expires_in": 3600}'), now=100.0)
     assert credential.headers() == {"Authorization": "Bearer t1"}
     assert not credential.stale(3000.0)
     assert credential.stale(100.0 + 3600 - 60)
@@ -167,7 +172,7 @@ def test_a_token_by_client_credentials() -> None:
 
 def test_a_token_that_lives_shortly_and_one_that_is_denied_half_way() -> None:
     credential = oauth()
-    credential.take(200, {}, b'{"access_token": "t1", "expires_in": 20}', now=0.0)
+    credential.take(Answer(200, {}, b'{"access_token": "t1", "expires_in": 20}'), now=0.0)
     assert not credential.stale(9.0)
     assert credential.stale(10.0)
     assert credential.renew() is True  # the API answered 401: fetch another
@@ -187,7 +192,7 @@ def test_a_refresh_token_that_rotates() -> None:
     call = credential.token_call()
     assert call is not None
     assert b"grant_type=refresh_token&refresh_token=r1" in call.body
-    credential.take(200, {}, b'{"access_token": "t", "refresh_token": "r2"}', now=0.0)
+    credential.take(Answer(200, {}, b'{"access_token": "t", "refresh_token": "r2"}'), now=0.0)
     credential.renew()
     call = credential.token_call()
     assert call is not None
@@ -199,10 +204,10 @@ def test_a_refresh_token_that_rotates() -> None:
 def test_a_token_that_is_refused() -> None:
     credential = oauth()
     with pytest.raises(Denied, match="invalid_client"):
-        credential.take(401, {}, b'{"error": "invalid_client"}', now=0.0)
+        credential.take(Answer(401, {}, b'{"error": "invalid_client"}'), now=0.0)
     for status, body in ((503, b"<html>"), (200, b"{}"), (200, b"")):
         with pytest.raises(BadPoll) as caught:
-            credential.take(status, {}, body, now=0.0)
+            credential.take(Answer(status, {}, body), now=0.0)
         assert not isinstance(caught.value, Denied)
     with pytest.raises(SetupError, match="no client id or secret"):
         api(CLIENT).credential(environ={})
@@ -215,7 +220,7 @@ def test_aws_without_botocore_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     one = load("aws-transcribe")
     with pytest.raises(SetupError, match=r"needs botocore\. Run: pip install botocore"):
-        one.signed(one.ask(Ref("a")), None, 0.0)
+        one.signed(one.calls.ask(Ref("a")), None, 0.0)
 
 
 def test_aws_requests_are_signed_by_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +246,7 @@ def test_aws_requests_are_signed_by_botocore(monkeypatch: pytest.MonkeyPatch) ->
         vars(module).update(contents)
         monkeypatch.setitem(sys.modules, name, module)
     one = load("aws-transcribe", "https://transcribe.eu-central-1.amazonaws.com")
-    call = one.signed(one.ask(Ref("a")), None, 0.0)
+    call = one.signed(one.calls.ask(Ref("a")), None, 0.0)
     assert call.headers["Authorization"].startswith("AWS4")
     assert signed == [("frozen", "transcribe", "eu-central-1", b'{"TranscriptionJobName":"a"}')]
     assert one.signed(Call("GET", "https://elsewhere", authorized=False), None, 0.0).headers == {}

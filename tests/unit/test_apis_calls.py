@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bide.client.apis import (
     NOT_FOUND,
+    Answer,
     BadPoll,
     Call,
     Crowded,
@@ -43,12 +44,12 @@ from tests.unit.api_shapes import BATCH, CASES, COUNTS, ID, SHIPPED, api_of, ref
     ],
 )
 def test_a_job_is_asked_about(name: str, url: str) -> None:
-    call = api_of(name).ask(ref_of(name))
+    call = api_of(name).calls.ask(ref_of(name))
     assert (call.method, call.url, call.body, call.authorized) == ("GET", url, b"", True)
 
 
 def test_aws_is_asked_by_a_target_header() -> None:
-    call = api_of("aws-transcribe").ask(Ref(ID))
+    call = api_of("aws-transcribe").calls.ask(Ref(ID))
     assert (call.method, call.url) == ("POST", "https://transcribe.us-east-1.amazonaws.com/")
     assert call.headers["X-Amz-Target"] == "Transcribe.GetTranscriptionJob"
     assert json.loads(call.body) == {"TranscriptionJobName": ID}
@@ -79,21 +80,21 @@ def test_aws_is_asked_by_a_target_header() -> None:
 )
 def test_a_job_is_cancelled(name: str, method: str, url: str, body: Any) -> None:
     api = api_of(name)
-    call = api.cancel(ref_of(name))
+    call = api.calls.cancel(ref_of(name))
     assert call is not None
     assert (call.method, call.url) == (method, url)
     assert (json.loads(call.body) if call.body else None) == body
-    assert api.cancelled(202, {}, b"") == "asked"
+    assert api.cancelled(Answer(202, {}, b"")) == "asked"
 
 
 def test_a_cancel_may_come_too_late() -> None:
     api = api_of("github-actions")
-    assert api.cancelled(409, {}, b"") == "late"
+    assert api.cancelled(Answer(409, {}, b"")) == "late"
     with pytest.raises(BadPoll):
-        api.cancelled(500, {}, b"")
+        api.cancelled(Answer(500, {}, b""))
     with pytest.raises(Throttled):
-        api.cancelled(429, {}, b"")
-    assert api_of("knowhere").cancel(Ref(ID)) is None
+        api.cancelled(Answer(429, {}, b""))
+    assert api_of("knowhere").calls.cancel(Ref(ID)) is None
 
 
 @pytest.mark.parametrize(
@@ -146,10 +147,10 @@ def test_a_cancel_may_come_too_late() -> None:
 )
 def test_a_job_is_submitted(name: str, kind: str, input: Any, answer: Any, ref: Ref) -> None:
     api = api_of(name)
-    call = api.submit(kind, input, key="k-1" if api.keyed else None)
+    call = api.submissions.submit(kind, input, key="k-1" if api.submissions.keyed else None)
     assert call.method == "POST"
-    assert api.accepted(call, 200, {}, json.dumps(answer).encode()) == ref
-    assert api.ask(ref).url
+    assert api.submissions.accepted(call, Answer(200, {}, json.dumps(answer).encode())) == ref
+    assert api.calls.ask(ref).url
 
 
 def body_of(call: Call) -> Any:
@@ -157,17 +158,17 @@ def body_of(call: Call) -> Any:
 
 
 def test_what_is_submitted() -> None:
-    call = api_of("bide").submit("transcode", {"h": 1}, "key 1")
+    call = api_of("bide").submissions.submit("transcode", {"h": 1}, "key 1")
     assert body_of(call) == {"kind": "transcode", "input": {"h": 1}}
     assert call.headers["Idempotency-Key"] == "key 1"
-    assert "Idempotency-Key" not in api_of("bide").submit("transcode", {}).headers
-    call = api_of("airflow").submit("etl", {"a": 1})
+    assert "Idempotency-Key" not in api_of("bide").submissions.submit("transcode", {}).headers
+    call = api_of("airflow").submissions.submit("etl", {"a": 1})
     assert body_of(call) == {"conf": {"a": 1}, "logical_date": None}
-    call = api_of("fal").submit("fal-ai/flux/dev", {"p": 1})
+    call = api_of("fal").submissions.submit("fal-ai/flux/dev", {"p": 1})
     assert call.url == "https://queue.fal.run/fal-ai/flux/dev"
-    call = api_of("azure").submit("/subscriptions/s/vm?api-version=2024-01-01", {})
+    call = api_of("azure").submissions.submit("/subscriptions/s/vm?api-version=2024-01-01", {})
     assert call.url == "https://management.azure.com/subscriptions/s/vm?api-version=2024-01-01"
-    call = api_of("canvas-report").submit("grades", {"account_id": 1})
+    call = api_of("canvas-report").submissions.submit("grades", {"account_id": 1})
     assert call.url == "https://canvas.example.edu/api/v1/accounts/1/reports/grades"
     assert body_of(call) == {}
 
@@ -196,80 +197,82 @@ def test_what_is_submitted() -> None:
 )
 def test_azure_tells_where_the_status_is_in_a_header(headers: dict[str, str], ref: Ref) -> None:
     api = api_of("azure")
-    assert api.accepted(api.submit("/x", {}), 202, headers, b"") == ref
+    assert api.submissions.accepted(api.submissions.submit("/x", {}), Answer(202, headers, b"")) == ref
 
 
 def test_ogc_tells_where_the_job_is_in_a_header() -> None:
     api = api_of("ogc")
-    call = api.submit("buffer", {"r": 1})
+    call = api.submissions.submit("buffer", {"r": 1})
     assert call.url == "https://ogc.example.org/api/processes/buffer/execution"
-    assert api.accepted(call, 201, {"Location": "https://ogc.example.org/api/jobs/j1"}, b"") == Ref("j1")
+    assert api.submissions.accepted(
+        call, Answer(201, {"Location": "https://ogc.example.org/api/jobs/j1"}, b"")
+    ) == Ref("j1")
 
 
 def test_the_two_kinds_of_429_of_sync_so() -> None:
     api = api_of("sync.so")
-    call = api.submit("", {})
+    call = api.submissions.submit("", {})
     crowded = b'{"statusCode": 429, "message": "Concurrency limit reached for your plan"}'
     limited = (
         b'{"statusCode": 429, "errorCode": "rate_limit_exceeded", "message": "Rate limit exceeded."}'
     )
-    assert not api.throttled(429, {}, crowded)
-    assert api.throttled(429, {}, limited)
+    assert not api.reader.throttled(Answer(429, {}, crowded))
+    assert api.reader.throttled(Answer(429, {}, limited))
     with pytest.raises(Crowded):
-        api.accepted(call, 429, {}, crowded)
+        api.submissions.accepted(call, Answer(429, {}, crowded))
     with pytest.raises(Throttled):
-        api.accepted(call, 429, {}, limited)
+        api.submissions.accepted(call, Answer(429, {}, limited))
 
 
 def test_several_jobs_in_one_request() -> None:
     api = api_of("bide")
     refs = [Ref("A"), Ref("B"), Ref("C")]
-    call = api.ask_many(refs)
+    call = api.calls.ask_many(refs)
     assert call is not None
     assert call.url == "http://127.0.0.1:8642/jobs?id=A&id=B&id=C"
     body = {
         "jobs": [{"jobId": "B", "status": "DONE", "result": 1}, {"jobId": "Z", "status": "DONE"}],
         "missing": ["C"],
     }
-    seen = api.read_many(refs, 200, {}, json.dumps(body).encode())
+    seen = api.read_many(refs, Answer(200, {}, json.dumps(body).encode()))
     assert {id: s.state for id, s in seen.items()} == {"B": "done", "C": "failed"}
     assert seen["C"].error is not None
     assert seen["C"].error.code == NOT_FOUND
     with pytest.raises(ValueError, match="100"):
-        api.ask_many([Ref(str(n)) for n in range(101)])
+        api.calls.ask_many([Ref(str(n)) for n in range(101)])
     for status, body_ in ((200, b"{}"), (200, b"<html>"), (502, b"")):
         with pytest.raises(BadPoll):
-            api.read_many(refs, status, {}, body_)
+            api.read_many(refs, Answer(status, {}, body_))
     with pytest.raises(Throttled):
-        api.read_many(refs, 429, {}, b"")
+        api.read_many(refs, Answer(429, {}, b""))
 
 
 def test_several_flow_runs_and_workflow_runs_in_one_request() -> None:
     prefect = api_of("prefect")
-    call = prefect.ask_many([Ref("A"), Ref("B")])
+    call = prefect.calls.ask_many([Ref("A"), Ref("B")])
     assert call is not None
     assert call.method == "POST"
     assert body_of(call) == {"flow_runs": {"id": {"any_": ["A", "B"]}}, "limit": 200}
-    seen = prefect.read_many([Ref("A")], 200, {}, b'[{"id": "A", "state_type": "COMPLETED"}]')
+    seen = prefect.read_many([Ref("A")], Answer(200, {}, b'[{"id": "A", "state_type": "COMPLETED"}]'))
     assert seen["A"].state == "done"
     actions = api_of("github-actions")
     mine, other = {"owner": "o", "repo": "r"}, {"owner": "o", "repo": "s"}
-    call = actions.ask_many([Ref("1", None, mine), Ref("2", None, mine)])
+    call = actions.calls.ask_many([Ref("1", None, mine), Ref("2", None, mine)])
     assert call is not None
     assert call.url == "https://api.github.com/repos/o/r/actions/runs?per_page=100"
-    assert actions.ask_many([Ref("1", None, mine), Ref("2", None, other)]) is None
-    assert api_of("sync.so").ask_many([Ref("1")]) is None
+    assert actions.calls.ask_many([Ref("1", None, mine), Ref("2", None, other)]) is None
+    assert api_of("sync.so").calls.ask_many([Ref("1")]) is None
 
 
 def test_long_polls_are_asked_for_as_each_api_wants_it() -> None:
-    call = api_of("bide").ask(Ref(ID), '"3"', hold=600)
+    call = api_of("bide").calls.ask(Ref(ID), '"3"', hold=600)
     assert call.headers["Prefer"] == "wait=50"
     assert call.headers["If-None-Match"] == '"3"'
     assert call.hold == 50
-    call = api_of("sync.so").ask(Ref(ID), "ignored", hold=0.5)
+    call = api_of("sync.so").calls.ask(Ref(ID), "ignored", hold=0.5)
     assert call.url == f"https://api.sync.so/v2/generate/{ID}?wait=true&timeout=1"
     assert "If-None-Match" not in call.headers
-    call = api_of("knowhere").ask(Ref(ID), hold=30)
+    call = api_of("knowhere").calls.ask(Ref(ID), hold=30)
     assert call.hold == 0
     assert api_of("knowhere").longpoll is None
 
@@ -290,7 +293,7 @@ def test_files_of_a_job() -> None:
         "error_file_id": "f2",
         "request_counts": COUNTS,
     }
-    seen = api_of("openai-batch").read(Ref(ID), 200, {}, json.dumps(batch).encode())
+    seen = api_of("openai-batch").read(Ref(ID), Answer(200, {}, json.dumps(batch).encode()))
     assert [(f.name, f.url) for f in seen.files] == [
         ("output.jsonl", "https://api.openai.com/v1/files/f1/content"),
         ("errors.jsonl", "https://api.openai.com/v1/files/f2/content"),
@@ -298,7 +301,7 @@ def test_files_of_a_job() -> None:
     assert seen.error is not None
     assert seen.error.code == "PARTIAL"
     done = CASES[1]
-    (file,) = api_of("bide").read(Ref(ID), 200, {}, json.dumps(done.body).encode()).files
+    (file,) = api_of("bide").read(Ref(ID), Answer(200, {}, json.dumps(done.body).encode())).files
     assert (file.name, file.url, file.size) == ("v.mp4", "http://127.0.0.1:8642/f/v.mp4", 9)
 
 
@@ -324,16 +327,17 @@ def test_files_of_a_job() -> None:
     ],
 )
 def test_jobs_as_people_write_them(name: str, text: str, ref: Ref) -> None:
-    assert api_of(name).ref(text) == ref
+    assert api_of(name).references.ref(text) == ref
 
 
 def test_the_address_of_a_service_in_the_url_of_a_job() -> None:
     assert (
-        load("canvas-progress").base_of("https://c.example/x/api/v1/progress/7") == "https://c.example/x"
+        load("canvas-progress").references.base_of("https://c.example/x/api/v1/progress/7")
+        == "https://c.example/x"
     )
-    assert load("canvas-progress").base_of("https://c.example/other/7") is None
+    assert load("canvas-progress").references.base_of("https://c.example/other/7") is None
     api = load("canvas-progress").at("https://c.example/x")
-    assert api.ask(Ref("7")).url == "https://c.example/x/api/v1/progress/7"
+    assert api.calls.ask(Ref("7")).url == "https://c.example/x/api/v1/progress/7"
 
 
 NAME = st.text(min_size=1, max_size=20).filter(lambda text: usable(text) and text == text.strip())
@@ -344,5 +348,8 @@ def test_what_is_written_of_a_job_finds_it_again(name: str, id: str, other: str)
     """Whatever an API calls its jobs, for another process to wait for them."""
     api, usual = api_of(name), ref_of(name)
     ref = usual if usual.url is not None else Ref(id, None, dict.fromkeys(usual.more, other))
-    again = api.ref(api.text(ref))
-    assert (api.ask(again).url, api.ask(again).body) == (api.ask(ref).url, api.ask(ref).body)
+    again = api.references.ref(api.text(ref))
+    assert (api.calls.ask(again).url, api.calls.ask(again).body) == (
+        api.calls.ask(ref).url,
+        api.calls.ask(ref).body,
+    )

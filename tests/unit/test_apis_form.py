@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.client.apis import BadDescription, Call, Crowded, Ref, Seen, Throttled, load, names, text_of
+from bide.client.apis import (
+    Answer,
+    BadDescription,
+    Call,
+    Crowded,
+    Ref,
+    Seen,
+    Throttled,
+    load,
+    names,
+    text_of,
+)
 from bide.client.apis.answers import BadPoll
 from bide.client.apis.form import Description
 from bide.client.apis.lines import keys, line_of
@@ -35,7 +46,7 @@ done = ["ok"]
 
 
 def test_a_good_one_is_good() -> None:
-    assert read(GOOD, "mine.toml").ask(Ref("a")).url == "https://api.example.com/jobs/a"
+    assert read(GOOD, "mine.toml").calls.ask(Ref("a")).url == "https://api.example.com/jobs/a"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +244,7 @@ def described(tables: str, name: str = "x") -> Any:
 
 
 def seen(api: Any, body: Any, ref: Ref | None = None) -> Seen:
-    found = api.read(ref or Ref("a"), 200, {}, json.dumps(body).encode())
+    found = api.read(ref or Ref("a"), Answer(200, {}, json.dumps(body).encode()))
     assert isinstance(found, Seen)
     return found
 
@@ -264,12 +275,12 @@ status = [200]
 source = "errors.0.extensions.code"
 values = ["THROTTLED"]
 """)
-    call = api.submit("", {"query": "{ products }"})
+    call = api.submissions.submit("", {"query": "{ products }"})
     answer = {
         "data": {"bulkOperationRunQuery": {"bulkOperation": {"id": "gid://shopify/BulkOperation/1"}}}
     }
-    ref = api.accepted(call, 200, {}, json.dumps(answer).encode())
-    asked = json.loads(api.ask(ref).body)
+    ref = api.submissions.accepted(call, Answer(200, {}, json.dumps(answer).encode()))
+    asked = json.loads(api.calls.ask(ref).body)
     assert asked["variables"] == {"id": "gid://shopify/BulkOperation/1"}
     running = {"data": {"node": {"status": "RUNNING", "objectCount": "12"}}}
     assert seen(api, running, ref).counts == (12.0, None)
@@ -312,17 +323,19 @@ path = "/jobs/ingest/{id}/failedResults"
 name = "unprocessed.csv"
 path = "/jobs/ingest/{id}/unprocessedrecords"
 """)
-    ref = api.accepted(api.submit("Contact", {}), 200, {}, b'{"id": "750", "contentUrl": "up/750"}')
-    put, patch = api.then(ref, "Contact", {})
+    ref = api.submissions.accepted(
+        api.submissions.submit("Contact", {}), Answer(200, {}, b'{"id": "750", "contentUrl": "up/750"}')
+    )
+    put, patch = api.submissions.then(ref, "Contact", {})
     assert (put.method, put.url) == ("PUT", "https://x.example/jobs/ingest/up/750")
     assert (patch.method, json.loads(patch.body)) == ("PATCH", {"state": "UploadComplete"})
     done = seen(api, {"state": "JobComplete"}, ref)
-    page = api.result(ref, done)
-    page = api.next_page(page, {"Sforce-Locator": "MjAw"}, b"")
-    assert page.url == "https://x.example/jobs/ingest/750/successfulResults?locator=MjAw"
-    page = api.next_page(page, {"sforce-locator": "NDAw"}, b"")
-    assert page.url.endswith("?locator=NDAw")
-    assert api.next_page(page, {"Sforce-Locator": "null"}, b"") is None
+    rule = api.calls.next_page()
+    url = rule.following(api.calls.result(done).url, Answer(200, {"Sforce-Locator": "MjAw"}, b""))
+    assert url == "https://x.example/jobs/ingest/750/successfulResults?locator=MjAw"
+    url = rule.following(url, Answer(200, {"sforce-locator": "NDAw"}, b""))
+    assert url.endswith("?locator=NDAw")
+    assert rule.following(url, Answer(200, {"Sforce-Locator": "null"}, b"")) is None
     assert [f.name for f in done.files] == ["failed.csv", "unprocessed.csv"]
 
 
@@ -348,11 +361,11 @@ items = "jobs"
 path = "/v1/terminatejob"
 body = { jobId = "{id}", reason = "no longer needed" }
 """)
-    assert json.loads(api.ask(Ref("a")).body) == {"jobs": ["a"]}
+    assert json.loads(api.calls.ask(Ref("a")).body) == {"jobs": ["a"]}
     assert seen(api, {"jobs": [{"jobId": "a", "status": "RUNNABLE"}]}).state == "live"
-    assert json.loads(api.ask_many([Ref("a"), Ref("b")]).body) == {"jobs": ["a", "b"]}
+    assert json.loads(api.calls.ask_many([Ref("a"), Ref("b")]).body) == {"jobs": ["a", "b"]}
     answer = {"jobs": [{"jobId": "b", "status": "FAILED", "statusReason": "spot"}]}
-    found = api.read_many([Ref("a"), Ref("b")], 200, {}, json.dumps(answer).encode())
+    found = api.read_many([Ref("a"), Ref("b")], Answer(200, {}, json.dumps(answer).encode()))
     assert list(found) == ["b"]
     assert found["b"].error.message == "spot"
 
@@ -369,9 +382,10 @@ path = "/tasks"
 query = { ids = "{ids}" }
 ids = "comma"
 """)
-    assert api.ask_many([Ref("a"), Ref("b")]).url == "https://x.example/tasks?ids=a%2Cb"
+    assert api.calls.ask_many([Ref("a"), Ref("b")]).url == "https://x.example/tasks?ids=a%2Cb"
     assert (
-        api.read_many([Ref("b")], 200, {}, b'{"b": {"state": "SUCCESS"}, "c": {}}')["b"].state == "done"
+        api.read_many([Ref("b")], Answer(200, {}, b'{"b": {"state": "SUCCESS"}, "c": {}}'))["b"].state
+        == "done"
     )
 
 
@@ -388,8 +402,8 @@ failed = ["failure"]
 [result]
 path = "/v1/result/{id}"
 """)
-    assert docling.ask(Ref("t"), hold=5).url == "https://x.example/v1/status/poll/t?wait=5"
-    assert docling.result(Ref("t"), seen(docling, {"task_status": "success"}, Ref("t"))).url.endswith(
+    assert docling.calls.ask(Ref("t"), hold=5).url == "https://x.example/v1/status/poll/t?wait=5"
+    assert docling.calls.result(seen(docling, {"task_status": "success"}, Ref("t"))).url.endswith(
         "/v1/result/t"
     )
     other = described("""
@@ -404,8 +418,10 @@ live = ["running"]
 codes = { 410 = "failed" }
 error = { code = "code" }
 """)
-    assert other.accepted(other.submit("", None), 202, {"Location": "../jobs/j1"}, b"") == Ref("j1")
-    expired = other.read(Ref("j1"), 410, {}, b'{"code": "result_expired"}')
+    assert other.submissions.accepted(
+        other.submissions.submit("", None), Answer(202, {"Location": "../jobs/j1"}, b"")
+    ) == Ref("j1")
+    expired = other.read(Ref("j1"), Answer(410, {}, b'{"code": "result_expired"}'))
     assert (expired.state, expired.error.code) == ("failed", "result_expired")
 
 
@@ -425,16 +441,16 @@ done = ["ok"]
 url = "url"
 next = { link = true }
 """)
-    call = api.submit("", {"term": 1, "flags": [True, "x"]})
+    call = api.submissions.submit("", {"term": 1, "flags": [True, "x"]})
     assert call.headers["Content-Type"] == "application/x-www-form-urlencoded"
     assert (
         call.body
         == b"parameters%5Bterm%5D=1&parameters%5Bflags%5D%5B%5D=true&parameters%5Bflags%5D%5B%5D=x"
     )
-    first = Call("GET", "https://x.example/r?page=1")
+    first, rule = "https://x.example/r?page=1", api.calls.next_page()
     links = {"Link": '<https://x.example/r?page=1>; rel="prev", </r?page=2>; rel="next"'}
-    assert api.next_page(first, links, b"").url == "https://x.example/r?page=2"
-    assert api.next_page(first, {}, b"") is None
+    assert rule.following(first, Answer(200, links, b"")) == "https://x.example/r?page=2"
+    assert rule.following(first, Answer(200, {}, b"")) is None
 
 
 # --- submissions that are not accepted
@@ -442,22 +458,22 @@ next = { link = true }
 
 def test_a_submission_that_is_refused_or_lost() -> None:
     api = load("sync.so")
-    call = api.submit("", {})
+    call = api.submissions.submit("", {})
     with pytest.raises(ServiceError, match="bad video") as caught:
-        api.accepted(call, 422, {}, b'{"message": "bad video"}')
+        api.submissions.accepted(call, Answer(422, {}, b'{"message": "bad video"}'))
     assert caught.value.status == 422
     for body in (b"", b"{}", b"<html>", b'{"id": ".."}', b'{"id": ""}'):
         with pytest.raises(ServiceError) as caught:
-            api.accepted(call, 201, {}, body)
+            api.submissions.accepted(call, Answer(201, {}, body))
         assert caught.value.code == "unreadable-answer"
     with pytest.raises(SetupError, match="idempotency key"):
-        api.submit("", {}, "not allowed!")
+        api.submissions.submit("", {}, "not allowed!")
     with pytest.raises(SetupError, match="does not say how to submit"):
-        read(GOOD, "mine.toml").submit("x", {})
+        read(GOOD, "mine.toml").submissions.submit("x", {})
     with pytest.raises(SetupError, match="needs the address"):
-        load("airflow").submit("etl", {})
+        load("airflow").submissions.submit("etl", {})
     with pytest.raises(SetupError, match="kind"):
-        load("flower").submit("", {})
+        load("flower").submissions.submit("", {})
     assert issubclass(Throttled, BadPoll)
     assert not issubclass(Crowded, BadPoll)
 
@@ -480,10 +496,10 @@ class Doubting:
 
 def test_a_hook_signs_and_reads_what_no_table_can_say() -> None:
     api = read(f'hook = "{__name__}:Doubting"\noptions = {{ word = "xml" }}\n{GOOD}', "mine.toml")
-    assert api.signed(api.ask(Ref("a")), None, 5.0).headers["X-At"] == "5"
-    assert api.read(Ref("a"), 200, {}, b"<state>ok</state>").word == "xml"
-    assert api.read(Ref("a"), 200, {}, b'{"status": "running"}').state == "live"
+    assert api.signed(api.calls.ask(Ref("a")), None, 5.0).headers["X-At"] == "5"
+    assert api.read(Ref("a"), Answer(200, {}, b"<state>ok</state>")).word == "xml"
+    assert api.read(Ref("a"), Answer(200, {}, b'{"status": "running"}')).state == "live"
     with pytest.raises(BadPoll):
-        api.read(Ref("a"), 502, {}, b"<html>")
+        api.read(Ref("a"), Answer(502, {}, b"<html>"))
     with pytest.raises(SetupError, match="cannot be loaded"):
         read(f'hook = "nothing.here:X"\n{GOOD}', "mine.toml")

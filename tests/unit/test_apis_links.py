@@ -7,7 +7,7 @@ import time
 import pytest
 from multidict import CIMultiDict
 
-from bide.client.apis.links import next_link
+from bide.client.apis.pagination import next_link
 
 AT = "https://api.example/rows?page=1"
 

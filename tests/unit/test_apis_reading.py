@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.client.apis import BadPoll, Ref, Seen, load, names
+from bide.client.apis import Answer, BadPoll, Ref, Seen, load, names
 from bide.client.apis.loading import read
-from bide.client.apis.values import absolute, instant, number, pause, share
+from bide.client.apis.values import absolute, instant, number, retry_after, share
 
 APIS = {name: load(name, "https://api.example.com/base") for name in names()}
 REF = Ref("a", None, {"owner": "o", "repo": "r", "dag": "d", "account": "1", "report": "g"})
@@ -77,14 +77,14 @@ def test_reading_raises_nothing_but_bad_polls(
 ) -> None:
     api = APIS[name]
     try:
-        seen = api.read(REF, status, headers, body, age)
+        seen = api.read(REF, Answer(status, headers, body), age)
     except BadPoll:
         return
     assert seen.state in STATES
     assert seen.progress is None or 0 <= seen.progress <= 1
     assert seen.result_url is None or seen.result_url.startswith(("http://", "https://"))
     assert msgspec.json.decode(msgspec.json.encode(seen), type=dict)  # a ledger can keep it
-    api.result(REF, seen)
+    api.calls.result(seen)
 
 
 @given(
@@ -92,7 +92,7 @@ def test_reading_raises_nothing_but_bad_polls(
 )
 def test_reading_many_raises_nothing_but_bad_polls(name: str, status: int, body: bytes) -> None:
     try:
-        seen = APIS[name].read_many([REF, Ref("b")], status, {}, body)
+        seen = APIS[name].read_many([REF, Ref("b")], Answer(status, {}, body))
     except BadPoll:
         return
     assert set(seen) <= {"a", "b"}
@@ -107,20 +107,20 @@ def test_no_word_by_chance_is_a_success(name: str, word: str) -> None:
     body: Any = word
     for key in reversed((path if isinstance(path, str) else path[0]).split(".")):
         body = {key: body}
-    seen = APIS[name].read(REF, 200, {}, json.dumps(body).encode())
+    seen = APIS[name].read(REF, Answer(200, {}, json.dumps(body).encode()))
     assert seen.state not in ("done", "partial") or word.strip().lower() in known
 
 
 def test_a_document_of_endless_depth_is_a_bad_poll() -> None:
     for body in (b"[" * 200_000, b'{"status":' * 100_000, b'{"status": ' + b"9" * 10_000 + b"}"):
         with pytest.raises(BadPoll):
-            APIS["bide"].read(REF, 200, {}, body)
+            APIS["bide"].read(REF, Answer(200, {}, body))
 
 
 def seen_by(tables: str, body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Seen:
     text = f'name = "x"\nurl = "https://x.example"\n{tables}\n[ask]\npath = "/jobs/{{id}}"\n'
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read(text, "x.toml").read(Ref("a"), status, headers or {}, raw)
+    return read(text, "x.toml").read(Ref("a"), Answer(status, headers or {}, raw))
 
 
 BASIC = '[read]\nstatus = "s"\nlive = ["run"]\ndone = ["ok"]\n'
@@ -219,7 +219,7 @@ def test_advice_when_to_ask_again() -> None:
     assert seen_by(table, {"s": "run", "next": 7}).retry_after == 7
     assert seen_by(table, {"s": "run", "next": 7}, headers={"retry-after": "3"}).retry_after == 3
     assert seen_by(table, {"s": "run"}, headers=date).retry_after == 30
-    assert pause({"Retry-After": "soon"}) is None
+    assert retry_after({"Retry-After": "soon"}) is None
 
 
 def test_a_job_may_move() -> None:
@@ -286,7 +286,7 @@ def test_the_result_is_where_it_is_json_and_not_where_it_is_a_web_page(
     told = [{"href": f"/{n}", "rel": rel, "type": type} for n, (rel, type) in enumerate(links)]
     body = msgspec.json.encode({"jobID": "a", "status": "successful", "links": told})
     api = load("ogc", "https://ogc.example.com")
-    seen = api.read(REF, 200, {}, body)
+    seen = api.read(REF, Answer(200, {}, body))
     assert seen.result_url == f"https://ogc.example.com{chosen}"
-    call = api.result(REF, seen)
+    call = api.calls.result(seen)
     assert call is not None and call.headers["Accept"].startswith("application/json")

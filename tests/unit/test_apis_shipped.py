@@ -12,6 +12,7 @@ import pytest
 from bide.client.apis import (
     GONE,
     NOT_FOUND,
+    Answer,
     BadPoll,
     Denied,
     NotYet,
@@ -32,7 +33,7 @@ def test_what_is_shipped() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_answer_is_read(case: Case) -> None:
     body = case.body if isinstance(case.body, bytes) else json.dumps(case.body).encode()
-    seen = api_of(case.api).read(ref_of(case.api), case.status, case.headers, body)
+    seen = api_of(case.api).read(ref_of(case.api), Answer(case.status, case.headers, body))
     for field, wanted in case.seen.items():
         found = getattr(seen, field)
         if field == "error" and wanted is not None:
@@ -63,24 +64,24 @@ def test_a_bad_poll_is_never_a_failed_job(
     if name == "azure" and body[:1] in b'[n"':  # any JSON is a resource there, once the status is 200
         pytest.skip("a result for azure")
     with pytest.raises(BadPoll):
-        api.read(ref, status, headers, body)
+        api.read(ref, Answer(status, headers, body))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_an_empty_200_is_a_bad_poll(name: str) -> None:
     with pytest.raises(BadPoll):
-        api_of(name).read(ref_of(name), 200, {}, b"")
+        api_of(name).read(ref_of(name), Answer(200, {}, b""))
     if name != "azure":
         with pytest.raises(BadPoll):
-            api_of(name).read(ref_of(name), 200, {}, b"{}")
+            api_of(name).read(ref_of(name), Answer(200, {}, b"{}"))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_api_throttles_by_429(name: str) -> None:
     api = api_of(name)
-    assert api.throttled(429, {"Retry-After": "3"}, b"slow down")
+    assert api.reader.throttled(Answer(429, {"Retry-After": "3"}, b"slow down"))
     with pytest.raises(Throttled):
-        api.read(ref_of(name), 429, {}, b'{"message": "slow down"}')
+        api.read(ref_of(name), Answer(429, {}, b'{"message": "slow down"}'))
 
 
 @pytest.mark.parametrize(
@@ -103,17 +104,17 @@ def test_throttled_by_another_status(
     name: str, status: int, headers: dict[str, str], body: bytes
 ) -> None:
     api = api_of(name)
-    assert api.throttled(status, headers, body)
+    assert api.reader.throttled(Answer(status, headers, body))
     with pytest.raises(Throttled):
-        api.read(ref_of(name), status, headers, body)
+        api.read(ref_of(name), Answer(status, headers, body))
 
 
 @pytest.mark.parametrize("name", [n for n in SHIPPED if n != "aws-transcribe"])
 def test_denied_is_told_apart(name: str) -> None:
     for status in (401, 403):
-        assert not api_of(name).throttled(status, {}, b'{"message": "no"}')
+        assert not api_of(name).reader.throttled(Answer(status, {}, b'{"message": "no"}'))
         with pytest.raises(Denied) as caught:
-            api_of(name).read(ref_of(name), status, {}, b'{"message": "no"}')
+            api_of(name).read(ref_of(name), Answer(status, {}, b'{"message": "no"}'))
         assert caught.value.final
 
 
@@ -121,23 +122,23 @@ def test_denied_is_told_apart(name: str) -> None:
 def test_a_job_that_nobody_knows_ends_the_wait_precisely(name: str) -> None:
     api, ref = api_of(name), ref_of(name)
     for status, code in ((404, NOT_FOUND), (410, GONE)):
-        seen = api.read(ref, status, {}, b'{"message": "no such thing"}')
+        seen = api.read(ref, Answer(status, {}, b'{"message": "no such thing"}'))
         assert seen.state == "failed"
         assert seen.error is not None
         assert seen.error.code == code
     if api.grace:
         with pytest.raises(NotYet):
-            api.read(ref, 404, {}, b"", age=api.grace / 2)
+            api.read(ref, Answer(404, {}, b""), age=api.grace / 2)
 
 
 def test_aws_says_400_for_a_job_that_it_does_not_know() -> None:
     body = b'{"__type": "BadRequestException", "Message": "The requested job couldn\'t be found."}'
     api = api_of("aws-transcribe")
-    seen = api.read(Ref(ID), 400, {}, body)
+    seen = api.read(Ref(ID), Answer(400, {}, body))
     assert seen.error is not None
     assert seen.error.code == NOT_FOUND
     with pytest.raises(NotYet):
-        api.read(Ref(ID), 400, {}, body, age=1.0)
+        api.read(Ref(ID), Answer(400, {}, body), age=1.0)
 
 
 UNKNOWN = [n for n in SHIPPED if n != "azure"]
@@ -157,7 +158,7 @@ def test_an_unknown_word_is_neither_success_nor_failure(name: str) -> None:
     value: Any = "hibernating"
     if name == "aws-transcribe":
         value = {"TranscriptionJobStatus": "hibernating"}
-    seen = api_of(name).read(ref_of(name), 200, {}, json.dumps({field: value}).encode())
+    seen = api_of(name).read(ref_of(name), Answer(200, {}, json.dumps({field: value}).encode()))
     assert (seen.state, seen.word) == ("unknown", "hibernating")
 
 
@@ -169,7 +170,7 @@ def test_the_answer_about_another_job_is_a_bad_poll(case: Case) -> None:
         pytest.skip("it has no body")
     other = Ref("another", None, ref_of(case.api).more)
     with pytest.raises(BadPoll, match="another job"):
-        api_of(case.api).read(other, 200, {}, json.dumps(case.body).encode())
+        api_of(case.api).read(other, Answer(200, {}, json.dumps(case.body).encode()))
 
 
 def test_azure_is_read_by_the_kind_of_address_it_gave() -> None:
@@ -179,15 +180,15 @@ def test_azure_is_read_by_the_kind_of_address_it_gave() -> None:
     )
     by_code = Ref("1", "https://management.azure.com/ops/1", {"location": "/ops/1"})
     resource = b'{"name": "vm", "status": "Active"}'
-    assert api.read(by_code, 202, {}, b"").state == "live"
-    done = api.read(by_code, 200, {}, resource)
+    assert api.read(by_code, Answer(202, {}, b"")).state == "live"
+    done = api.read(by_code, Answer(200, {}, resource))
     assert (done.state, done.result) == ("done", {"name": "vm", "status": "Active"})
-    assert api.read(by_status, 200, {}, resource).state == "live"
-    done = api.read(by_status, 200, {}, b'{"status": "Succeeded"}')
+    assert api.read(by_status, Answer(200, {}, resource)).state == "live"
+    done = api.read(by_status, Answer(200, {}, b'{"status": "Succeeded"}'))
     assert (done.state, done.result_url) == ("done", "https://management.azure.com/things/1")
     for status, body in ((200, b"{}"), (202, b""), (200, b'{"name": "vm"}')):
         with pytest.raises(BadPoll):
-            api.read(by_status, status, {}, body)
+            api.read(by_status, Answer(status, {}, body))
 
 
 def test_threads_that_are_the_first_to_read_a_description_do_not_crash() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bide.client.apis.values import retry_after, without_credentials
 from bide.client.blocking import Client, Loop
 from bide.client.client import AsyncClient
-from bide.client.http.addresses import proxy_for, without_credentials
-from bide.client.http.transport import read_retry_after
+from bide.client.http.addresses import proxy_for
 from bide.client.options import ClientOptions
 from bide.client.submission import BATCH, Submission, batches, render_submission
 from bide.client.waiting import Pace
@@ -28,6 +28,7 @@ from bide.core.errors import (
     SetupError,
     WaitTimeout,
 )
+from bide.core.limits import read_retry_after
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 
@@ -326,16 +327,17 @@ def test_credentials_in_an_address_are_not_shown() -> None:
 
 def test_retry_after_is_read_in_both_forms_and_nonsense_is_none() -> None:
     at = datetime(2030, 1, 1, tzinfo=UTC).timestamp()
-    assert read_retry_after({"Retry-After": " 12 "}, at) == 12.0
-    assert read_retry_after({"Retry-After": "Tue, 01 Jan 2030 00:01:00 GMT"}, at) == 60.0
-    assert read_retry_after({"Retry-After": "Mon, 31 Dec 2029 00:00:00 GMT"}, at) == 0.0
+    assert read_retry_after(" 12 ", None, at) == 12.0
+    assert read_retry_after("Tue, 01 Jan 2030 00:01:00 GMT", None, at) == 60.0
+    assert read_retry_after("Mon, 31 Dec 2029 00:00:00 GMT", None, at) == 0.0
     wrong_clock = {
         "Retry-After": "Tue, 01 Jan 2030 00:01:00 GMT",
         "Date": "Tue, 01 Jan 2030 00:00:30 GMT",
     }
-    assert read_retry_after(wrong_clock, at - 3600.0) == 30.0
+    assert read_retry_after(wrong_clock["Retry-After"], wrong_clock["Date"], at - 3600.0) == 30.0
+    assert retry_after(wrong_clock) == 30.0
     for nonsense in ("", "-5", "soon", "1e9", "Tue, 99 Foo"):
-        assert read_retry_after({"Retry-After": nonsense}, at) is None
+        assert read_retry_after(nonsense, None, at) is None
 
 
 # --- without await

@@ -60,7 +60,7 @@ async def poller(
 
 def watch(made: Poller, ear: Ear, *names: str) -> list[Tracked]:
     kind = made.schedule.kind("any")
-    jobs = [Tracked(made.api.ref(name)) for name in names]
+    jobs = [Tracked(made.api.references.ref(name)) for name in names]
     for job in jobs:
         made.watch(job, ear, kind=kind)
     return jobs

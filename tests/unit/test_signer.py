@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from bide.client.apis import Api, Call, Denied
+from bide.client.apis import Answer, Api, Call, Denied
 from bide.client.apis.form import Ask, Auth, Description, Read, Secret
 from bide.client.http.signer import Signer
-from bide.client.http.transport import Answer, Transport
+from bide.client.http.transport import Transport
 from bide.core.errors import ServiceUnreachable
 from tests.unit.fake_service import FakeService, Reply, problem
 

@@ -260,7 +260,7 @@ def _api_and_job(found: Api, against: str, wanted: CheckOptions) -> tuple[str, s
     """Return the URL of the API, and the job; the URL of a job contains both."""
     if wanted.job is not None or wanted.submit:
         return against, wanted.job
-    base = found.base_of(against)
+    base = found.references.base_of(against)
     parts = urlsplit(against)
     if base is None and found.form.ask.path is None and parts.path.strip("/"):
         base = f"{parts.scheme}://{parts.netloc}"

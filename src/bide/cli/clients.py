@@ -152,7 +152,7 @@ class Clients:
 
     def _near(self, api: Api, text: str) -> Api:
         """Where a URL is elsewhere and the credential may go there, the same API at that address."""
-        base = api.base_of(text) if "://" in text else None
+        base = api.references.base_of(text) if "://" in text else None
         if base is None or base == api.url:
             return api
         if api.url is not None and not self._asked.connection.key_by_flag:

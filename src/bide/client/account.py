@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bide.client.apis import (
+    Answer,
     Api,
     BadPoll,
     Call,
@@ -28,7 +29,7 @@ from bide.client.apis import (
     Seen,
     Throttled,
 )
-from bide.client.apis.api import ALWAYS
+from bide.client.apis.reading import ALWAYS
 from bide.client.apis.values import header
 from bide.client.budgets.sharing import Sharing, share
 from bide.client.http.download import Opener
@@ -37,10 +38,8 @@ from bide.client.http.signer import Signer
 from bide.client.http.transport import (
     LARGEST,
     REDIRECTS,
-    Answer,
     Redirected,
     Transport,
-    problem,
     transient,
 )
 from bide.client.ledger import Ledger
@@ -122,6 +121,14 @@ class Account:
                     await self._open()
         assert self._poller is not None
         return self._poller
+
+    async def send(self, call: Call, only: str = "") -> Answer:
+        """Sends one request on the account's budget and returns its answer, whatever its status.
+
+        With `only`, a body whose content type does not contain this text is not read.
+        """
+        poller = await self.open()
+        return await poller.send(call, only)
 
     async def _open(self) -> None:
         sharing = self._sharing = await self._share()
@@ -210,7 +217,7 @@ class Account:
 
     def job(self, text: str, kind: str = "") -> Tracked:
         """From an id or a URL."""
-        ref = self.api.ref(text)
+        ref = self.api.references.ref(text)
         job = Tracked(ref, kind, job_id=self.api.job_id(ref))
         job.size = self.terms.size or ""
         return job
@@ -256,16 +263,16 @@ class Account:
 
     async def submit(self, kind: str, input: Any, key: str | None = None) -> Tracked:
         """Sends one job. A refusal because too many run is waited out; one for another reason is raised."""
-        call = self.api.submit(kind, input, key)
+        call = self.api.submissions.submit(kind, input, key)
         await self._may_run()
         try:
             answer, ref = await self._send_in(call, key)
-            for following in self.api.then(ref, kind, input):
+            for following in self.api.submissions.then(ref, kind, input):
                 after = await self._persist(following, safe=False)
                 if after.status >= 400:
-                    raise problem(after.status, after.headers, after.body, following.url)
+                    raise after.problem()
             job = Tracked(ref, kind, self._timing.wall(), self.api.job_id(ref))
-            job.seen = self.api.first(ref, answer.headers, answer.body)
+            job.seen = self.api.first(ref, answer)
             job.size = self.terms.size or ""
             job.requests = 1
             await self.keep([job])
@@ -282,7 +289,7 @@ class Account:
             await self._may_submit()
             answer = await self._persist(call, safe=key is not None)
             try:
-                return answer, self.api.accepted(call, answer.status, answer.headers, answer.body, key)
+                return answer, self.api.submissions.accepted(call, answer, key)
             except (Throttled, Crowded):
                 # The budget waits out the first; the second says nothing about requests.
                 await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))
@@ -320,14 +327,13 @@ class Account:
 
     async def look(self, job: Tracked) -> None:
         """One question now."""
-        poller = await self.open()
         job.requests += 1
-        self._read(job, await poller.send(self.api.ask(job.ref, job.etag)))
+        self._read(job, await self.send(self.api.calls.ask(job.ref, job.etag)))
 
     def _read(self, job: Tracked, answer: Answer) -> None:
         age = ALWAYS if job.submitted_at is None else self._timing.wall() - job.submitted_at
         try:
-            seen = self.api.read(job.ref, answer.status, answer.headers, answer.body, age)
+            seen = self.api.read(job.ref, answer, age)
         except NotYet:
             job.seen = job.seen or Seen(state="unknown")  # it was submitted a moment ago
             return
@@ -342,19 +348,19 @@ class Account:
 
         At some APIs a cancel changes the outcome of such a job, or deletes its result.
         """
-        if self.api.cancel(job.ref) is None:
+        if self.api.calls.cancel(job.ref) is None:
             raise BideError(f"{self.api.name} cannot cancel a job")
         if not job.over:
             job.requests += 1
-            self._read(job, await self._persist(self.api.ask(job.ref, job.etag)))
+            self._read(job, await self._persist(self.api.calls.ask(job.ref, job.etag)))
         if job.seen is not None and job.seen.terminal:
             return
-        call = self.api.cancel(job.ref, job.seen.message if job.seen is not None else None)
+        call = self.api.calls.cancel(job.ref, job.seen.message if job.seen is not None else None)
         assert call is not None
         job.requests += 1
         answer = await self._persist(call)
         try:
-            outcome = self.api.cancelled(answer.status, answer.headers, answer.body)
+            outcome = self.api.cancelled(answer)
         except BadPoll as error:
             raise refusal(error, self.api) from None
         job.cancelling = job.cancelling or outcome == "asked"
@@ -363,13 +369,13 @@ class Account:
         """Of a job that has ended well."""
         seen = job.seen
         assert seen is not None
-        call = self.api.result(job.ref, seen)
+        call = self.api.calls.result(seen)
         if call is None or not call.authorized:
             return seen.result if call is None else seen.result_url
         job.requests += 1
         answer = await self._persist(call, only="json")
         if answer.status >= 400:
-            raise problem(answer.status, answer.headers, answer.body, call.url)
+            raise answer.problem()
         kind = header(answer.headers, "Content-Type") or ""
         if any(lines in kind.lower() for lines in LINES):  # one line of it would pass for a document
             return seen.result_url
@@ -391,23 +397,22 @@ class Account:
     async def _all_pages(self, job: Tracked, call: Call, answer: Answer, first: Any) -> Any:
         """None when they are too much for one value: they can still be downloaded."""
         values, size = [first], len(answer.body)
-        check = self.api.next_check()
-        check.page(first, answer.headers)
-        while (following := self.api.next_page(call, answer.headers, answer.body)) is not None:
-            call, answer = following, await self._page(job, following)
+        rule = self.api.calls.next_page()
+        assert rule is not None
+        while (url := rule.following(call.url, answer)) is not None:
+            call = self.api.calls.fetch(url)
+            answer = await self._page(job, call)
             size += len(answer.body)
             if size > LARGEST:
                 return None
             values.append(answer.read(Any))
-            check.page(values[-1], answer.headers)
-        check.finish()
         return joined(values)
 
     async def _page(self, job: Tracked, call: Call) -> Answer:
         job.requests += 1
         answer = await self._persist(call)
         if answer.status >= 400:
-            raise problem(answer.status, answer.headers, answer.body, call.url)
+            raise answer.problem()
         return answer
 
     def address(self, job: Tracked, name: str) -> Call:
@@ -416,7 +421,7 @@ class Account:
         if name not in files:
             known = ", ".join(files) or "none"
             raise BideError(f"job {job.job_id} has no file {name!r}; there are: {known}")
-        return self.api.fetch(files[name])
+        return self.api.calls.fetch(files[name])
 
     def files(self, job: Tracked) -> tuple[str, ...]:
         """What of a job can be fetched: its files, and its result where that is at an address."""
@@ -476,19 +481,18 @@ class Account:
                     yield chunk
                 return
             except Redirected as elsewhere:
-                call = self.api.followed(call, elsewhere.location)
+                call = self.api.calls.redirected(call, elsewhere.location)
         raise BideError(f"file {name} of job {job.job_id} cannot be found: redirects lead nowhere")
 
     async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
         """Until it is answered, or fails in a way that no waiting will mend. What is not safe to repeat is repeated only
         after an answer that says that nothing was done."""
-        poller = await self.open()
 
         async def send() -> Answer:
-            answer = await poller.send(call, only)
-            if answer.status < 400 or self.api.crowded(answer.status, answer.headers, answer.body):
+            answer = await self.send(call, only)
+            if answer.status < 400 or self.api.reader.crowded(answer):
                 return answer
-            error = problem(answer.status, answer.headers, answer.body, call.url)
+            error = answer.problem()
             if not transient(error) or not (safe or answer.status in (429, 503)):
                 return answer
             raise error

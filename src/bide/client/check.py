@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 
 from bide.client.account import Account
-from bide.client.apis import NOT_FOUND, Api, BadPoll, Call, Crowded, Denied, Ref, Seen, Throttled
+from bide.client.apis import NOT_FOUND, Answer, Api, BadPoll, Call, Crowded, Denied, Ref, Seen, Throttled
 from bide.client.apis.signs import document
-from bide.client.http.addresses import without_credentials
-from bide.client.http.transport import Answer
+from bide.client.apis.values import without_credentials
 from bide.client.inspection import Finding, fields, outputs, shown, taken
 from bide.core.errors import ServiceError, SetupError
 from bide.core.limits import read_limits, read_pause, telling
@@ -47,7 +46,7 @@ class Trial:
             async for finding in self._submit(order):
                 yield finding
         elif job is not None:
-            self.ref = self._api.ref(job)
+            self.ref = self._api.references.ref(job)
         if self.ref is not None:
             async for finding in self._known(self.ref):
                 yield finding
@@ -56,17 +55,13 @@ class Trial:
         async for finding in self._unknown():
             yield finding
 
-    async def _send(self, call: Call) -> Answer:
-        poller = await self._account.open()
-        return await poller.send(call)
-
     # --- submit
 
     async def _submit(self, order: Order) -> AsyncIterator[Finding]:
-        call = self._api.submit(order.kind, order.input)
-        answer = await self._send(call)
+        call = self._api.submissions.submit(order.kind, order.input)
+        answer = await self._account.send(call)
         try:
-            ref = self._api.accepted(call, answer.status, answer.headers, answer.body)
+            ref = self._api.submissions.accepted(call, answer)
         except (Throttled, Crowded) as error:
             yield Finding("submit", None, f"refused for now, {error}")
             return
@@ -77,16 +72,16 @@ class Trial:
         yield Finding("submit", True, f"{_where(call)} answers {answer.status}; the job is {ref.id}")
         for finding in taken(self._api.form, answer.headers, document(answer.body), ref):
             yield finding
-        for number, following in enumerate(self._api.then(ref, order.kind, order.input), 1):
-            after = await self._send(following)
+        for number, following in enumerate(self._api.submissions.then(ref, order.kind, order.input), 1):
+            after = await self._account.send(following)
             good = after.status < 400
             yield Finding(f"submit.then {number}", good, f"{_where(following)} answers {after.status}")
 
     # --- a job that is there
 
     async def _known(self, ref: Ref) -> AsyncIterator[Finding]:
-        call = self._api.ask(ref)
-        answer = await self._send(call)
+        call = self._api.calls.ask(ref)
+        answer = await self._account.send(call)
         found = list(self._answered(call, answer))
         for finding in found:
             yield finding
@@ -105,10 +100,10 @@ class Trial:
     def _answered(self, call: Call, answer: Answer) -> Iterator[Finding]:
         """Whether there is anything to read."""
         auth, where = self._api.form.auth.kind, _where(call)
-        status, headers, body = answer.status, answer.headers, answer.body
+        status = answer.status
         try:
-            if not self._api.reads(status):
-                self._api.refuse(status, headers, body)
+            if not self._api.reader.reads(status):
+                self._api.reader.refuse(answer)
         except Throttled as error:
             yield Finding("throttled", None, f"{where}: {error}; ask again later")
             return
@@ -126,7 +121,7 @@ class Trial:
     def _read(self, ref: Ref, answer: Answer) -> Iterator[Finding]:
         body = document(answer.body)
         try:
-            seen = self._api.read(ref, answer.status, answer.headers, answer.body)
+            seen = self._api.read(ref, answer)
         except BadPoll as error:
             field = "read.id" if "another job" in error.detail else "read.status"
             yield Finding(field, False, f"{error.detail}; the answer has {_keys(answer)}")
@@ -139,7 +134,7 @@ class Trial:
         etag = answer.headers.get("ETag")
         if etag is None:
             return Finding("ask.etag", False, "the answer has no ETag")
-        again = await self._send(self._api.ask(ref, etag))
+        again = await self._account.send(self._api.calls.ask(ref, etag))
         if again.status == 304:
             return Finding("ask.etag", True, "the same question again is answered by 304")
         moved = again.headers.get("ETag") != etag
@@ -147,21 +142,21 @@ class Trial:
 
     async def _held(self, ref: Ref) -> Finding:
         began = time.monotonic()
-        answer = await self._send(self._api.ask(ref, hold=HOLD))
+        answer = await self._account.send(self._api.calls.ask(ref, hold=HOLD))
         took = time.monotonic() - began
         try:
-            self._api.read(ref, answer.status, answer.headers, answer.body)
+            self._api.read(ref, answer)
         except BadPoll as error:
             return Finding("ask.longpoll", False, str(error))
         return Finding("ask.longpoll", True, f"answered {answer.status} after {took:.1f} s of {HOLD:g}")
 
     async def _batch(self, ref: Ref) -> Finding:
-        call = self._api.ask_many([ref])
+        call = self._api.calls.ask_many([ref])
         if call is None:
             return Finding("batch", None, "this job cannot be asked about among others")
-        answer = await self._send(call)
+        answer = await self._account.send(call)
         try:
-            found = self._api.read_many([ref], answer.status, answer.headers, answer.body)
+            found = self._api.read_many([ref], answer)
         except BadPoll as error:
             return Finding(
                 "batch", None if isinstance(error, Throttled) else False, f"{_where(call)}: {error}"
@@ -172,22 +167,22 @@ class Trial:
         return Finding("batch", None if whole else False, f"{_where(call)} does not tell of the job")
 
     async def _cancel(self, ref: Ref) -> Finding:
-        call = self._api.cancel(ref)
+        call = self._api.calls.cancel(ref)
         if call is None:
             return Finding("cancel", None, "the description has no way to cancel this job")
-        asked = await self._send(self._api.ask(ref))
+        asked = await self._account.send(self._api.calls.ask(ref))
         try:
-            seen = self._api.read(ref, asked.status, asked.headers, asked.body)
+            seen = self._api.read(ref, asked)
         except BadPoll as error:
             return Finding(
                 "cancel", None, f"The job's status cannot be read, so no cancel was sent: {error}"
             )
         if seen.terminal:
             return Finding("cancel", None, f"the job has ended as {seen.state}, so it is left alone")
-        call = self._api.cancel(ref, seen.message) or call
-        answer = await self._send(call)
+        call = self._api.calls.cancel(ref, seen.message) or call
+        answer = await self._account.send(call)
         try:
-            outcome = self._api.cancelled(answer.status, answer.headers, answer.body)
+            outcome = self._api.cancelled(answer)
         except BadPoll as error:
             return Finding("cancel", False, f"{_where(call)}: {error}")
         said = "taken" if outcome == "asked" else "too late"
@@ -199,13 +194,13 @@ class Trial:
         """Without a job this is all that can be tried: does it answer, is the credential taken, is a wrong id told."""
         try:
             ref = self._stranger()
-            call = self._api.ask(ref)
+            call = self._api.calls.ask(ref)
         except SetupError:
             return
-        answer = await self._send(call)
+        answer = await self._account.send(call)
         where = _where(call)
         try:
-            seen = self._api.read(ref, answer.status, answer.headers, answer.body)
+            seen = self._api.read(ref, answer)
         except Denied as error:
             yield Finding("auth", False, f"{where}: {error}")
         except Throttled as error:
@@ -226,7 +221,9 @@ class Trial:
                 raise SetupError("its address is told, not made")
             return Ref(STRANGER, None, self.ref.more)
         written = self._api.form.written
-        return self._api.ref(written.replace("{", "").replace("}", "") if written else STRANGER)
+        return self._api.references.ref(
+            written.replace("{", "").replace("}", "") if written else STRANGER
+        )
 
 
 def _status(seen: Seen, status: int) -> Finding:

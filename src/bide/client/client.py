@@ -24,15 +24,14 @@ import msgspec
 
 from bide.client import DEFAULT_URL
 from bide.client.account import Account, Terms
-from bide.client.apis import Api, load
+from bide.client.apis import Answer, Api, load
 from bide.client.apis.bide import own_api
+from bide.client.apis.values import without_credentials
 from bide.client.followed import Followed
-from bide.client.http.addresses import split_credentials, without_credentials
+from bide.client.http.addresses import split_credentials
 from bide.client.http.transport import (
-    Answer,
     Params,
     Transport,
-    unreadable,
 )
 from bide.client.job import JobHandle, cancel_all
 from bide.client.ledger.outbox import outbox_of
@@ -472,6 +471,4 @@ def _jobs(records: Any, answer: Answer) -> Jobs:
     try:
         return msgspec.convert(records, Jobs)
     except msgspec.ValidationError as error:
-        raise unreadable(
-            answer.status, f"the answer is not a list of jobs: {error}", answer.url
-        ) from None
+        raise answer.unreadable(f"The response is not a list of jobs: {error}") from None

@@ -10,8 +10,17 @@ import msgspec
 from bide.client.apis import Ref, Seen
 from bide.client.apis.form import Description, Sources
 from bide.client.apis.paths import Headers, source
-from bide.client.apis.values import absolute, count, instant, number, pause, seconds, text, word
-from bide.client.http.addresses import without_credentials
+from bide.client.apis.values import (
+    absolute,
+    count,
+    instant,
+    number,
+    retry_after,
+    seconds,
+    text,
+    without_credentials,
+    word,
+)
 from bide.core.clock import render_instant
 
 LONGEST = 60  # characters of a value that is shown
@@ -63,7 +72,7 @@ def fields(form: Description, seen: Seen, headers: Headers, body: Any, ref: Ref)
         described = getattr(read, name)
         if described is not None:
             yield _found(f"read.{name}", described, convert, headers, body, ref)
-    if live and read.retry_after is None and (advice := pause(headers)) is not None:
+    if live and read.retry_after is None and (advice := retry_after(headers)) is not None:
         yield Finding("read.retry_after", True, f"Retry-After says {advice:g} s")
     if seen.state in ("failed", "partial"):
         for name in ("code", "message", "step"):

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from bide.client.apis import Api, Call
-from bide.client.apis.signs import document
-from bide.client.http.transport import Answer
+from bide.client.apis import Answer, Api, Call
 from bide.core.errors import BideError
 
 MOST = 100_000  # pages of one result: an API that leads in a circle is not followed for ever
@@ -39,8 +37,9 @@ class Pages:
         self._stream = stream
         self._send = send
         self._skip = rule.skip
-        self._check = api.next_check()
-        self._by_body = not rule.link and not _by_headers(rule.value)
+        found = api.calls.next_page()
+        assert found is not None
+        self._next = found
         self._page = first
         self._start = 0  # the offset in the whole at which the page begins, or would without the lines that it skips
         self._number = 0
@@ -48,26 +47,23 @@ class Pages:
     async def read(self, offset: int) -> AsyncIterator[bytes]:
         """Called again with where the last reading broke off."""
         while True:
-            heard: Headers = {}
-            body = b""
-            if self._by_body:
+            if self._next.reads_body:
                 answer = await self._send(self._page)
-                heard, body = dict(answer.headers), answer.body
-                yield body + b"\n"
-                offset += len(body) + 1
+                yield answer.body + b"\n"
+                offset += len(answer.body) + 1
             else:
+                heard: Headers = {}
                 async for chunk in self._rest(offset, heard):
                     yield chunk
                     offset += len(chunk)
-            self._check.page(document(body), heard)
-            following = self._api.next_page(self._page, heard, body)
+                answer = Answer(200, heard, b"")
+            following = self._next.following(self._page.url, answer)
             if following is None:
-                self._check.finish()
                 return
             self._number += 1
             if self._number >= MOST:
                 raise BideError(f"the result has more than {MOST} pages: it leads in a circle")
-            self._page, self._start = following, offset
+            self._page, self._start = self._api.calls.fetch(following), offset
 
     async def _rest(self, offset: int, heard: Headers) -> AsyncIterator[bytes]:
         """Of the present page; without its first lines, when it is a further one and nothing of it was read."""
@@ -85,9 +81,3 @@ class Pages:
             if not lines and held:
                 yield held
                 held = b""
-
-
-def _by_headers(value: str | list[str] | None) -> bool:
-    return value is not None and all(
-        one.startswith("header:") for one in ([value] if isinstance(value, str) else value)
-    )

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bide.client.http.transport import Answer, Transport, read_retry_after, transient
+from bide.client.apis import Answer
+from bide.client.apis.values import retry_after
+from bide.client.http.transport import Transport, transient
 from bide.core.errors import ServiceError, ServiceUnreachable
 from bide.core.retry import backoff
 from bide.core.wire import WireJob, quote
@@ -133,7 +135,7 @@ class Watch:
         if changes and self._etag:
             headers["If-None-Match"] = self._etag
         answer = await self.send("GET", self.path, headers=headers, hold=hold)
-        advice = read_retry_after(answer.headers, time.time())
+        advice = retry_after(answer.headers)
         if answer.status == 304:
             return False, advice
         self.take(answer)

@@ -67,15 +67,21 @@ def read_pause(told: Mapping[str, str], wall: float) -> float | None:
     """Return the seconds to wait, from any form of Retry-After."""
     for name in _PAUSES:
         text = told.get(name)
-        if text is None:
-            continue
-        number = read_number(text)
-        if number is not None:
-            return number / 1000 if name.endswith("-ms") else number
-        instant = _instant(text)
-        if instant is not None:
-            return max(0.0, instant - _server_time(told, wall))
+        pause = None if text is None else read_retry_after(text, told.get("date"), wall)
+        if pause is not None:
+            return pause / 1000 if name.endswith("-ms") else pause
     return None
+
+
+def read_retry_after(text: str, date: str | None, wall: float | None = None) -> float | None:
+    """Seconds, from a number or a date. A date is compared with the answer's own `date`, else with `wall`."""
+    text = text.strip()
+    if text.isascii() and text.replace(".", "", 1).isdigit():
+        return read_number(text)
+    at = _instant(text)
+    now = _instant(date) if date else None
+    now = wall if now is None else now
+    return None if at is None or now is None else max(0.0, at - now)
 
 
 def read_cost(told: Mapping[str, str]) -> float | None:

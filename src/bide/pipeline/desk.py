@@ -127,10 +127,10 @@ class Desk:
         await self.outage(self.account.api.url or "").persist(lambda: self._look(job))
 
     async def _look(self, job: Tracked) -> None:
-        api, poller = self.account.api, await self.account.open()
-        answer = await poller.send(api.ask(job.ref))
+        api = self.account.api
+        answer = await self.account.send(api.calls.ask(job.ref))
         try:
-            job.seen = api.read(job.ref, answer.status, answer.headers, answer.body)
+            job.seen = api.read(job.ref, answer)
         except Throttled:
             raise
         except BadPoll as error:

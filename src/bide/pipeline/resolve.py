@@ -18,10 +18,9 @@ from typing import Any
 import msgspec
 
 from bide.client.account import EXPIRED
-from bide.client.apis import GONE, NOT_FOUND, Call, Found, Seen
-from bide.client.apis.next_page import NextCheck, NextMissing
+from bide.client.apis import GONE, NOT_FOUND, Answer, Call, Found, Seen
+from bide.client.apis.pagination import NextMissing, NextPage
 from bide.client.apis.paths import source
-from bide.client.apis.signs import document
 from bide.client.apis.values import absolute
 from bide.client.http.transport import LARGEST
 from bide.client.tracked import Tracked
@@ -154,10 +153,10 @@ async def _one(
     table = wanted.dataset.table.result
     api = desk.account.api
     pager = Pager(table.pages, table.records) if table.pages is not None else None
-    call: Call | None = api.fetch(part.found.url)
+    call: Call | None = api.calls.fetch(part.found.url)
     if pager is not None:
-        call = api.fetch(pager.first(part.found.url))
-    check = api.next_check()
+        call = api.calls.fetch(pager.first(part.found.url))
+    rule = api.calls.next_page() if pager is None else None
     seen: set[str] = set()
     number = 0
     while call is not None:
@@ -173,7 +172,8 @@ async def _one(
         files.append(file)
         desk.tell(News(export, None, f"{len(files)} files", moved=False))
         try:
-            call = await _next(desk, pager, check, call, number, headers, path)
+            url = await _next(rule or pager, call.url, number, headers, path)
+            call = None if url is None else api.calls.fetch(url)
         except NextMissing as error:
             raise Refused(ErrorInfo("PAGES", str(error))) from None
         number += 1
@@ -186,28 +186,16 @@ def _check_new(file: Fetched, files: Sequence[Fetched], paged: bool) -> None:
 
 
 async def _next(
-    desk: Desk,
-    pager: Pager | None,
-    check: NextCheck,
-    call: Call,
-    number: int,
-    headers: Mapping[str, str],
-    path: Path,
-) -> Call | None:
-    api = desk.account.api
-    rule = api.form.result.next if api.form.result is not None else None
-    if pager is None and rule is None:
+    rule: NextPage | Pager | None, url: str, number: int, headers: Mapping[str, str], path: Path
+) -> str | None:
+    """The URL after page `number`, which is in the file at `path`."""
+    if rule is None:
         return None
-    link = not pager.reads if pager is not None else rule is not None and rule.link
-    body = b"" if link else await asyncio.to_thread(_read, path)
-    if pager is None:
-        check.page(document(body), headers)
-        following = api.next_page(call, headers, body)
-        if following is None:
-            check.finish()
-        return following
-    url = pager.following(call.url, number, headers, body)
-    return None if url is None else api.fetch(url)
+    body = await asyncio.to_thread(_read, path) if rule.reads_body else b""
+    page = Answer(200, headers, body, url)
+    if isinstance(rule, Pager):
+        return rule.following(url, number, page)
+    return rule.following(url, page)
 
 
 def _read(path: Path) -> bytes:

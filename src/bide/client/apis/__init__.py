@@ -1,12 +1,13 @@
 """Job APIs, bide's own and third parties': descriptions (*.toml) and their reader. Nothing here does network I/O.
 
-`load("sync.so")` gives an Api: it makes a Call, the transport sends it, and the Api reads the answer into a Seen.
+`load("sync.so")` returns an Api. It makes a Call; `bide.client.http` sends it; the Api reads the Answer into a Seen.
 """
 
 from bide.client.apis.answers import (
     GONE,
     NOT_FOUND,
     TERMINAL,
+    Answer,
     BadPoll,
     Call,
     Crowded,
@@ -23,6 +24,7 @@ from bide.client.apis.auth import Credential
 from bide.client.apis.loading import BadDescription, load, names, text_of
 
 __all__ = [
+    "Answer",
     "Api",
     "BadDescription",
     "BadPoll",

@@ -1,52 +1,102 @@
-"""What goes to a job API and what comes back, in one vocabulary for all of them.
+"""Requests to a job API, its answers, and what they say about a job: one vocabulary for all APIs.
 
-1. A `Ref` holds no credential: it is what a ledger may store.
-2. A `BadPoll` says that an answer told nothing about the job. It never means that the job failed.
+1. A `Ref` holds no credential, so a ledger may store it.
+2. A `BadPoll` means that an answer says nothing about the job. It never means that the job failed.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 import msgspec
 
-from bide.core.errors import BideError, ErrorInfo
+from bide.client.apis.values import retry_after, without_credentials
+from bide.core.errors import BideError, ErrorInfo, ServiceError
 from bide.core.wire import WireJob
 
 State = Literal["live", "done", "failed", "cancelled", "partial", "unknown"]
 TERMINAL: frozenset[str] = frozenset(("done", "failed", "cancelled", "partial"))
 
 NOT_FOUND, GONE = "JOB_NOT_FOUND", "JOB_GONE"
+UNREADABLE = "unreadable-answer"
 
 
 class Ref(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one job is addressed at an API: JSON-able, and without a credential."""
+    """How one job is addressed at an API. It can be stored as JSON and holds no credential."""
 
     id: str
-    url: str | None = None  # where its status is, when the API said so; else it is made from the id
-    more: dict[
-        str, str
-    ] = {}  # what else was learned when it was accepted: where to cancel it, whose it is
+    # The URL of its status if the API named one; otherwise the URL is made from the id.
+    url: str | None = None
+    # Further values from the answer to the submission, e.g. the URL to cancel the job.
+    more: dict[str, str] = {}
 
     def moved(self, url: str | None) -> Ref:
-        """The same job at another address; `Seen.moved` tells one."""
+        """The same job at another address, e.g. that of `Seen.moved`."""
         return self if url is None or url == self.url else Ref(self.id, url, self.more)
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request, but for the credential. The headers may be shared: they are not to be changed."""
+    """One request without its credential. Calls may share one dict of headers, so do not change it."""
 
     method: str
     url: str
     headers: dict[str, str] = {}
     body: bytes = b""
-    authorized: bool = True  # False: it goes to a host that the credential is not meant for
-    known: dict[str, str] = {}  # of a submission: what its Ref is to remember
-    hold: float = 0.0  # how long the service was asked to keep it open
+    authorized: bool = True  # False: the credential must not go to this host
+    known: dict[str, str] = {}  # of a submission: values for the Ref of its job
+    hold: float = 0.0  # seconds that the service is asked to hold the request
+
+
+class Answer:
+    """One HTTP response with its whole body."""
+
+    __slots__ = ("body", "headers", "status", "url")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, url: str = "") -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.url = url
+
+    def read(self, form: Any) -> Any:
+        """The body decoded as `form`; ServiceError if it is something else, e.g. empty."""
+        try:
+            return msgspec.json.decode(self.body, type=form)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self.unreadable(f"The response cannot be read: {error}") from None
+
+    def unreadable(self, detail: str) -> ServiceError:
+        return ServiceError(
+            self.status, {"code": UNREADABLE, "detail": detail}, without_credentials(self.url)
+        )
+
+    def raise_for_status(self) -> Self:
+        """Itself if it is a success or a 304, else its problem is raised."""
+        if 200 <= self.status < 300 or self.status == 304:
+            return self
+        raise self.problem()
+
+    def problem(self) -> ServiceError:
+        """The error in a refusal. A proxy's HTML page becomes an error with the code `http-STATUS`."""
+        document: dict[str, Any] = {}
+        if "json" in self.headers.get("Content-Type", ""):
+            try:
+                found = msgspec.json.decode(self.body)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                found = None
+            document = found if isinstance(found, dict) else {}
+        if "code" not in document:
+            title = document.get("title") or f"HTTP {self.status}"
+            document = {**document, "code": f"http-{self.status}", "title": title}
+        pause = retry_after(self.headers)
+        if pause is not None:
+            document["retryAfter"] = pause
+        return ServiceError(self.status, document, without_credentials(self.url))
 
 
 class Found(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that a job has made."""
+    """A file of a job's output."""
 
     name: str
     url: str
@@ -56,28 +106,29 @@ class Found(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Seen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one answer said about one job; None is what it did not say."""
+    """What one answer says about one job; None: the answer does not say."""
 
     state: State
-    word: str = ""  # the API's own
-    unchanged: bool = False  # 304: all is as it was when the ETag was given out
+    word: str = ""  # the API's own word for the state
+    unchanged: bool = False  # 304: nothing has changed since the ETag was sent
     progress: float | None = None  # 0 to 1
-    counts: tuple[float, float | None] | None = None  # done, and of how many where that is known
+    counts: tuple[float, float | None] | None = None  # done, and the total if the API names it
     position: int | None = None  # in the API's queue
     message: str | None = None
     eta: float | None = None  # epoch seconds
-    remaining: float | None = None  # seconds from the moment of the answer
-    retry_after: float | None = None  # seconds: when the API advises to ask again
-    started_at: float | None = None  # epoch seconds by the API's clock, as are the next two
+    remaining: float | None = None  # seconds from the time of the answer
+    retry_after: float | None = None  # seconds until the API wants the next poll
+    # Epoch seconds by the API's clock.
+    started_at: float | None = None
     finished_at: float | None = None
-    expires_at: float | None = None  # until when result_url and the files can be fetched
+    expires_at: float | None = None  # of result_url and the URLs of the files
     error: ErrorInfo | None = None
     result: Any = None
     result_url: str | None = None
     files: tuple[Found, ...] = ()
     etag: str | None = None
-    moved: str | None = None  # where to ask from now on
-    record: WireJob | None = None  # all of it, when it is a bide service that answered
+    moved: str | None = None  # the URL for further polls
+    record: WireJob | None = None  # the whole resource of a bide service
 
     @property
     def terminal(self) -> bool:
@@ -85,7 +136,7 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class BadPoll(BideError):
-    """An answer that says nothing about the job. `final`: asking again will hardly mend it."""
+    """An answer that says nothing about the job. `final`: a retry would get the same answer."""
 
     def __init__(self, status: int, detail: str, *, final: bool = False) -> None:
         super().__init__(status, detail)
@@ -98,11 +149,11 @@ class BadPoll(BideError):
 
 
 class Throttled(BadPoll):
-    """Too many requests: news for every job of the credential."""
+    """Too many requests. It concerns every job of the credential."""
 
 
 class NotYet(BadPoll):
-    """404 so soon after the job was accepted that it may only not be visible yet."""
+    """404 so soon after the submission that the job may not be visible yet."""
 
 
 class Denied(BadPoll):
@@ -110,7 +161,7 @@ class Denied(BadPoll):
 
 
 class Crowded(BideError):
-    """A submission was refused because too many jobs run already. It says nothing about the limit of requests."""
+    """A submission was rejected because too many jobs run already. The limit of requests is not reached."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(status, detail)

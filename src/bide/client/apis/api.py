@@ -1,8 +1,7 @@
-"""One job API as the rest of the client sees it: it makes requests and reads answers, and does no I/O."""
+"""One job API: it makes requests and reads answers, and does no I/O."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -10,15 +9,14 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from bide.client.apis.answers import BadPoll, Call, Ref, Seen
+from bide.client.apis.answers import Answer, BadPoll, Call, Ref, Seen
 from bide.client.apis.auth import Credential, credential
 from bide.client.apis.calls import Calls, ref_parts
 from bide.client.apis.form import Auth, Description
 from bide.client.apis.lines import within
-from bide.client.apis.next_page import NextCheck
 from bide.client.apis.outputs import Outputs
 from bide.client.apis.paths import Headers, source
-from bide.client.apis.reading import Reader
+from bide.client.apis.reading import ALWAYS, Reader
 from bide.client.apis.references import References
 from bide.client.apis.signs import document
 from bide.client.apis.submitting import Submissions
@@ -26,35 +24,37 @@ from bide.client.apis.values import absolute, word
 from bide.core.budget import Limit, read_limit
 from bide.core.errors import SetupError
 
-ALWAYS = math.inf
-
 
 @runtime_checkable
-class Signs(Protocol):
-    """A hook that signs requests: it is given each request as it is about to be sent."""
+class SigningHook(Protocol):
+    """Signs each request directly before it is sent."""
 
     def sign(self, call: Call, now: float) -> Call: ...
 
 
 @runtime_checkable
-class Reads(Protocol):
-    """A hook that reads answers, where no table can say how; `seen` is what the tables make of it, when they can."""
+class ReadingHook(Protocol):
+    """Reads answers that no table can describe; `seen` is what the tables read, or None if they could not."""
 
     def read(self, ref: Ref, status: int, headers: Headers, body: bytes, seen: Seen | None) -> Seen: ...
 
 
 class Api:
-    """A description at one address."""
+    """A description at one address.
+
+    `calls` makes requests about jobs, `submissions` submits them, `reader` reads answers, and `references` reads and
+    writes the ids and URLs of jobs.
+    """
 
     def __init__(self, form: Description, url: str | None = None, folder: Path | None = None) -> None:
         self.form = form
         self.name = form.name
         self.url = _base(url if url is not None else form.url)
         self.folder = folder
-        self._calls = Calls(form, self.url)
-        self._reader = Reader(form, Outputs(form, self.url, self._calls.status_url))
-        self._references = References(form, self.url)
-        self._submissions = Submissions(form, self._calls, self._reader, self._references)
+        self.calls = Calls(form, self.url)
+        self.reader = Reader(form, Outputs(form, self.url, self.calls.status_url))
+        self.references = References(form, self.url)
+        self.submissions = Submissions(form, self.calls, self.reader, self.references)
         with within("limits"):
             self.limit: Limit | None = _limit(form.limits.requests)
             self.submit_limit: Limit | None = _limit(form.limits.submits)
@@ -76,11 +76,11 @@ class Api:
         )
         self._id_in_request = b"{id}" in msgspec.json.encode((ask.query, ask.headers, ask.body))
         hook = _hook(form) if form.hook else None
-        self._reading = hook if isinstance(hook, Reads) else None
-        self._signing = hook if isinstance(hook, Signs) else None
-        told = msgspec.json.encode((form.read, form.result, form.files, form.throttled, form.missing))
-        # Whether two answers with the same body say the same.
-        self.by_body = self._reading is None and b"header:" not in told
+        self._reading = hook if isinstance(hook, ReadingHook) else None
+        self._signing = hook if isinstance(hook, SigningHook) else None
+        rules = msgspec.json.encode((form.read, form.result, form.files, form.throttled, form.missing))
+        # Whether two answers with the same body mean the same.
+        self.by_body = self._reading is None and b"header:" not in rules
 
     def __repr__(self) -> str:
         return f"Api({self.name!r}, {self.url!r})"
@@ -91,103 +91,64 @@ class Api:
 
     # --- jobs
 
-    def ref(self, text: str) -> Ref:
-        """From the id or the URL that a person gave; SetupError says what is wrong with it."""
-        return self._references.ref(text)
-
     def text(self, ref: Ref) -> str:
-        """How a person writes a job: what `ref` takes."""
-        return self._references.text(ref) or self.status_url(ref) or ref.id
+        """How a user writes this job; `references.ref` reads it."""
+        return self.references.text(ref) or self.status_url(ref) or ref.id
 
     def job_id(self, ref: Ref) -> str:
-        """What identifies a job at this API: two references give the same text only when they lead to the same job.
+        """Identifies a job at this API: two Refs have the same text only if they name the same job.
 
-        The id where that alone leads to the job, else the whole reference in a form that `ref` reads.
+        The id if that is enough, else the whole Ref in a form that `references.ref` reads.
         """
         if ref.url is None and self._ids_suffice:
             return ref.id
-        url = self._calls.status_url(ref)
+        url = self.calls.status_url(ref)
         if url is not None:
-            id, more, known = self._references.of_path(url)
+            id, more, known = self.references.of_path(url)
             if known:
-                whole = (
-                    None if self.form.unique_id else self._references.text(Ref(id, None, more)) or url
-                )
+                whole = None if self.form.unique_id else self.references.text(Ref(id, None, more)) or url
                 return whole or id
-            if self._calls.told_url(ref) is not None:
+            if self.calls.named_url(ref) is not None:
                 return f"{url} {ref.id}" if self._id_in_request else url
         parts = [ref.more[name] for name in self._parts if name in ref.more]
-        return self._references.text(ref) or "/".join([*parts, ref.id])
+        return self.references.text(ref) or "/".join([*parts, ref.id])
 
     def status_url(self, ref: Ref) -> str | None:
-        """The address that names one job; None when that cannot be said, or all jobs have the same."""
-        url = self._calls.status_url(ref)
-        return url if url is not None and (ref.url is not None or self.base_of(url)) else None
-
-    def base_of(self, url: str) -> str | None:
-        """The address of the service in the URL of one of its jobs."""
-        return self._references.base_of(url)
+        """The URL that names one job; None if there is none, or all jobs have the same."""
+        url = self.calls.status_url(ref)
+        return url if url is not None and (ref.url is not None or self.references.base_of(url)) else None
 
     @property
     def submits(self) -> bool:
         return self.form.submit is not None
 
-    @property
-    def keyed(self) -> bool:
-        """Whether a submission can carry an idempotency key."""
-        return self._submissions.keyed
-
-    def submit(self, kind: str, input: Any, key: str | None = None) -> Call:
-        return self._submissions.submit(kind, input, key)
-
-    def accepted(
-        self, call: Call, status: int, headers: Headers, body: bytes, key: str | None = None
-    ) -> Ref:
-        return self._submissions.accepted(call, status, headers, body, key)
-
-    def first(self, ref: Ref, headers: Headers, body: bytes) -> Seen | None:
-        """What the answer to a submission already says of a job that goes on; None when it need not be able to."""
+    def first(self, ref: Ref, answer: Answer) -> Seen | None:
+        """What the answer to a submission says about the live job; None if the description does not promise that."""
         if self.form.submit is None or not self.form.submit.answers:
             return None
         try:
-            seen = self.read(ref, 200, headers, body)
+            seen = self.read(ref, Answer(200, answer.headers, answer.body, answer.url))
         except BadPoll:
             return None
         return seen if seen.state == "live" else None
 
-    def then(self, ref: Ref, kind: str, input: Any) -> tuple[Call, ...]:
-        return self._submissions.then(ref, kind, input)
-
-    # --- asking
-
-    def ask(self, ref: Ref, etag: str | None = None, hold: float | None = None) -> Call:
-        return self._calls.ask(ref, etag, hold)
-
-    def ask_many(self, refs: Sequence[Ref]) -> Call | None:
-        return self._calls.ask_many(refs)
-
-    def read(self, ref: Ref, status: int, headers: Headers, body: bytes, age: float = ALWAYS) -> Seen:
-        """BadPoll when the answer says nothing about the job; `age` is how long it is known to be there."""
+    def read(self, ref: Ref, answer: Answer, age: float = ALWAYS) -> Seen:
+        """BadPoll if the answer says nothing about the job; `age` is the number of seconds since the submission."""
         if self._reading is None:
-            return self._reader.read(ref, status, headers, body, age)
+            return self.reader.read(ref, answer, age)
         seen = None
         try:
-            seen = self._reader.read(ref, status, headers, body, age)
+            seen = self.reader.read(ref, answer, age)
         except BadPoll as error:
-            if status >= 300 or error.final:
+            if answer.status >= 300 or error.final:
                 raise
-        return self._reading.read(ref, status, headers, body, seen)
+        return self._reading.read(ref, answer.status, answer.headers, answer.body, seen)
 
-    def batch_group(self, ref: Ref) -> tuple[str | None, ...]:
-        """Jobs of the same group can be asked about in one request."""
-        return self._calls.batch_group(ref)
-
-    def read_many(
-        self, refs: Sequence[Ref], status: int, headers: Headers, body: bytes
-    ) -> dict[str, Seen]:
-        """By id. A job that is not in it was not told about: it has to be asked about alone."""
-        self._reader.refuse(status, headers, body)
-        found = document(body)
+    def read_many(self, refs: Sequence[Ref], answer: Answer) -> dict[str, Seen]:
+        """By id. The answer says nothing about a job that is left out: it needs a poll of its own."""
+        self.reader.refuse(answer)
+        status, headers = answer.status, answer.headers
+        found = document(answer.body)
         items = self._items(found, headers, None) if self._items is not None else None
         if not isinstance(items, list | dict):
             raise BadPoll(status, "the answer has no list of jobs")
@@ -201,85 +162,32 @@ class Api:
             if ref is None:
                 continue
             try:
-                seen[ref.id] = self._reader.seen(ref, status, {}, item)
+                seen[ref.id] = self.reader.seen(ref, status, {}, item)
             except BadPoll:
                 continue
         absent = self._absent(found, headers, None) if self._absent is not None else None
         if isinstance(absent, list) and not self.grace:
             for id in absent:
                 if isinstance(id, str) and id in by_id and id not in seen:
-                    seen[id] = self._reader.absent(404, ALWAYS, "it is not in the list")
+                    seen[id] = self.reader.absent(404, "it is not in the list")
         return seen
 
-    # --- ending
-
-    def result(self, ref: Ref, seen: Seen) -> Call | None:
-        """The request for the result; None when the answer had it, or there is none."""
-        return self._calls.result(seen)
-
-    def fetch(self, url: str) -> Call:
-        """The request for a file of a job."""
-        return self._calls.fetch(url)
-
-    def next_page(self, call: Call, headers: Headers, body: bytes) -> Call | None:
-        """The request for what follows a page of a result."""
-        return self._calls.next_page(call, headers, body)
-
-    def next_check(self) -> NextCheck:
-        """For the pages of one result."""
-        return self._calls.next_check()
-
-    def cancel(self, ref: Ref, message: str | None = None) -> Call | None:
-        """None when the API cannot. `message` is what the job said last."""
-        return self._calls.cancel(ref, message)
-
-    def cancelled(self, status: int, headers: Headers, body: bytes) -> Literal["asked", "late"]:
-        """Whether a cancel was taken, or came too late; BadPoll otherwise."""
-        if 200 <= status < 300:
+    def cancelled(self, answer: Answer) -> Literal["asked", "late"]:
+        """Whether the API accepted the cancel, or it was too late; BadPoll otherwise."""
+        if 200 <= answer.status < 300:
             return "asked"
-        if self.form.cancel is not None and status in self.form.cancel.late:
+        if self.form.cancel is not None and answer.status in self.form.cancel.late:
             return "late"
-        self._reader.refuse(status, headers, body)
-        raise BadPoll(status, self._reader.detail(status, body), final=True)
+        self.reader.refuse(answer)
+        raise BadPoll(answer.status, self.reader.detail(answer), final=True)
 
-    # --- refusals and credentials
-
-    def refuse(self, status: int, headers: Headers, body: bytes) -> None:
-        """BadPoll unless the answer is a success."""
-        self._reader.refuse(status, headers, body)
-
-    def absent(self, status: int, detail: str, age: float = ALWAYS) -> Seen:
-        """What it means that the API does not know a job."""
-        return self._reader.absent(status, age, detail)
-
-    def reads(self, status: int) -> bool:
-        """Whether this HTTP status by itself says how a job goes: then it is no redirect."""
-        return self._reader.reads(status)
-
-    def followed(self, call: Call, location: str | None) -> Call | None:
-        """The request that a redirect asks for; the credential goes along only to whom it is meant for."""
-        url = absolute(call.url, location)
-        if url is None:
-            return None
-        return Call("GET", url, call.headers, b"", self._calls.meant(url), hold=call.hold)
-
-    def meant(self, url: str) -> bool:
-        """Whether the credential may go to this address."""
-        return self._calls.meant(url)
-
-    def throttled(self, status: int, headers: Headers, body: bytes) -> bool:
-        """Too many requests; False for too many jobs, which says nothing about requests."""
-        return self._reader.throttled(status, headers, body)
-
-    def crowded(self, status: int, headers: Headers, body: bytes) -> bool:
-        """Too many jobs at once."""
-        return self._reader.crowded(status, headers, body)
+    # --- credentials
 
     def credential(self, key: str | None = None, **options: Any) -> Credential:
         return credential(self.form.auth, key, folder=self.folder, **options)
 
     def signed(self, call: Call, credential: Credential | None, now: float) -> Call:
-        """With the credential, when the call goes to whom it is meant for. `now` is in epoch seconds."""
+        """The call with the credential, if that may go to its host. `now` is in epoch seconds."""
         if not call.authorized:
             return call
         if credential is not None and (added := credential.headers()):
@@ -290,7 +198,7 @@ class Api:
 
     @property
     def signs(self) -> bool:
-        """Whether each request is signed by itself."""
+        """Whether each request gets a signature of its own."""
         return self._signing is not None
 
 
@@ -300,7 +208,7 @@ def _base(url: str | None) -> str | None:
     found = absolute(None, url)
     if found is None or "@" in found.split("/", 3)[2] or "{" in found or "?" in found or "#" in found:
         raise SetupError(
-            "that is not the address of an API: write https://HOST/PATH, without a user or a query"
+            "This is not the address of an API. Write https://HOST/PATH, without a user or a query"
         )
     return found.rstrip("/")
 

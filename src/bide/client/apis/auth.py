@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from bide.client.apis.answers import BadPoll, Call, Denied
+from bide.client.apis.answers import Answer, BadPoll, Call, Denied
 from bide.client.apis.form import Auth, Secret
 from bide.client.apis.requests import FORM_TYPE
 from bide.client.apis.signs import document
@@ -69,7 +69,7 @@ class Credential:
     def token_call(self) -> Call | None:
         return None
 
-    def take(self, status: int, headers: Mapping[str, str], body: bytes, now: float) -> None:
+    def take(self, answer: Answer, now: float) -> None:
         """The answer to `token_call`."""
 
     def renew(self) -> bool:
@@ -166,9 +166,10 @@ class OAuth2(Credential):
                 form["client_secret"] = secret
         return _SecretCall("POST", auth.token_url, headers, urlencode(form).encode(), False)
 
-    def take(self, status: int, headers: Mapping[str, str], body: bytes, now: float) -> None:
+    def take(self, answer: Answer, now: float) -> None:
         """Denied when the client is not known, BadPoll when there is no token in the answer."""
-        found: Any = document(body)
+        status = answer.status
+        found: Any = document(answer.body)
         found = found if isinstance(found, dict) else {}
         token = text(found.get("access_token"))
         if status >= 400 or token is None:

@@ -1,4 +1,4 @@
-"""bide's own API, read into whole records: they say more than the words that all APIs have in common."""
+"""bide's own API: its answers are read as whole status resources, which have more fields than other APIs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from bide.client.apis import Api, BadPoll, Ref, Seen, load
-from bide.client.apis.api import ALWAYS
-from bide.client.apis.paths import Headers
-from bide.client.apis.values import pause
+from bide.client.apis import Answer, Api, BadPoll, Ref, Seen, load
+from bide.client.apis.reading import ALWAYS
+from bide.client.apis.values import retry_after
 from bide.client.tracked import ENDINGS
 from bide.core.wire import WireJob
 
@@ -28,23 +27,22 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 class OwnApi(Api):
     """The description of a bide service, with a reader of its own."""
 
-    def read(self, ref: Ref, status: int, headers: Headers, body: bytes, age: float = ALWAYS) -> Seen:
-        if status != 200:
-            return super().read(ref, status, headers, body, age)
-        job = _read(_decode, status, body)
+    def read(self, ref: Ref, answer: Answer, age: float = ALWAYS) -> Seen:
+        if answer.status != 200:
+            return super().read(ref, answer, age)
+        job = _read(_decode, answer)
         if job.job_id != ref.id:
-            raise BadPoll(status, f"the answer is about another job, {job.job_id}")
-        return seen_of(job, etag=headers.get("ETag"), retry_after=pause(headers))
+            raise BadPoll(answer.status, f"the answer is about another job, {job.job_id}")
+        headers = answer.headers
+        return seen_of(job, etag=headers.get("ETag"), retry_after=retry_after(headers))
 
-    def read_many(
-        self, refs: Sequence[Ref], status: int, headers: Headers, body: bytes
-    ) -> dict[str, Seen]:
-        self.refuse(status, headers, body)
-        page = _read(_decode_page, status, body)
+    def read_many(self, refs: Sequence[Ref], answer: Answer) -> dict[str, Seen]:
+        self.reader.refuse(answer)
+        page = _read(_decode_page, answer)
         wanted = {ref.id for ref in refs}
         found = {job.job_id: seen_of(job) for job in page.jobs if job.job_id in wanted}
         for job_id in wanted.intersection(page.missing) - found.keys():
-            found[job_id] = self.absent(404, "it is not in the list")
+            found[job_id] = self.reader.absent(404, "it is not in the list")
         return found
 
 
@@ -67,8 +65,8 @@ def seen_of(job: WireJob, etag: str | None = None, retry_after: float | None = N
     )
 
 
-def _read(decode: Any, status: int, body: bytes) -> Any:
+def _read(decode: Any, answer: Answer) -> Any:
     try:
-        return decode(body)
+        return decode(answer.body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadPoll(status, f"the answer is not what was asked for: {error}") from None
+        raise BadPoll(answer.status, f"the answer is not a job's status: {error}") from None

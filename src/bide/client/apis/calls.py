@@ -1,8 +1,8 @@
-"""The requests of an API: to ask, to ask about many, to cancel, to fetch the result.
+"""Makes the requests to an API about existing jobs: poll one or many, cancel, fetch a result.
 
-1. The credential goes to the API's own origin and to the hosts that the description names, and to nobody else:
-   wherever an answer may point.
-2. `ask` is on the way of every poll: the address is an id between two texts, the headers are shared.
+1. The credential goes only to the API's own origin and to the hosts that the description names, wherever an answer
+   points.
+2. Every poll calls `ask`, so its URL is an id between two prepared texts, and its headers are shared.
 """
 
 from __future__ import annotations
@@ -11,38 +11,33 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
 from bide.client.apis.answers import Call, Ref, Seen
 from bide.client.apis.form import Ask, Batch, Description, Request
 from bide.client.apis.lines import within
-from bide.client.apis.links import next_link
-from bide.client.apis.next_page import NextCheck
-from bide.client.apis.paths import Headers, source
+from bide.client.apis.pagination import NextPage
 from bide.client.apis.requests import Prepared
-from bide.client.apis.signs import document
 from bide.client.apis.templates import MissingValue
-from bide.client.apis.values import absolute, origin, word
+from bide.client.apis.values import absolute, origin
 from bide.core.errors import SetupError
 
 ACCEPT = "application/json"
-LONGEST_MESSAGE = (
-    900  # characters of a job's last message in a cancel: Airflow takes 1,000 for all of the note
-)
+# Characters of a job's last message in a cancel: Airflow accepts 1,000 for the whole note.
+LONGEST_MESSAGE = 900
 _OF_JOB = frozenset(("id", "null", "ref"))
 _PART = re.compile(r"\{\+?ref\.([a-z_]+)")
 
 
 def ref_parts(request: Request | None) -> tuple[str, ...]:
-    """The parts of a reference other than its id that a request is made with."""
+    """The parts of a Ref, other than its id, that a request needs."""
     found = _PART.findall(msgspec.json.encode(request).decode())
     return tuple(dict.fromkeys(found))
 
 
 class Calls:
-    """The requests about jobs that exist, at one base address."""
+    """The requests of one description at one base URL."""
 
     def __init__(self, form: Description, base: str | None) -> None:
         self._form = form
@@ -67,7 +62,7 @@ class Calls:
                 raise ValueError(
                     "`may_be_absent` is about `value`: the Link header may always be absent"
                 )
-            self._next_value = source(self._next.value) if self._next and self._next.value else None
+            self.next_page()
         self._fetch_headers = {**self.common, "Accept": "*/*"}
         if form.result is not None:
             self._fetch_headers |= form.result.headers
@@ -102,15 +97,15 @@ class Calls:
 
     # --- asking
 
-    def told_url(self, ref: Ref) -> str | None:
-        """Where a job's status is, when the API said so."""
+    def named_url(self, ref: Ref) -> str | None:
+        """The URL of a job's status if the API named it."""
         if ref.url is None and self._ask.source is not None:
             return absolute(self._base, self._ask.source(None, {}, ref))
         return ref.url
 
     def status_url(self, ref: Ref) -> str | None:
-        """Where a job's status is; None when that cannot be said."""
-        url = self.told_url(ref)
+        """The URL of a job's status; None if it cannot be made."""
+        url = self.named_url(ref)
         if url is not None or not self._ask.has_path or self._base is None:
             return url
         found = self._ask.address.around(ref.id)
@@ -121,11 +116,12 @@ class Calls:
         except MissingValue:
             return None
 
-    def ask(self, ref: Ref, etag: str | None, hold: float | None) -> Call:
+    def ask(self, ref: Ref, etag: str | None = None, hold: float | None = None) -> Call:
+        """The request for a job's status; SetupError if its URL cannot be made."""
         url = self.status_url(ref)
         if url is None:
             raise SetupError(
-                f"where job {ref.id} is at {self._form.name} cannot be said: give its URL, or the API's address"
+                f"The URL of job {ref.id} at {self._form.name} is not known. Use the job's URL, or set the API's address"
             )
         ask = self._ask
         held = 0.0
@@ -146,10 +142,11 @@ class Calls:
         return Call(ask.method, url, headers, body, self.meant(url), {}, held)
 
     def batch_group(self, ref: Ref) -> tuple[str | None, ...]:
+        """Jobs of the same group can be asked about in one request."""
         return tuple(ref.more.get(name) for name in self._batch_parts)
 
     def ask_many(self, refs: Sequence[Ref]) -> Call | None:
-        """None when the API cannot, or not about these jobs together."""
+        """One request for the status of several jobs; None if the API has none, or not for these jobs together."""
         batch, form = self._batch, self._form.batch
         if batch is None or form is None or not refs or self._base is None:
             return None
@@ -157,7 +154,7 @@ class Calls:
             raise ValueError(f"{self._form.name} takes {form.most} ids in one request, not {len(refs)}")
         group = self.batch_group(refs[0])
         ids: Any = [ref.id for ref in refs]
-        # The answer names jobs by their ids: two with the same one cannot be told apart.
+        # The answer names jobs by their ids, so two jobs with the same id cannot be told apart.
         if len(set(ids)) < len(ids) or any(self.batch_group(ref) != group for ref in refs):
             return None
         if form.ids == "comma":
@@ -168,7 +165,8 @@ class Calls:
 
     # --- ending
 
-    def cancel(self, ref: Ref, message: str | None) -> Call | None:
+    def cancel(self, ref: Ref, message: str | None = None) -> Call | None:
+        """None if the API cannot cancel. `message` is the job's last message."""
         cancel = self._cancel
         if cancel is None:
             return None
@@ -187,38 +185,40 @@ class Calls:
         )
 
     def result(self, seen: Seen) -> Call | None:
+        """The request for a result; None if the answer had it, or there is none."""
         if seen.result is not None or seen.result_url is None:
             return None
         return self.fetch(seen.result_url)
 
     def fetch(self, url: str) -> Call:
-        """A result, a file, or a page of one; it may be anywhere."""
+        """The request for a result, a file, or one of its pages, at any host."""
         return Call("GET", url, self._fetch_headers, b"", self.meant(url))
 
-    def next_page(self, call: Call, headers: Headers, body: bytes) -> Call | None:
+    def next_page(self) -> NextPage | None:
+        """The rule for the pages of one result; None if results have no pages."""
         rule = self._next
         if rule is None:
             return None
-        if rule.link:
-            url = next_link(call.url, headers)
-        else:
-            get = self._next_value
-            found = get(document(body), headers, None) if get is not None else None
-            value = word(found) if found is not None and found is not False else None
-            if value is None or value == "null":
-                return None
-            url = _replaced(call.url, rule.query, value) if rule.query else absolute(call.url, value)
-        return self.fetch(url) if url and url != call.url else None
+        return NextPage(
+            link=rule.link,
+            value=rule.value,
+            query=rule.query,
+            where="`value` of [result.next]",
+            may_be_absent=rule.may_be_absent,
+            stops_at_itself=True,
+        )
 
-    def next_check(self) -> NextCheck:
-        rule = self._next
-        if rule is None or rule.link:
-            return NextCheck(None, "", True)
-        return NextCheck(rule.value, "`value` of [result.next]", rule.may_be_absent)
+    def redirected(self, call: Call, location: str | None) -> Call | None:
+        """The GET that a redirect asks for; None without a usable Location."""
+        url = absolute(call.url, location)
+        if url is None:
+            return None
+        return Call("GET", url, call.headers, b"", self.meant(url), hold=call.hold)
 
-    # --- whom the credential is meant for
+    # --- where the credential may go
 
     def meant(self, url: str) -> bool:
+        """Whether the credential may go to this URL."""
         if self._near is not None and url.startswith(self._near):
             return True
         return self._meant(url)
@@ -236,9 +236,3 @@ class Calls:
             host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
             for pattern in self._form.auth.hosts
         )
-
-
-def _replaced(url: str, name: str, value: str) -> str:
-    parts = urlsplit(url)
-    query = [(k, v) for k, v in parse_qsl(parts.query, keep_blank_values=True) if k != name]
-    return parts._replace(query=urlencode([*query, (name, value)])).geturl()

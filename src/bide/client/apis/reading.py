@@ -1,13 +1,14 @@
-"""Answers to what they say about a job.
+"""Reads what an answer says about a job.
 
-1. `read` raises BadPoll and nothing else, whatever a stranger sends.
-2. What cannot be read for certain is not said: an HTML page, half a JSON document or another job's answer is a bad
-   poll, a status that nobody knows is `unknown`, a progress that is no number is None.
-3. It is on the way of every poll: all that can be prepared is, and only what the state makes interesting is read.
+1. `read` raises nothing but BadPoll, whatever an API sends.
+2. Nothing is guessed: an HTML page, half a JSON document or the answer about another job is a bad poll, an unknown
+   status word is `unknown`, and a progress that is not a number is None.
+3. Every poll is read here, so as much as possible is prepared, and only the fields of the job's state are read.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ import msgspec
 from bide.client.apis.answers import (
     GONE,
     NOT_FOUND,
+    Answer,
     BadPoll,
     Denied,
     NotYet,
@@ -30,12 +32,13 @@ from bide.client.apis.lines import within
 from bide.client.apis.outputs import Outputs
 from bide.client.apis.paths import Headers, Source, source
 from bide.client.apis.signs import Signs, document
-from bide.client.apis.values import count, header, instant, number, pause, seconds, share, text
+from bide.client.apis.values import count, header, instant, number, retry_after, seconds, share, text
 from bide.client.apis.words import Words
 from bide.core.errors import ErrorInfo
 
 _decode = msgspec.json.Decoder().decode
-_TAIL = 2000  # characters of a log in which progress is looked for
+_TAIL = 2000  # characters at the end of a log that are searched for progress
+ALWAYS = math.inf  # the age of a job that is known to exist
 Convert = Callable[[Any], Any]
 Field = tuple[str, Source, Convert]
 
@@ -83,16 +86,16 @@ class Reader:
 
     # --- answers about one job
 
-    def read(self, ref: Ref, status: int, headers: Headers, body: bytes, age: float) -> Seen:
-        if status != 200 or self._suspect:
-            seen = self._refused(status, headers, body, age)
+    def read(self, ref: Ref, answer: Answer, age: float) -> Seen:
+        if answer.status != 200 or self._suspect:
+            seen = self._refused(answer, age)
             if seen is not None:
                 return seen
         try:
-            found = _decode(body)
+            found = _decode(answer.body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            found = self._undecodable(status, headers, body, error)
-        return self.seen(ref, status, headers, found)
+            found = self._undecodable(answer, error)
+        return self.seen(ref, answer.status, answer.headers, found)
 
     def seen(self, ref: Ref, status: int, headers: Headers, body: Any) -> Seen:
         """What a decoded answer says."""
@@ -137,7 +140,7 @@ class Reader:
             progress = self._progress(body, headers, ref)
             if progress is not None:
                 fields["progress"] = progress
-        advice = pause(headers)
+        advice = retry_after(headers)
         if self._retry_after is not None and advice is None:
             advice = seconds(self._retry_after(body, headers, ref))
         if advice is not None:
@@ -193,36 +196,41 @@ class Reader:
 
     # --- answers that are about no job
 
-    def _refused(self, status: int, headers: Headers, body: bytes, age: float) -> Seen | None:
-        """None when the answer is to be read; else what it says without its body, or BadPoll."""
+    def _refused(self, answer: Answer, age: float) -> Seen | None:
+        """None if the body is to be read; otherwise what the status says, or BadPoll."""
+        status, headers = answer.status, answer.headers
         if status == 304:
             return Seen(
-                state="live", unchanged=True, etag=header(headers, "ETag"), retry_after=pause(headers)
+                state="live",
+                unchanged=True,
+                etag=header(headers, "ETag"),
+                retry_after=retry_after(headers),
             )
-        self.check(status, headers, body)
+        self.check(answer)
         if self._words.by_code(status) is not None:
             return None
-        if status in (404, 410) or self._missing.fit(status, headers, body):
-            return self.absent(status, age, self.detail(status, body))
-        self.refuse(status, headers, body)
+        if status in (404, 410) or self._missing.fit(answer):
+            return self.absent(status, self.detail(answer), age)
+        self.refuse(answer)
         return None
 
-    def refuse(self, status: int, headers: Headers, body: bytes) -> None:
+    def refuse(self, answer: Answer) -> None:
         """BadPoll unless the answer is a success."""
-        self.check(status, headers, body)
+        self.check(answer)
+        status = answer.status
         if 200 <= status < 300:
             return
         if status in (401, 403, 407):
-            raise Denied(status, self.detail(status, body), final=True)
+            raise Denied(status, self.detail(answer), final=True)
         final = 300 <= status < 500 and status not in (408, 409, 421, 423, 425, 429)
-        raise BadPoll(status, self.detail(status, body), final=final)
+        raise BadPoll(status, self.detail(answer), final=final)
 
-    def check(self, status: int, headers: Headers, body: bytes) -> None:
-        if self.throttled(status, headers, body):
-            raise Throttled(status, self.detail(status, body))
+    def check(self, answer: Answer) -> None:
+        if self.throttled(answer):
+            raise Throttled(answer.status, self.detail(answer))
 
-    def absent(self, status: int, age: float, detail: str) -> Seen:
-        """A job that the API does not know: not yet, not any more, or never."""
+    def absent(self, status: int, detail: str, age: float = ALWAYS) -> Seen:
+        """The API does not know the job: not yet, no longer, or it never did."""
         if age < self._grace and status != 410:
             raise NotYet(status, "the job is not there yet")
         code = GONE if status == 410 else NOT_FOUND
@@ -230,30 +238,35 @@ class Reader:
         return Seen(state="failed", error=ErrorInfo(code=code, message=f"the API {known}: {detail}"))
 
     def reads(self, status: int) -> bool:
+        """Whether this HTTP status alone says how a job goes. Such a 3xx is not a redirect."""
         return self._words.by_code(status) is not None
 
-    def throttled(self, status: int, headers: Headers, body: bytes) -> bool:
-        if self._throttled.fit(status, headers, body):
+    def throttled(self, answer: Answer) -> bool:
+        """Too many requests; False for too many jobs, which does not concern the limit of requests."""
+        if self._throttled.fit(answer):
             return True
-        return status == 429 and not self._crowded.fit(status, headers, body)
+        return answer.status == 429 and not self._crowded.fit(answer)
 
-    def crowded(self, status: int, headers: Headers, body: bytes) -> bool:
-        return self._crowded.fit(status, headers, body)
+    def crowded(self, answer: Answer) -> bool:
+        """Too many jobs at once."""
+        return self._crowded.fit(answer)
 
-    def detail(self, status: int, body: bytes) -> str:
-        """What a refusal says of itself, in one line."""
+    def detail(self, answer: Answer) -> str:
+        """The message of a refusal, in one line."""
+        body = answer.body
         found = document(body)
         for get in (self._message, *_DETAILS):
-            said = text(get(found, {}, None)) if get is not None and found is not None else None
-            if said:
-                return " ".join(said.split())[:300]
-        return f"an answer of {len(body)} bytes that is no JSON" if found is None else "it says no more"
+            message = text(get(found, {}, None)) if get is not None and found is not None else None
+            if message:
+                return " ".join(message.split())[:300]
+        return f"the response is {len(body)} bytes of no JSON" if found is None else "no message"
 
-    def _undecodable(self, status: int, headers: Headers, body: bytes, error: Exception) -> Any:
-        """A body need not be JSON where the HTTP status is all that counts, but a web page is never an answer, and
-        neither is half a document, or a 200 that is empty: 204 says that nothing was meant to come.
+    def _undecodable(self, answer: Answer, error: Exception) -> Any:
+        """The body need not be JSON if the HTTP status says everything. A web page, half a document and an empty 200
+        (instead of 204) are still bad polls.
         """
-        kind = (header(headers, "Content-Type") or "").lower()
+        status, body = answer.status, answer.body
+        kind = (header(answer.headers, "Content-Type") or "").lower()
         start = body[:64].lstrip().lower()
         page = "html" in kind or start.startswith((b"<!doctype", b"<html"))
         broken = body and ("json" in kind or start[:1] in b"{[")

@@ -1,4 +1,4 @@
-"""Telling refusals apart: throttled, too many jobs, no such job. The status alone often does not say."""
+"""Tells refusals apart: throttled, too many jobs, no such job. The status alone is often not enough."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
+from bide.client.apis.answers import Answer
 from bide.client.apis.form import Sign
-from bide.client.apis.paths import Headers, Source, source
+from bide.client.apis.paths import Source, source
 
 _decode = msgspec.json.Decoder().decode
 Rule = tuple[Source | None, frozenset[str], str, Source | None]  # source, values, contains, absent
 
 
 def document(body: bytes) -> Any:
-    """The JSON in a body; None when there is none. Never raises."""
+    """The JSON in a body; None if there is none. Never raises."""
     try:
         return _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -42,13 +43,14 @@ class Signs:
     def __contains__(self, status: int) -> bool:
         return status in self._by_status
 
-    def fit(self, status: int, headers: Headers, body: bytes) -> bool:
-        rules = self._by_status.get(status)
-        return rules is not None and any(_fits(rule, headers, body) for rule in rules)
+    def fit(self, answer: Answer) -> bool:
+        rules = self._by_status.get(answer.status)
+        return rules is not None and any(_fits(rule, answer) for rule in rules)
 
 
-def _fits(rule: Rule, headers: Headers, body: bytes) -> bool:
+def _fits(rule: Rule, answer: Answer) -> bool:
     get, values, contains, absent = rule
+    headers, body = answer.headers, answer.body
     if absent is not None and absent(document(body), headers, None) not in (None, ""):
         return False
     if get is None:

@@ -1,6 +1,6 @@
-"""Sending a job to an API, and the Ref that comes of the answer.
+"""Makes the request that submits a job, and reads the job's Ref from the answer.
 
-A Ref is only made from an answer that names the job: what was accepted and cannot be found again is told as an error.
+An answer that names no job is an error, because the job could not be found again.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from bide.client.apis.answers import BadPoll, Call, Crowded, Ref
+from bide.client.apis.answers import Answer, BadPoll, Call, Crowded, Ref
 from bide.client.apis.calls import Calls
 from bide.client.apis.form import Description, Submit
 from bide.client.apis.lines import within
-from bide.client.apis.paths import Headers, source, steps, walk
+from bide.client.apis.paths import source, steps, walk
 from bide.client.apis.reading import Reader
 from bide.client.apis.references import References, usable
 from bide.client.apis.signs import document
@@ -64,15 +64,17 @@ class Submissions:
     def _keyed(submit: Submit) -> bool:
         return b"{key}" in msgspec.json.encode(submit)
 
-    def submit(self, kind: str, input: Any, key: str | None) -> Call:
-        """SetupError when the API takes no submissions, or not this one."""
+    def submit(self, kind: str, input: Any, key: str | None = None) -> Call:
+        """SetupError if the description has no [submit], or the API cannot take this submission."""
         name = self._form.name
         if self._submit is None:
             raise SetupError(f"the description of {name} does not say how to submit a job")
         if key is not None and not self.keyed:
-            raise SetupError(f"{name} takes no idempotency key: sent again, it would be another job")
+            raise SetupError(f"{name} has no idempotency keys, so a retry would create a second job")
         if key is not None and self._key is not None and not self._key.fullmatch(key):
-            raise SetupError(f"{name} takes no such idempotency key: it must fit {self._key.pattern}")
+            raise SetupError(
+                f"{name} rejects the idempotency key {key!r}: it must match {self._key.pattern}"
+            )
         values = {"kind": kind or None, "input": input, "key": key}
         try:
             url = self._request.url(values)
@@ -98,7 +100,7 @@ class Submissions:
         return known
 
     def then(self, ref: Ref, kind: str, input: Any) -> tuple[Call, ...]:
-        """What an API wants to be sent after a job was created, before it runs."""
+        """The requests that an API needs after it has created a job, before it runs the job."""
         if self._submit is None:
             return ()
         values = {"id": ref.id, "ref": ref.more, "kind": kind or None, "input": input}
@@ -116,21 +118,20 @@ class Submissions:
             calls.append(Call(request.method, url, headers, body, self._calls.meant(url)))
         return tuple(calls)
 
-    def accepted(
-        self, call: Call, status: int, headers: Headers, body: bytes, key: str | None = None
-    ) -> Ref:
-        """Throttled, Crowded, or a ServiceError that says what was wrong; `key` is what it was submitted with."""
+    def accepted(self, call: Call, answer: Answer, key: str | None = None) -> Ref:
+        """The job of an accepted submission, whose idempotency key is `key`; else Throttled, Crowded or ServiceError."""
         submit = self._submit
         assert submit is not None
+        status, headers, body = answer.status, answer.headers, answer.body
         if key is not None and status in submit.again:
             return Ref(key, None, dict(call.known))
-        if self._reader.crowded(status, headers, body):
-            raise Crowded(status, self._reader.detail(status, body))
-        self._reader.check(status, headers, body)
+        if self._reader.crowded(answer):
+            raise Crowded(status, self._reader.detail(answer))
+        self._reader.check(answer)
         if status not in submit.ok:
             raise ServiceError(
                 status,
-                {"code": f"http-{status}", "detail": self._reader.detail(status, body)},
+                {"code": f"http-{status}", "detail": self._reader.detail(answer)},
                 call.url.partition("?")[0],
             )
         found = document(body)
@@ -147,14 +148,10 @@ class Submissions:
             url = None if known else url
         if id is None or not (usable(id) or url is not None):
             what = "is unreadable" if found is None and body else "names no job"
-            raise ServiceError(
-                status,
-                {"code": "unreadable-answer", "detail": f"the answer to the submission {what}"},
-                call.url.partition("?")[0],
-            )
+            raise answer.unreadable(f"the answer to the submission {what}")
         ref = Ref(id, url, more)
         if self._calls.status_url(ref) is None:
-            raise BadPoll(status, "the answer to the submission does not say where the job is")
+            raise BadPoll(status, "the answer to the submission has no URL for the job's status")
         return ref
 
 

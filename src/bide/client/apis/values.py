@@ -1,4 +1,4 @@
-"""Values of strangers, read into ours: what cannot be read was not said. Nothing here raises."""
+"""Reads values from answers of any API: a value that cannot be read is None. No function here raises."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import email.utils
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
-LONGEST_TEXT = 4000  # of a message that is shown
+from bide.core.limits import read_retry_after
+
+LONGEST_TEXT = 4000  # characters of a message that is shown
 _MILLISECONDS = 1e11  # an epoch beyond this (the year 5138) is in milliseconds
 _LATEST = 253402300799.0
 _LARGE = 1 << 63
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
-    """Without regard to case; a mapping other than a dict is taken to see to that by itself."""
+    """Ignores case in a dict; every other mapping must do so itself."""
     found = headers.get(name)
     if found is None and type(headers) is dict:
         wanted = name.lower()
@@ -40,11 +42,11 @@ def number(value: Any) -> float | None:
         found = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if found - found == 0.0 else None  # an endless one minus itself is no number
+    return found if found - found == 0.0 else None  # infinity minus infinity is NaN
 
 
 def share(value: Any, scale: float) -> float | None:
-    """Progress from 0 to 1; text with a percent sign is in percent, whatever the scale."""
+    """Progress from 0 to 1; text with a percent sign is always in percent."""
     if type(value) is str and value.rstrip().endswith("%"):
         scale = 100.0
     found = number(value)
@@ -60,7 +62,7 @@ def count(value: Any) -> int | None:
 
 
 def text(value: Any) -> str | None:
-    """What is shown to people: text, or a number; anything else was not said."""
+    """Text for people, from text or a number."""
     kind = type(value)
     if kind is str:
         return value[:LONGEST_TEXT] or None
@@ -82,7 +84,7 @@ def word(value: Any) -> str | None:
 
 
 def instant(value: Any) -> float | None:
-    """Epoch seconds, from RFC 3339, an HTTP date, or epoch seconds or milliseconds. Without an offset it is UTC."""
+    """Epoch seconds, from RFC 3339, an HTTP date, or epoch seconds or milliseconds. Without an offset: UTC."""
     kind = type(value)
     if kind is str and len(value) <= 64:
         try:
@@ -119,21 +121,14 @@ def seconds(value: Any) -> float | None:
     return found if found is not None and found >= 0 else None
 
 
-def pause(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from either form of Retry-After; a date is read against the answer's own Date."""
-    told = header(headers, "Retry-After")
-    if told is None:
-        return None
-    if told.isascii() and told.isdigit():
-        return float(told[:9])
-    at, now = instant(told), instant(header(headers, "Date"))
-    if at is None or now is None:
-        return seconds(told)
-    return max(0.0, at - now)
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of the Retry-After header; a date in it is compared with the answer's own Date."""
+    value = header(headers, "Retry-After")
+    return None if value is None else read_retry_after(value, header(headers, "Date"))
 
 
 def absolute(base: str | None, url: Any) -> str | None:
-    """An http or https URL, made absolute; None for anything else."""
+    """An absolute http or https URL; None for anything else."""
     if type(url) is not str or not url or not url.isprintable() or " " in url:
         return None
     try:
@@ -147,7 +142,7 @@ def absolute(base: str | None, url: Any) -> str | None:
 
 
 def origin(url: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None when it has none."""
+    """Scheme, host and port; None if the URL has none."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -156,3 +151,17 @@ def origin(url: str) -> tuple[str, str, int] | None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return None
     return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80)
+
+
+def with_parameter(url: str, name: str, value: str) -> str:
+    """The URL with this query parameter, which replaces an earlier value."""
+    parts = urlsplit(url)
+    query = [(k, v) for k, v in parse_qsl(parts.query, keep_blank_values=True) if k != name]
+    return parts._replace(query=urlencode([*query, (name, value)])).geturl()
+
+
+def without_credentials(url: str) -> str:
+    """The URL without user, password and query, for messages: all three may be secret."""
+    head, slashes, rest = url.partition("//")
+    host, slash, path = rest.partition("/")
+    return head + slashes + host.rpartition("@")[2] + slash + path.partition("?")[0]

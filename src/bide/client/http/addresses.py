@@ -37,9 +37,3 @@ def loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def without_credentials(url: str) -> str:
-    head, slashes, rest = url.partition("//")
-    host, slash, path = rest.partition("/")
-    return head + slashes + host.rpartition("@")[2] + slash + path.partition("?")[0]

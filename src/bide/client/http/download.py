@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from bide.client.apis import Api, Call, Throttled
+from bide.client.apis import Answer, Api, Call, Throttled
 from bide.client.apis.values import header
 from bide.client.http.signer import Signer
-from bide.client.http.transport import REDIRECTS, Answer, Body, Transport, problem
+from bide.client.http.transport import REDIRECTS, Body, Transport
 from bide.core.errors import BideError
 
 
@@ -53,12 +53,12 @@ class Opener:
                     return
             following = None
             if 301 <= answer.status <= 308 and answer.status != 304:
-                following = self._api.followed(call, header(answer.headers, "Location"))
+                following = self._api.calls.redirected(call, header(answer.headers, "Location"))
             elif answer.status == 401 and call.authorized and not denied:
                 denied = True
                 following = call if await self._signer.denied(turn) else None
             if following is None:
-                raise problem(answer.status, answer.headers, answer.body, call.url)
+                raise answer.problem()
             call = following
         raise BideError(f"{call.url.partition('?')[0]} cannot be found: redirects lead nowhere")
 
@@ -67,7 +67,7 @@ class Opener:
         good = 200 <= body.status < 300
         content = b"" if good else await body.whole()
         answer = self._signer.clean(Answer(body.status, body.headers, content, call.url))
-        throttled = not good and self._api.throttled(answer.status, answer.headers, answer.body)
+        throttled = not good and self._api.reader.throttled(answer)
         if call.authorized:
             turns.heard(answer, throttled)
         if throttled:

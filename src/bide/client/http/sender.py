@@ -10,14 +10,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from bide.client.apis import Api, BadPoll, Call
+from bide.client.apis import Answer, Api, BadPoll, Call
 from bide.client.apis.values import absolute, header
 from bide.client.budgets import RequestBudget
 from bide.client.http.signer import Signer
 from bide.client.http.transport import (
     ANSWER_TIMEOUT,
     REDIRECTS,
-    Answer,
     Transport,
     redirected_elsewhere,
 )
@@ -66,7 +65,7 @@ class Sender:
             await self.turn()
             turn = self._signer.turn
             answer = await self._send(call, only)
-            self.heard(answer, self.api.throttled(answer.status, answer.headers, answer.body))
+            self.heard(answer, self.api.reader.throttled(answer))
             following = self._led(call, answer) if call.method == "GET" else self._repeated(call, answer)
             if following is not None:
                 call = following
@@ -164,9 +163,13 @@ class Sender:
 
     def _led(self, call: Call, answer: Answer) -> Call | None:
         """Where a redirect leads; BadPoll when a request that is no GET is led to another origin."""
-        if not 301 <= answer.status <= 308 or answer.status == 304 or self.api.reads(answer.status):
+        if (
+            not 301 <= answer.status <= 308
+            or answer.status == 304
+            or self.api.reader.reads(answer.status)
+        ):
             return None
-        following = self.api.followed(call, header(answer.headers, "Location"))
+        following = self.api.calls.redirected(call, header(answer.headers, "Location"))
         if following is not None and call.method not in ("GET", "HEAD") and not following.authorized:
             refused = redirected_elsewhere(answer.status, call.method, following.url)
             raise BadPoll(answer.status, str(refused.problem["detail"]), final=True)
@@ -174,12 +177,12 @@ class Sender:
 
     def _repeated(self, call: Call, answer: Answer) -> Call | None:
         """The same request where a redirect leads; ServiceError when that is another origin."""
-        if answer.status not in (307, 308) or self.api.reads(answer.status):
+        if answer.status not in (307, 308) or self.api.reader.reads(answer.status):
             return None
         url = absolute(call.url, header(answer.headers, "Location"))
         if url is None:
             return None
-        if not self.api.meant(url):
+        if not self.api.calls.meant(url):
             raise redirected_elsewhere(answer.status, call.method, url)
         return msgspec.structs.replace(call, url=url, authorized=True)
 

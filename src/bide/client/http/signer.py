@@ -12,8 +12,8 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from bide.client.apis import Api, BadPoll, Call, Credential, Denied
-from bide.client.http.transport import ANSWER_TIMEOUT, SHORTEST_SECRET, Answer, Transport
+from bide.client.apis import Answer, Api, BadPoll, Call, Credential, Denied
+from bide.client.http.transport import ANSWER_TIMEOUT, SHORTEST_SECRET, Transport
 from bide.core.errors import BideError, ServiceUnreachable, SetupError, UnusableService
 
 _SECRET = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
@@ -77,7 +77,7 @@ class Signer:
                 answer = await self._transport.exchange(call.method, call.url, call.headers, call.body)
         except TimeoutError:
             raise ServiceUnreachable("it took too long") from None
-        credential.take(answer.status, answer.headers, answer.body, self._wall())
+        credential.take(answer, self._wall())
         self._renewed()
 
     def proof(self) -> tuple[dict[str, str], dict[str, str]]:

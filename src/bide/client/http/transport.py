@@ -12,20 +12,18 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import aiohttp
-import msgspec
 from yarl import URL
 
-from bide.client.apis.values import absolute, header, instant, origin
-from bide.client.http.addresses import loopback, proxy_for, split_credentials, without_credentials
+from bide.client.apis.answers import UNREADABLE, Answer
+from bide.client.apis.values import absolute, origin, without_credentials
+from bide.client.http.addresses import loopback, proxy_for, split_credentials
 from bide.client.http.content import Content, Flow
 from bide.core.errors import (
     BideError,
@@ -40,7 +38,6 @@ CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 30.0  # beyond the time that the service was asked to hold the request
 CHUNK = 256 * 1024
 LARGEST = 16 * 1024 * 1024  # of an answer that is read as a whole
-UNREADABLE = "unreadable-answer"
 REDIRECTS = 5
 SHORTEST_SECRET = 6  # characters; a shorter one would be found everywhere
 
@@ -56,27 +53,6 @@ class _Route:
         self.options = options
         self.headers = headers
         self.answered = False  # an HTTP answer has come from there
-
-
-class Answer:
-    """As it came: status, headers and the whole body."""
-
-    __slots__ = ("body", "headers", "status", "url")
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, url: str) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
-        self.url = url
-
-    def read(self, form: Any) -> Any:
-        """The body as `form`; ServiceError when it is something else, an empty 200 too."""
-        try:
-            return msgspec.json.decode(self.body, type=form)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise unreadable(
-                self.status, f"the answer is not what was asked for: {error}", self.url
-            ) from None
 
 
 class Body:
@@ -192,7 +168,7 @@ class Transport:
         body = await _whole(response)
         if response.status >= 400:
             body = self._clean(body)
-            raise problem(response.status, response.headers, body, str(response.url))
+            raise Answer(response.status, response.headers, body, str(response.url)).problem()
         return Answer(response.status, response.headers, body, str(response.url))
 
     def path_of(self, location: str | None, url: str) -> str | None:
@@ -264,9 +240,8 @@ class Transport:
             wanted["Range"] = f"bytes={offset}-"
         async with self._request("GET", path, (), None, wanted, timeout) as response:
             if response.status >= 400:
-                raise problem(
-                    response.status, response.headers, await _whole(response), str(response.url)
-                )
+                content = await _whole(response)
+                raise Answer(response.status, response.headers, content, str(response.url)).problem()
             if heard is not None:
                 heard.update(response.headers)
             if offset and response.status != 206:
@@ -489,26 +464,6 @@ def _unusable(error: Exception, host: str) -> UnusableService | None:
     return None
 
 
-def problem(status: int, headers: Mapping[str, str], body: bytes, url: str = "") -> ServiceError:
-    """What an answer of 400 and more says; a proxy's HTML page becomes a problem of its status."""
-    document: dict[str, Any] = {}
-    if "json" in headers.get("Content-Type", ""):
-        try:
-            found = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            found = None
-        document = found if isinstance(found, dict) else {}
-    if "code" not in document:
-        document = {
-            **document,
-            "code": f"http-{status}",
-            "title": document.get("title") or f"HTTP {status}",
-        }
-    if "Retry-After" in headers:
-        document["retryAfter"] = read_retry_after(headers, time.time())
-    return ServiceError(status, document, without_credentials(url))
-
-
 def redirected_elsewhere(status: int, method: str, url: str) -> ServiceError:
     """A request that does something, or has a body, is not repeated at an origin that nobody named."""
     goal = "/".join(url.split("/", 3)[:3])
@@ -519,25 +474,8 @@ def redirected_elsewhere(status: int, method: str, url: str) -> ServiceError:
     return ServiceError(status, {"code": "redirect-elsewhere", "detail": detail})
 
 
-def unreadable(status: int, detail: str, url: str = "") -> ServiceError:
-    return ServiceError(status, {"code": UNREADABLE, "detail": detail}, without_credentials(url))
-
-
 def transient(error: ServiceError | ServiceUnreachable) -> bool:
     """Whether the same request may well succeed later."""
     if isinstance(error, ServiceUnreachable):
         return True
     return error.status >= 500 or error.status in (408, 425, 429) or error.code == UNREADABLE
-
-
-def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds, from either form of the header; None when there is none, or nonsense."""
-    value = headers.get("Retry-After", "").strip()
-    if value.isascii() and value.isdigit():
-        return float(value[:9])
-    try:
-        at = email.utils.parsedate_to_datetime(value)
-    except (TypeError, ValueError):
-        return None
-    # By the service's own clock, which may be wrong.
-    return max(0.0, at.timestamp() - (instant(header(headers, "Date")) or now))

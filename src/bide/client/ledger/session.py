@@ -94,7 +94,7 @@ class Keeper:
         found = []
         for entry in await self._ledger.entries():
             if (entry.api, entry.base) == (self._api.name, self._base):
-                ref = entry.ref or self._api.ref(entry.job_id)
+                ref = entry.ref or self._api.references.ref(entry.job_id)
                 job = Tracked(ref, entry.kind, entry.submitted_at, entry.job_id)
                 self._restore(job, entry)
                 found.append((job, entry))

@@ -5,9 +5,8 @@ An API's times are read against its own clock, for that may be wrong.
 
 from __future__ import annotations
 
-from bide.client.apis import Seen
+from bide.client.apis import Answer, Seen
 from bide.client.apis.values import header, instant
-from bide.client.http.transport import Answer
 from bide.client.polling.kinds import Report, by_position
 from bide.client.polling.planned_job import Waited
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from bide.client.apis import (
     TERMINAL,
+    Answer,
     Api,
     BadPoll,
     Call,
@@ -32,7 +33,7 @@ from bide.client.apis.values import origin
 from bide.client.budgets import RequestBudget
 from bide.client.http.sender import Sender, refusal
 from bide.client.http.signer import Signer
-from bide.client.http.transport import Answer, Transport
+from bide.client.http.transport import Transport
 from bide.client.polling.evidence import advice, clock_of, report, took
 from bide.client.polling.kinds import Kind
 from bide.client.polling.planned_job import FOREVER, Waited
@@ -80,7 +81,7 @@ class Poller:
         self.api = api
         self.rng = rng or random.Random()
         self.schedule = Schedule(
-            purse, rng=self.rng, price=price, group=lambda job: api.batch_group(job.ref)
+            purse, rng=self.rng, price=price, group=lambda job: api.calls.batch_group(job.ref)
         )
         self.timing = timing or Timing()
         self.keeper = keeper
@@ -194,7 +195,7 @@ class Poller:
         few = self.schedule.waiting <= HOLDS and self._early < EARLY
         answer, etag = None, job.etag
         try:
-            call = self.api.ask(job.ref, etag, self.api.longpoll if few else None)
+            call = self.api.calls.ask(job.ref, etag, self.api.longpoll if few else None)
             answer = await self._sender.exchange(worker, call)
             seen = self._read(waited, job, answer)
         except (ServiceUnreachable, UnusableService) as error:
@@ -219,13 +220,13 @@ class Poller:
         if body is not None and body == job.body and job.seen is not None:
             return job.seen
         age = self.timing.now() - waited.born if job.submitted_at is not None else math.inf
-        seen = self.api.read(job.ref, answer.status, answer.headers, answer.body, age)
+        seen = self.api.read(job.ref, answer, age)
         job.body = body
         return seen
 
     async def _ask_many(self, worker: Worker, jobs: list[Waited]) -> None:
         refs = [waited.key.ref for waited in jobs]
-        call = self.api.ask_many(refs)
+        call = self.api.calls.ask_many(refs)
         if call is None:
             self._sender.unsent()
             self._ask_each(jobs)
@@ -240,7 +241,7 @@ class Poller:
             waited.key.requests += 1
         try:
             answer = await self._sender.exchange(worker, call)
-            found = self.api.read_many(refs, answer.status, answer.headers, answer.body)
+            found = self.api.read_many(refs, answer)
         except (ServiceUnreachable, UnusableService) as error:
             self._unanswered(jobs, error)
         except BadPoll as error:
@@ -438,7 +439,7 @@ class Poller:
                 self._give_up(waited, error)
 
     def _origin(self, waited: Waited) -> tuple[str, str, int] | None:
-        return origin(self.api.ask(waited.key.ref).url)
+        return origin(self.api.calls.ask(waited.key.ref).url)
 
     def _give_up(self, waited: Waited, error: ServiceError) -> None:
         job: Tracked = waited.key

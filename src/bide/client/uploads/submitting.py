@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from bide.client.http.transport import Answer, Transport
+from bide.client.apis import Answer
+from bide.client.http.transport import Transport
 from bide.client.ledger.outbox import Item, Outbox, Parcel
 from bide.client.uploads.file_submission import ONLY, FileSubmission, about, parameter_of
 from bide.client.uploads.form import Form

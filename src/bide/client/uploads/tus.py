@@ -13,8 +13,9 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from bide.client.http.addresses import without_credentials
-from bide.client.http.transport import Answer, Transport, unreadable
+from bide.client.apis import Answer
+from bide.client.apis.values import without_credentials
+from bide.client.http.transport import Transport
 from bide.client.uploads.patience import Patience
 from bide.client.uploads.source import BLOCK, Source
 from bide.core.digest import read_digest
@@ -107,7 +108,7 @@ class Resumable:
         answer = await self._ask("POST", "/files", headers)
         url = self._transport.path_of(answer.headers.get("Location"), answer.url)
         if url is None:
-            raise unreadable(answer.status, "The response has no usable Location header.", answer.url)
+            raise answer.unreadable("The response has no usable Location header.")
         self._check_origin(url)
         await self._begun(url)
         return url, 0, self._job(answer)
@@ -135,7 +136,7 @@ class Resumable:
             answer = await self._transport.send_content("PATCH", url, piece, headers)
             before, (offset, job) = offset, await self._place(answer)
             if offset <= before:
-                raise unreadable(answer.status, f"the upload stays at {offset}", answer.url)
+                raise answer.unreadable(f"the upload stays at {offset}")
             self._at(offset)
             if offset == size:
                 return job
@@ -155,7 +156,7 @@ class Resumable:
         """How far the upload is, and the job that it has become."""
         text = answer.headers.get("Upload-Offset", "")
         if not (text.isascii() and text.isdigit()):
-            raise unreadable(answer.status, f"Upload-Offset is {text!r}", answer.url)
+            raise answer.unreadable(f"Upload-Offset is {text!r}")
         length = answer.headers.get("Upload-Length", str(self._source.size))
         if int(text) > self._source.size or length != str(self._source.size):
             raise UploadFailed(

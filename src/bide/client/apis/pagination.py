@@ -1,0 +1,153 @@
+"""The URL of the page that follows: from the Link header (RFC 8288), or from a value in the page.
+
+Each page is checked for the field that names the next one. Without this check a typo in the source of the field would
+make the first page pass for the whole result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bide.client.apis.answers import Answer
+from bide.client.apis.form import Sources
+from bide.client.apis.paths import Headers, Step, fits, source, steps
+from bide.client.apis.signs import document
+from bide.client.apis.values import absolute, header, with_parameter, word
+from bide.core.errors import BideError
+
+_TARGET = re.compile(r"[\s,]*<([^<>]*)>")
+_PARAMETER = re.compile(
+    r"\s*;\s*(?:([^\s=;,\"]+)\s*(?:=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;,\"]*)))?)?", re.DOTALL
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+class NextMissing(BideError):
+    """No page has the field that names the next page."""
+
+
+class NextCheck:
+    """Whether any page has the field. `where` names the setting that has its sources."""
+
+    def __init__(self, sources: Sources | None, where: str, may_be_absent: bool) -> None:
+        texts = [] if sources is None else [sources] if isinstance(sources, str) else list(sources)
+        self._has = [_has(text) for text in texts]
+        self._texts = texts
+        self._where = where
+        self._found = may_be_absent or not texts
+
+    def page(self, body: Any, headers: Headers) -> None:
+        """Checks one more page; null and "" count as found."""
+        self._found = self._found or any(has(body, headers) for has in self._has)
+
+    def finish(self) -> None:
+        """Called after the last page. NextMissing if no page had the field."""
+        if not self._found:
+            named = " or ".join(repr(text) for text in self._texts)
+            raise NextMissing(
+                f"No page has {named}, which {self._where} names, so there may be further pages. Correct {self._where}; "
+                "if the API leaves the field out of a result of one page, set may_be_absent = true beside it."
+            )
+
+
+def _has(text: str) -> Callable[[Any, Headers], bool]:
+    kind, colon, name = text.partition(":")
+    if colon and kind == "header":
+        return lambda body, headers: header(headers, name) is not None
+    path = steps(text)
+    return lambda body, headers: _reaches(body, path)
+
+
+def _reaches(document: Any, path: tuple[Step, ...]) -> bool:
+    """Whether the document has this path; a null on the way counts as found."""
+    for step in path:
+        if document is None:
+            return True
+        if type(document) is dict and not isinstance(step, tuple):
+            if str(step) not in document:
+                return False
+            document = document[str(step)]
+        elif type(document) is list and isinstance(step, int):
+            if step >= len(document):
+                return False
+            document = document[step]
+        elif type(document) is list and isinstance(step, tuple):
+            chosen = [item for item in document if fits(item, step)]
+            if not chosen:
+                return False
+            document = chosen[0]
+        else:
+            return False
+    return True
+
+
+class NextPage:
+    """The rule of one paged result. `value` has the sources of the next URL, or with `query` of that parameter's value.
+
+    With `link` the Link header names the next page. With `stops_at_itself` a page that names itself is the last one.
+    """
+
+    def __init__(
+        self,
+        *,
+        link: bool,
+        value: Sources | None,
+        query: str | None,
+        where: str,
+        may_be_absent: bool,
+        stops_at_itself: bool = False,
+    ) -> None:
+        self._link = link
+        self._value = source(value) if value is not None else None
+        self._query = query
+        self._stops_at_itself = stops_at_itself
+        self._check = NextCheck(None if link else value, where, may_be_absent)
+        texts = [] if value is None else [value] if isinstance(value, str) else value
+        self.reads_body = not link and not all(text.startswith("header:") for text in texts)
+
+    def following(self, url: str, answer: Answer) -> str | None:
+        """The URL of the page after the one at `url`; None after the last. NextMissing if no page had the field."""
+        found = self._find(url, answer)
+        if found is None:
+            self._check.finish()
+        return found
+
+    def _find(self, url: str, answer: Answer) -> str | None:
+        if self._link:
+            found = next_link(url, answer.headers)
+        else:
+            page = document(answer.body) if self.reads_body else None
+            self._check.page(page, answer.headers)
+            named = self._value(page, answer.headers, None) if self._value is not None else None
+            value = word(named) if named is not None and named is not False else None
+            if value is None or value == "null":
+                return None
+            found = with_parameter(url, self._query, value) if self._query else absolute(url, value)
+        return None if self._stops_at_itself and found == url else found
+
+
+def next_link(url: str, headers: Headers) -> str | None:
+    """The target of the link with the relation `next` in an answer from `url`; None if there is none."""
+    getall = getattr(headers, "getall", None)  # aiohttp's headers: there may be several Link headers
+    text = ", ".join(getall("Link", ())) if getall is not None else header(headers, "Link") or ""
+    for target, relations in _links(text):
+        if "next" in relations:
+            return absolute(url, target)
+    return None
+
+
+def _links(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each target with its relations, in lower case. Ends at the first part that is not a link."""
+    at = 0
+    while (target := _TARGET.match(text, at)) is not None:
+        at = target.end()
+        relations: list[str] | None = None
+        while (found := _PARAMETER.match(text, at)) is not None:
+            at = found.end()
+            name, quoted, token = found.groups()
+            if name is not None and name.lower() == "rel" and relations is None:  # only the first counts
+                value = token or "" if quoted is None else _ESCAPED.sub(r"\1", quoted)
+                relations = value.lower().split()
+        yield target[1].strip(), relations or []
