@@ -71,7 +71,7 @@ async def live(scenario: Scenario, seed: int) -> tuple[float, float, int]:
     """Mean delay, requests a job, refusals; by the vendor's own account."""
     with Vendor(world=SimulatedApi(scenario, seed), speed=SPEED) as vendor:
         api = load("sync.so", vendor.url)
-        transport, timing = Transport(vendor.url), Timing(SPEED)
+        transport, timing = Transport(), Timing(SPEED)
         account = Account(api, transport, api.credential("k"), Terms(), timing=timing)
         account.limit = None  # what the vendor says, and not what the description knows of another
         try:

@@ -92,7 +92,7 @@ async def ours(url: str, jobs: int) -> tuple[float, float]:
 
 async def _filled(url: str, jobs: int) -> tuple[Account, Transport]:
     api = load("sync.so", url)
-    transport = Transport(url)
+    transport = Transport()
     terms = Terms(limit=Limit(math.inf), price=CHEAP)
     account = Account(api, transport, api.credential("k"), terms)
     await account.open()

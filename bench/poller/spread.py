@@ -107,7 +107,7 @@ def _listen(spread: ProcessPoller) -> dict[int, Meter]:
 async def _filled(url: str, processes: int) -> tuple[Account, Transport]:
     gc.collect()
     api = load("sync.so", url)
-    transport = Transport(url)
+    transport = Transport()
     terms = Terms(limit=Limit(math.inf), price=CHEAP, processes=processes)
     account = Account(api, transport, api.credential("k"), terms)
     await account.open()

@@ -567,13 +567,13 @@ async def test_a_full_disk_halts_the_run_and_the_next_goes_on(
 ) -> None:
     import errno
 
-    from bide.pipeline import download
+    from bide.client.http import download
 
     def full(self: object, chunk: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(download._Partial, "write", full)
+        patch.setattr(download._PartFile, "write", full)
         with pytest.raises(Halt, match="No space left"):
             await folder.sync()
     assert not list((folder.path / "grades.sync" / "files").rglob("*.part"))

@@ -63,7 +63,8 @@ async def waiting(
 
 
 async def spread_of(client: AsyncClient) -> ProcessPoller:
-    found = await client._account.open()
+    await client._account.open()
+    found = client._account._poller
     assert isinstance(found, ProcessPoller)
     return found
 
@@ -344,7 +345,9 @@ async def main():
     async with AsyncClient(sys.argv[1], "k", api="sync.so", processes=2) as client:
         job = await client.submit("film", {"model": "lipsync-2", "input": []})
         ending = asyncio.create_task(job.result())
-        spread = await client._account.open()
+        await client._account.open()
+        spread = client._account._poller
+        assert spread is not None
         while not all(share.alive for share in spread._children):
             await asyncio.sleep(0.01)
         print(*(share.pid for share in spread._children), spread._folder, flush=True)

@@ -149,7 +149,7 @@ def test_plain_http_on_a_port_that_speaks_tls_is_reported() -> None:
 def test_a_port_that_closes_every_connection_does_not_hold_up_an_upload_for_ten_minutes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bide.client.waiting.Pace.after_failure", lambda *_: 0.01)
+    monkeypatch.setattr("bide.client.http.retrying.Retrying._backoff", lambda *_: 0.01)
     Path("film.mp4").write_bytes(b"the film")
     with port(b"") as (at, came):
         result = bide("submit", "k", "--file", "film.mp4", "--url", f"http://{at}")

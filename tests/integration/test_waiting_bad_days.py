@@ -341,7 +341,9 @@ async def test_a_clock_that_is_an_hour_off_changes_no_age_duration_or_estimate(
     async with their.described(tmp_path, server, text) as client:
         jobs = [client.job(f"t{number}") for number in range(8)]
         await client.wait_all(jobs, timeout=20)
-        poller = await client._account.open()
+        await client._account.open()
+        poller = client._account._poller
+        assert poller is not None
         (kind,) = poller.schedule.kinds.values()
         took = kind.plans.sketch.latest().quantile(0.5)
         trust = kind.report("eta").sketch.latest().quantile(0.5)

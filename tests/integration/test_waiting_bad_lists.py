@@ -165,6 +165,8 @@ async def test_a_clock_that_is_an_hour_off_changes_no_learned_duration(
     server.rest = reply
     async with own(server) as client:
         await client.wait_all([client.job(id) for id in ids(MANY)], timeout=20)
-        (kind,) = (await client._account.open()).schedule.kinds.values()
+        await client._account.open()
+        assert client._account._poller is not None
+        (kind,) = client._account._poller.schedule.kinds.values()
         assert kind.plans.sketch.latest().quantile(0.5) == pytest.approx(60.0, rel=0.3)
     assert len(server.asked) <= 60

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from bide.client.client import AsyncClient
-from bide.client.http import signer
+from bide.client.http import transport
 from bide.client.job import JobHandle
 from bide.core.errors import BideError, JobFailed, ServiceError
 from tests.integration import third_party as their
@@ -289,7 +289,7 @@ async def test_a_client_that_is_not_known_ends_all_waits_with_few_requests(
 async def test_a_token_service_in_trouble_is_waited_out(
     bad: Reply, server: ThirdParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signer, "ANSWER_TIMEOUT", 0.1)
+    monkeypatch.setattr(transport, "ANSWER_TIMEOUT", 0.1)
     tokens = Tokens(server)
     server.on("POST", "/token", bad, bad, bad, tokens.give)
     server.rest = tokens.behind(READY)

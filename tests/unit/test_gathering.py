@@ -89,7 +89,9 @@ async def test_a_loop_that_is_left_asks_no_more(tasks: Tasks) -> None:
         async for handle in client.as_completed(map(client.job, "abc")):
             assert handle.id == "a"
             break
-        poller = await client._account.open()
+        await client._account.open()
+        poller = client._account._poller
+        assert poller is not None
         await eventually(lambda: poller.schedule.waiting == 0)
         before = tasks.asked("b") + tasks.asked("c")
         waiting = asyncio.create_task(client.job("d").result())
@@ -129,7 +131,9 @@ async def test_two_waits_for_the_same_job_both_hear_of_its_end(tasks: Tasks) -> 
         handle = client.job("a")
         first = asyncio.create_task(handle.result(timeout=10))
         second = asyncio.create_task(client.wait_all([handle, client.job("b")], timeout=10))
-        poller = await client._account.open()
+        await client._account.open()
+        poller = client._account._poller
+        assert poller is not None
         await eventually(lambda: poller.schedule.waiting == 2)  # one for each job, not for each wait
         tasks.ready.update("ab")
         assert await first == "a"

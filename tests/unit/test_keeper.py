@@ -137,7 +137,9 @@ class _account:
         self._account.ledger = ledger
 
     async def __aenter__(self) -> Account:
-        poller = await self._account.open()
+        await self._account.open()
+        poller = self._account._poller
+        assert poller is not None
         poller.schedule.budget.state.pause = self._account._timing.now() + 3600.0  # type: ignore[attr-defined]
         poller.schedule.budget._plan()  # type: ignore[attr-defined]
         return self._account

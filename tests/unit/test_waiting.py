@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from bide.client.client import AsyncClient
+from bide.client.timing import Timing
 from bide.client.waiting import AT_ONCE, Pace
 from bide.core.errors import (
     JobFailed,
@@ -166,7 +167,8 @@ async def test_retry_after_is_obeyed_after_a_failure(
     busy = problem(503, "unavailable", **{"Retry-After": "7"})
     absurd = problem(503, "unavailable", **{"Retry-After": "999999999"})
     service.script(1, busy, absurd, says(job(1, result=1)))
-    async with AsyncClient(service.url, pace=pace) as client:
+    # The budget obeys Retry-After too, in the time of `timing`.
+    async with AsyncClient(service.url, pace=pace, timing=Timing(10_000.0)) as client:
         await client.job(job_id(1)).result()
     first, second = sleeps.slept
     assert 7.0 <= first <= 7.8

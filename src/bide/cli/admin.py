@@ -302,14 +302,18 @@ def _app(target: str) -> str:
 def _service(url: str) -> Iterator[Checkup]:
     import asyncio
 
-    from bide.client.http.transport import Transport
+    from bide.client.http.addresses import check_address, split_credentials
+    from bide.client.http.transport import Transport, time_limit
 
     found: list[dict[str, str]] = []
 
     async def ask() -> str:
-        transport = Transport(url)
+        check_address(url)
+        address, headers = split_credentials(url.rstrip("/"))
+        transport = Transport()
         try:
-            answer = (await transport.send("GET", "/readyz")).read(dict[str, Any])
+            sent = await transport.exchange("GET", f"{address}/readyz", headers, timeout=time_limit(0.0))
+            answer = sent.raise_for_status().read(dict[str, Any])
         finally:
             await transport.close()
         found.extend(answer.get("warnings", ()))

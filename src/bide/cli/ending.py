@@ -17,8 +17,8 @@ import click
 import msgspec
 
 from bide.cli.output import compact, print_json
+from bide.client.http.download import local_name
 from bide.client.job import JobHandle
-from bide.client.results import local_name
 from bide.core.errors import BideError, ErrorInfo, JobFailed, ServiceError
 from bide.core.record import SUCCESSFUL, Status
 

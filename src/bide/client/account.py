@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,40 +23,31 @@ from bide.client.apis import (
     BadPoll,
     Call,
     Credential,
-    Crowded,
     NotYet,
     Ref,
     Seen,
-    Throttled,
 )
 from bide.client.apis.reading import ALWAYS
 from bide.client.apis.values import header
 from bide.client.budgets.sharing import Sharing, share
-from bide.client.http.download import Opener
+from bide.client.http.content import Content
+from bide.client.http.download import FollowingPages, download, expectation, local_path
+from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.sender import refusal
 from bide.client.http.signer import Signer
-from bide.client.http.transport import (
-    LARGEST,
-    REDIRECTS,
-    Redirected,
-    Transport,
-    transient,
-)
+from bide.client.http.transport import LARGEST, Download, Transport
 from bide.client.ledger import Ledger
 from bide.client.ledger.session import Keeper
-from bide.client.pages import Pages, joined
 from bide.client.polling.kinds import TIMEOUTS, Kind, Size
 from bide.client.polling.planned_job import FOREVER
-from bide.client.polling.poller import BASE, CAP, Poller
-from bide.client.results import save
+from bide.client.polling.poller import Poller
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
 from bide.core.advice import Advice
 from bide.core.budget import Budget, Limit
-from bide.core.errors import BideError, ServiceError, ServiceUnreachable
+from bide.core.errors import BideError, ServiceError
 from bide.core.meter import SLACK
 from bide.core.pacing import PRICE
-from bide.core.retry import backoff
 
 log = logging.getLogger("bide.client")
 
@@ -101,7 +92,6 @@ class Account:
         self._timing = timing or Timing()
         self._rng = rng or random.Random()
         self._signer = Signer(api, credential, transport, self._timing.wall, self.terms.headers)
-        self.opener = Opener(api, transport, self._signer)
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._submitted: deque[float] = deque()  # the moments of the latest submissions
         self._running: list[Tracked] = []  # that count where the API limits jobs
@@ -113,22 +103,27 @@ class Account:
         self.keeper: Keeper | None = None
         self._sharing: Sharing | None = None
 
-    async def open(self) -> Poller:
-        """With the first use, for it belongs to the loop that runs then."""
+    async def open(self) -> None:
+        """Called by the first use, because the poller belongs to the running event loop."""
         if self._poller is None:
             async with self._opening:
                 if self._poller is None:
                     await self._open()
-        assert self._poller is not None
-        return self._poller
 
-    async def send(self, call: Call, only: str = "") -> Answer:
+    async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:
         """Sends one request on the account's budget and returns its answer, whatever its status.
 
-        With `only`, a body whose content type does not contain this text is not read.
+        `content` is a body of any size. With `only`, a body whose content type does not contain this text is not read.
         """
-        poller = await self.open()
-        return await poller.send(call, only)
+        await self.open()
+        assert self._poller is not None
+        return await self._poller.sender.send(call, only, content)
+
+    async def open_download(self, call: Call) -> Download:
+        """Sends one request and returns a success whose body is still to be read; else Throttled or ServiceError."""
+        await self.open()
+        assert self._poller is not None
+        return await self._poller.sender.open(call)
 
     async def _open(self) -> None:
         sharing = self._sharing = await self._share()
@@ -284,18 +279,16 @@ class Account:
         return job
 
     async def _send_in(self, call: Call, key: str | None) -> tuple[Answer, Ref]:
-        refused = 0
-        while True:
+        async def send() -> tuple[Answer, Ref]:
             await self._may_submit()
             answer = await self._persist(call, safe=key is not None)
-            try:
-                return answer, self.api.submissions.accepted(call, answer, key)
-            except (Throttled, Crowded):
-                # The budget waits out the first; the second says nothing about requests.
-                await self._timing.sleep(backoff(refused, 2.0, CAP, self._rng))
-                refused += 1
-            except BadPoll as error:
-                raise refusal(error, self.api) from None
+            return answer, self.api.submissions.accepted(call, answer, key)
+
+        try:
+            # `_persist` has retried failures: only a refusal because of a limit is retried here.
+            return await self._retrying(tries=1).run(send)
+        except BadPoll as error:
+            raise refusal(error, self.api) from None
 
     async def _may_run(self) -> None:
         """Takes a place. Where an API says how many jobs it takes at once: when one of ours has ended."""
@@ -406,7 +399,7 @@ class Account:
             if size > LARGEST:
                 return None
             values.append(answer.read(Any))
-        return joined(values)
+        return _joined(values)
 
     async def _page(self, job: Tracked, call: Call) -> Answer:
         job.requests += 1
@@ -441,78 +434,44 @@ class Account:
                 raise
         return await self._download(job, name, path, again)
 
-    async def _download(self, job: Tracked, name: str, path: Path, first: Call) -> Path:
-        def one(offset: int) -> AsyncIterator[bytes]:
-            return self._stream(job, name, first, offset)
-
-        def stream(call: Call, offset: int, heard: dict[str, str]) -> AsyncIterator[bytes]:
-            return self._stream(job, name, call, offset, heard)
-
-        async def send(call: Call) -> Answer:
-            return await self._page(job, call)
-
-        async def insist(operation: Callable[[], Awaitable[None]]) -> None:
-            await self._insist(operation, safe=True)
-
-        paged = self._paged and job.seen is not None and first.url == job.seen.result_url
-        source = Pages(self.api, first, stream, send).read if paged else one
-        return await save(source, insist, name, path)
-
-    async def _stream(
-        self,
-        job: Tracked,
-        name: str,
-        call: Call | None,
-        offset: int,
-        heard: dict[str, str] | None = None,
-    ) -> AsyncIterator[bytes]:
-        """The bytes at an address, from an offset on, wherever it leads; the answer's headers go into `heard`."""
-        for _ in range(REDIRECTS + 1):
-            if call is None:
-                break
+    async def _download(self, job: Tracked, name: str, path: Path, call: Call) -> Path:
+        async def open(call: Call) -> Download:
             job.requests += 1
-            if self._signer.stale:
-                await self._signer.ready()
-            headers = self._signer.headers(call)
-            try:
-                async for chunk in self._transport.stream(
-                    call.url, offset=offset, headers=headers, heard=heard
-                ):
-                    yield chunk
-                return
-            except Redirected as elsewhere:
-                call = self.api.calls.redirected(call, elsewhere.location)
-        raise BideError(f"file {name} of job {job.job_id} cannot be found: redirects lead nowhere")
+            return await self.open_download(call)
+
+        seen = job.seen
+        assert seen is not None
+        rule = self.api.calls.next_page() if call.url == seen.result_url else None
+        pages = None
+        if (
+            rule is not None
+            and self.api.form.result is not None
+            and self.api.form.result.next is not None
+        ):
+            pages = FollowingPages(rule, self.api.calls.fetch, self.api.form.result.next.skip)
+        found = next((file for file in seen.files if file.name == name), None)
+        target = await asyncio.to_thread(local_path, path, name)
+        done = await download(open, call, target, self._retrying(), pages=pages, **expectation(found))
+        return done.path
 
     async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
-        """Until it is answered, or fails in a way that no waiting will mend. What is not safe to repeat is repeated only
-        after an answer that says that nothing was done."""
+        """Sends a request until it has an answer that no retry would change. Without `safe` it is only repeated after an
+        answer which says that nothing was done."""
 
         async def send() -> Answer:
             answer = await self.send(call, only)
             if answer.status < 400 or self.api.reader.crowded(answer):
                 return answer
             error = answer.problem()
-            if not transient(error) or not (safe or answer.status in (429, 503)):
-                return answer
-            raise error
+            if RetryPolicy().retries(error, safe):
+                raise error
+            return answer
 
-        return await self._insist(send, safe=safe)
+        return await self._retrying().run(send, safe)
 
-    async def _insist(self, operation: Callable[[], Awaitable[T]], *, safe: bool) -> T:
-        failures = 0
-        while True:
-            try:
-                return await operation()
-            except (ServiceError, ServiceUnreachable) as error:
-                if not transient(error) or (isinstance(error, ServiceUnreachable) and not safe):
-                    raise
-                # Too many requests is no failure: the budget has paused for all, for longer each time.
-                if not (isinstance(error, ServiceError) and error.status == 429):
-                    failures += 1
-                if failures >= self.terms.tries:
-                    raise
-            await self._timing.sleep(backoff(max(0, failures - 1), BASE, CAP, self._rng))
+    def _retrying(self, tries: int | None = None) -> Retrying:
+        policy = RetryPolicy(tries=tries or self.terms.tries, warn_at=0)
+        return Retrying(policy, self._timing, self._rng)
 
 
 @dataclass(eq=False)
@@ -533,3 +492,10 @@ def _files(seen: Seen | None) -> dict[str, str]:
     if seen is not None and seen.result_url is not None:
         files.setdefault("result", seen.result_url)
     return files
+
+
+def _joined(values: list[Any]) -> Any:
+    """One list if all pages are lists, else a list of the pages."""
+    if all(isinstance(value, list) for value in values):
+        return [item for value in values for item in value]
+    return values

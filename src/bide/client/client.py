@@ -28,11 +28,9 @@ from bide.client.apis import Answer, Api, load
 from bide.client.apis.bide import own_api
 from bide.client.apis.values import without_credentials
 from bide.client.followed import Followed
-from bide.client.http.addresses import split_credentials
-from bide.client.http.transport import (
-    Params,
-    Transport,
-)
+from bide.client.http.addresses import check_address, split_credentials
+from bide.client.http.service import Params, ServiceRequests
+from bide.client.http.transport import Transport
 from bide.client.job import JobHandle, cancel_all
 from bide.client.ledger.outbox import outbox_of
 from bide.client.ledger.session import Keeper
@@ -108,16 +106,18 @@ class AsyncClient:
         self._own = api is None or api == "bide"
         if api is None or api == "bide":
             url = url or os.environ.get("BIDE_URL") or DEFAULT_URL
-            self._transport = Transport(url, key, terms.headers)
-            address, proof = split_credentials(self._transport.url)
+            check_address(url)
+            address, proof = split_credentials(url.rstrip("/"))
             described: Api = own_api(address)
             credential = None
             headers = {**proof, **({"Authorization": f"Bearer {key}"} if key else {}), **terms.headers}
             terms = replace(terms, limit=terms.limit or NO_LIMIT, headers=headers)
         else:
             described = load(api, url) if isinstance(api, str) else api
-            self._transport = Transport(described.url or "")
+            url = described.url or ""
             credential = described.credential(key)
+        self._transport = Transport()
+        self._service = ServiceRequests(url, self.account)
         self._account = Account(described, self._transport, credential, terms, timing=timing)
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class AsyncClient:
 
     @property
     def url(self) -> str:
-        return self._transport.url
+        return self._service.url
 
     @property
     def api(self) -> str:
@@ -176,7 +176,7 @@ class AsyncClient:
         body = render_submission(kind, input, options)
         headers = submission_headers(options)
         hold = options.get("wait") or 0.0
-        answer = await self._transport.send("POST", "/jobs", json=body, headers=headers, hold=hold)
+        answer = await self._service.send("POST", "/jobs", json=body, headers=headers, hold=hold)
         return self._handle(answer.read(WireJob), answer.headers.get("ETag"))
 
     async def _submit_files(self, kind: str, input: Any, options: SubmitOptions) -> JobHandle:
@@ -187,7 +187,7 @@ class AsyncClient:
                 kind, input, options, await asyncio.to_thread(open_sources, options, stack)
             )
             show = stack.enter_context(_upload_bar(asked, options.get("progress", True)))
-            sending = Sending(self._transport, self._pace, account.wall, outbox, asked, show)
+            sending = Sending(self._service, self._pace, account.wall, outbox, asked, show)
             answer = await sending.submit()
         handle = self._handle(answer.read(WireJob), answer.headers.get("ETag"))
         if outbox is not None:
@@ -225,7 +225,7 @@ class AsyncClient:
         for batch in batches(jobs):
             done = len(outcomes)
             key = f"{idempotency_key}/{done}" if idempotency_key and done else idempotency_key
-            answer = await self._transport.send(
+            answer = await self._service.send(
                 "POST", "/jobs/batch", json={"jobs": batch}, headers=key_header(key)
             )
             outcomes.extend(self._outcome(entry) for entry in _records(answer, "jobs"))
@@ -243,7 +243,7 @@ class AsyncClient:
     def job(self, job_id: str, kind: str = "") -> JobHandle:
         """A handle on a job whose id is known, or its address at another API; asks nothing yet."""
         if self._own:
-            return JobHandle(self, Watch(self._transport, job_id, self._pace))
+            return JobHandle(self, Watch(self._service, job_id, self._pace))
         return self._follow(self._account, self._account.job(job_id, kind))
 
     def _follow(self, account: Account, job: Tracked) -> JobHandle:
@@ -275,7 +275,7 @@ class AsyncClient:
             here = [("limit", str(PAGE if limit is None else min(PAGE, limit - len(found))))]
             if cursor:
                 here.append(("cursor", cursor))
-            answer = await self._transport.send("GET", "/jobs", params=[*params, *here])
+            answer = await self._service.send("GET", "/jobs", params=[*params, *here])
             page = answer.read(dict[str, Any])
             found.extend(_jobs(page.get("jobs", []), answer))
             cursor = page.get("next")
@@ -289,7 +289,7 @@ class AsyncClient:
         found: dict[str, WireJob] = {}
         for start in range(0, len(job_ids), PAGE):
             params = [("id", job_id) for job_id in job_ids[start : start + PAGE]]
-            answer = await self._transport.send("GET", "/jobs", params=params)
+            answer = await self._service.send("GET", "/jobs", params=params)
             found.update((job.job_id, job) for job in _jobs(_records(answer, "jobs"), answer))
         return found
 
@@ -308,24 +308,24 @@ class AsyncClient:
 
     async def queues(self) -> Records:
         self._only_own("list queues")
-        return _records(await self._transport.send("GET", "/queues"), "queues")
+        return _records(await self._service.send("GET", "/queues"), "queues")
 
     async def kinds(self) -> Records:
         self._only_own("list kinds")
-        return _records(await self._transport.send("GET", "/kinds"), "kinds")
+        return _records(await self._service.send("GET", "/kinds"), "kinds")
 
     async def workers(self) -> Records:
         self._only_own("list workers")
-        return _records(await self._transport.send("GET", "/workers"), "workers")
+        return _records(await self._service.send("GET", "/workers"), "workers")
 
     async def pause(self, queue: str) -> None:
         """Jobs of the queue that run go on; no other starts until `resume`."""
         self._only_own("pause a queue")
-        await self._transport.send("POST", f"/queues/{quote(queue)}/pause")
+        await self._service.send("POST", f"/queues/{quote(queue)}/pause")
 
     async def resume(self, queue: str) -> None:
         self._only_own("resume a queue")
-        await self._transport.send("POST", f"/queues/{quote(queue)}/resume")
+        await self._service.send("POST", f"/queues/{quote(queue)}/resume")
 
     async def as_completed(
         self,
@@ -424,7 +424,7 @@ class AsyncClient:
         return handle
 
     def _handle(self, job: WireJob, etag: str | None = None) -> JobHandle:
-        watch = Watch(self._transport, job.job_id, self._pace)
+        watch = Watch(self._service, job.job_id, self._pace)
         watch.know(job, etag)
         return JobHandle(self, watch)
 

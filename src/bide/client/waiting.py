@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bide.client.apis import Answer
+from bide.client.apis import Answer, Call
 from bide.client.apis.values import retry_after
-from bide.client.http.transport import Transport, transient
-from bide.core.errors import ServiceError, ServiceUnreachable
-from bide.core.retry import backoff
+from bide.client.http.download import download, local_path
+from bide.client.http.retrying import Retrying, RetryPolicy
+from bide.client.http.service import ServiceRequests
+from bide.client.http.transport import Download
+from bide.core.errors import ServiceError
 from bide.core.wire import WireJob, quote
 
 log = logging.getLogger("bide.client")
@@ -46,12 +48,6 @@ class Pace:
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     now: Callable[[], float] = time.monotonic
 
-    def after_failure(self, failures: int, error: ServiceError | ServiceUnreachable) -> float:
-        told = error.problem.get("retryAfter") if isinstance(error, ServiceError) else None
-        if told is not None:
-            return self.after_advice(told)
-        return backoff(failures, self.base, self.cap, self.rng)
-
     def after_advice(self, advice: float | None) -> float:
         """A little more than advised, so that many clients do not come back together."""
         told = self.advice if advice is None else advice
@@ -61,7 +57,7 @@ class Pace:
 class Watch:
     """What is known about one job, and the polls that bring it up to date."""
 
-    def __init__(self, transport: Transport, job_id: str, pace: Pace) -> None:
+    def __init__(self, transport: ServiceRequests, job_id: str, pace: Pace) -> None:
         self.job_id = job_id
         self.latest: WireJob | None = None
         self.requests = 0
@@ -159,11 +155,19 @@ class Watch:
         await self.send("DELETE", self.path)
 
     async def download(self, name: str, path: Path) -> Path:
-        from bide.client.results import download
-
         if self.latest is None:
             await self.look()
-        return await download(self._transport, self, name, path)
+        call = self._transport.call("GET", f"{self.path}/files/{quote(name)}", headers={"Accept": "*/*"})
+
+        async def open(call: Call) -> Download:
+            self.requests += 1
+            return await self._transport.open(call)
+
+        files = self.latest.files if self.latest is not None else ()
+        sha256 = next((file.sha256 for file in files if file.name == name), None)
+        retrying = Retrying(RetryPolicy(self._pace.base, self._pace.cap), self._pace, self._pace.rng)
+        target = await asyncio.to_thread(local_path, path, name)
+        return (await download(open, call, target, retrying, sha256=sha256)).path
 
     async def result(self) -> Any:
         """The decoded result of a job that has one; large ones are only at their own address."""
@@ -183,14 +187,5 @@ class Watch:
 
     async def persist(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Until it succeeds, or fails in a way that no waiting will mend."""
-        failures = 0
-        while True:
-            try:
-                return await operation()
-            except (ServiceError, ServiceUnreachable) as error:
-                if not transient(error):
-                    raise
-                if not failures:
-                    log.warning("%s; trying again", error)
-                await self._pace.sleep(self._pace.after_failure(failures, error))
-                failures += 1
+        policy = RetryPolicy(self._pace.base, self._pace.cap)
+        return await Retrying(policy, self._pace, self._pace.rng).run(operation)

@@ -13,6 +13,7 @@ import msgspec
 
 from bide.client.account import Account
 from bide.client.apis import BadPoll, Ref, Throttled
+from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.sender import refusal
 from bide.client.timing import Timing
 from bide.client.tracked import Tracked
@@ -23,9 +24,10 @@ from bide.core.errors import (
     ServiceUnreachable,
     UnusableService,
 )
-from bide.pipeline.outage import Outage
 from bide.pipeline.phase import Event, Export, advance
 from bide.pipeline.state import State
+
+FAILURES = 3  # in a row at one host, after which only one export tries it
 
 
 class Halt(BideError):
@@ -75,13 +77,17 @@ class Desk:
     submitted: asyncio.Event = field(default_factory=asyncio.Event)  # none is
     jobs: dict[str, Tracked] = field(default_factory=dict)  # by export, of this process
     _owners: dict[bytes, str] = field(default_factory=dict)  # by job: the export that it was given to
-    _outages: dict[str, Outage] = field(default_factory=dict)
+    _hosts: dict[str, Retrying] = field(default_factory=dict)
 
-    def outage(self, url: str) -> Outage:
+    def retrying(self, url: str) -> Retrying:
+        """Shared by all exports: while a host does not answer, only one of them tries it."""
         host = urlsplit(url).netloc.rpartition("@")[2]
-        if host not in self._outages:
-            self._outages[host] = Outage(host, self.patience, self.timing, self.rng)
-        return self._outages[host]
+        if host not in self._hosts:
+            policy = RetryPolicy(
+                base=2.0, least=0.5, patience=self.patience, alone=FAILURES, warn_at=FAILURES
+            )
+            self._hosts[host] = Retrying(policy, self.timing, self.rng, host)
+        return self._hosts[host]
 
     async def step(self, export: Export, event: Event, **known: object) -> Export:
         """The next phase: on disk first, told then."""
@@ -124,7 +130,7 @@ class Desk:
 
     async def look(self, job: Tracked) -> None:
         """Asks about a job now, until there is an answer about it."""
-        await self.outage(self.account.api.url or "").persist(lambda: self._look(job))
+        await self.retrying(self.account.api.url or "").run(lambda: self._look(job))
 
     async def _look(self, job: Tracked) -> None:
         api = self.account.api

@@ -42,7 +42,7 @@ async def _initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
     key = submission_key(desk.run_id, export) if keyed else None
     try:
         if keyed or again:
-            job = await desk.outage(api.url or "").persist(
+            job = await desk.retrying(api.url or "").run(
                 lambda: desk.account.submit(wanted.kind, wanted.input, key)
             )
         else:

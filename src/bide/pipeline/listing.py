@@ -8,15 +8,18 @@ from bide.client.apis.pagination import NextMissing
 from bide.client.apis.paths import source
 from bide.client.apis.signs import document
 from bide.client.apis.values import word
+from bide.client.http.download import MOST_PAGES
+from bide.client.http.retrying import Retrying
 from bide.core.errors import SetupError
 from bide.pipeline.form import Listing
-from bide.pipeline.outage import Outage
-from bide.pipeline.pages import MOST_PAGES, Pager
+from bide.pipeline.pages import Pager
 
 MOST_VALUES = 1_000_000
 
 
-async def list_values(account: Account, outage: Outage, name: str, listing: Listing) -> list[str | int]:
+async def list_values(
+    account: Account, retrying: Retrying, name: str, listing: Listing
+) -> list[str | int]:
     """In the API's order, each once; SetupError if the listing has none, or cannot be read."""
     items, value = source(listing.items), source(listing.value)
     pager = Pager(listing.pages, _path(listing)) if listing.pages is not None else None
@@ -31,7 +34,7 @@ async def list_values(account: Account, outage: Outage, name: str, listing: List
                 f"The listing of {name} has more than {MOST_PAGES} pages, or a page names an earlier one as the next"
             )
         seen.add(url)
-        answer = await _page(account, outage, url)
+        answer = await _page(account, retrying, url)
         listed = items(document(answer.body), answer.headers, None)
         if not isinstance(listed, list):
             raise SetupError(f"The listing of {name}, {listing.path}, has no list at {listing.items!r}")
@@ -55,11 +58,11 @@ def _path(listing: Listing) -> str:
     return listing.items if isinstance(listing.items, str) else listing.items[0]
 
 
-async def _page(account: Account, outage: Outage, url: str) -> Answer:
+async def _page(account: Account, retrying: Retrying, url: str) -> Answer:
     async def ask() -> Answer:
         answer = await account.send(account.api.calls.fetch(url))
         if account.api.reader.throttled(answer):
             raise Throttled(answer.status, "too many requests")
         return answer.raise_for_status()
 
-    return await outage.persist(ask)
+    return await retrying.run(ask)

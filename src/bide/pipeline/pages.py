@@ -9,8 +9,6 @@ from bide.client.apis.signs import document
 from bide.client.apis.values import count, with_parameter
 from bide.pipeline.form import Pages
 
-MOST_PAGES = 100_000
-
 
 class Pager:
     """The pages of one result. `records` is the path of the rows: without a total, a page without rows is the last."""

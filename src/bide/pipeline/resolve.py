@@ -22,13 +22,13 @@ from bide.client.apis import GONE, NOT_FOUND, Answer, Call, Found, Seen
 from bide.client.apis.pagination import NextMissing, NextPage
 from bide.client.apis.paths import source
 from bide.client.apis.values import absolute
+from bide.client.http.download import MOST_PAGES, Damaged, download, expectation, write_file
 from bide.client.http.transport import LARGEST
 from bide.client.tracked import Tracked
 from bide.core.errors import BideError, ErrorInfo, ServiceError, ServiceUnreachable
 from bide.pipeline.desk import Desk, Halt, News, Refused, Stopped, explained
-from bide.pipeline.download import Damaged, download, place
 from bide.pipeline.form import Result
-from bide.pipeline.pages import MOST_PAGES, Pager
+from bide.pipeline.pages import Pager
 from bide.pipeline.phase import Event, Export, Fetched
 from bide.pipeline.wanted import Wanted
 
@@ -167,7 +167,11 @@ async def _one(
         seen.add(call.url)
         path = folder / f"{len(files):05}"
         expected = part.found if pager is None and number == 0 else None
-        file, headers = await download(desk.account, desk.outage(call.url), call, path, expected)
+        retrying = desk.retrying(call.url)
+        done = await download(
+            desk.account.open_download, call, path, retrying, sync=True, **expectation(expected)
+        )
+        file, headers = Fetched(path.name, done.size, done.sha256), done.headers
         _check_new(file, files, paged=number > 0)
         files.append(file)
         desk.tell(News(export, None, f"{len(files)} files", moved=False))
@@ -205,7 +209,7 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> Fetched:
-    place(path, data)
+    write_file(path, data)
     return Fetched(path.name, len(data), hashlib.sha256(data).hexdigest())
 
 

@@ -144,7 +144,7 @@ class Sync:
 
     async def _desk(self, client: AsyncClient, start: Start) -> Desk:
         table, account = self._plan.table.api, await client.account()
-        account.terms = replace(account.terms, tries=1)  # an outage is waited out by all together
+        account.terms = replace(account.terms, tries=1)  # the exports wait together: see Desk.retrying
         concurrent = table.concurrent or account.api.concurrent
         return Desk(
             account,
@@ -188,12 +188,12 @@ class Sync:
 
     async def _list(self, desk: Desk) -> dict[str, dict[str, list[str | int]]]:
         found: dict[str, dict[str, list[str | int]]] = {}
-        outage = desk.outage(desk.account.api.url or "")
+        retrying = desk.retrying(desk.account.api.url or "")
         for dataset in self._plan.datasets:
             for name, listing in dataset.values.items():
                 if isinstance(listing, Listing):
                     try:
-                        values = await list_values(desk.account, outage, name, listing)
+                        values = await list_values(desk.account, retrying, name, listing)
                     except (ServiceError, ServiceUnreachable) as error:
                         raise Halt(f"the listing of {name} cannot be had: {error}") from error
                     found.setdefault(dataset.name, {})[name] = values

@@ -13,8 +13,7 @@ from aiohttp import web
 
 from bide.client.client import AsyncClient
 from bide.client.http import content
-from bide.client.http.transport import Transport
-from bide.client.uploads import patience
+from bide.client.uploads import submitting
 from bide.client.uploads.source import Source
 from bide.core.errors import ServiceError, ServiceUnreachable, UploadFailed
 from tests.unit.fake_service import job, job_id, problem, reset
@@ -77,10 +76,10 @@ async def test_what_does_not_get_ahead_is_given_up(service: FakeUploads, large: 
     slept = Slept()
     service.before("PATCH", "/files", *[reset] * 1000)
     async with AsyncClient(service.url, pace=slept.pace) as client:
-        with pytest.raises(UploadFailed, match=r"film\.mp4 did not get ahead for 1. minutes") as raised:
+        with pytest.raises(UploadFailed, match=r"film\.mp4 made no progress for 1. minutes") as raised:
             await client.submit("transcode", file=large)
     assert raised.value.resumable
-    assert slept.at < 2 * patience.GIVE_UP
+    assert slept.at < 2 * submitting.GIVE_UP
     assert len(slept.pauses) < 200
 
 
@@ -154,12 +153,9 @@ async def test_a_connection_that_takes_no_byte_is_left(
 
     deaf = socket.create_server(("127.0.0.1", 0))  # accepted by the system, and read by nobody
     with deaf:
-        transport = Transport(f"http://127.0.0.1:{deaf.getsockname()[1]}")
-        try:
+        async with AsyncClient(f"http://127.0.0.1:{deaf.getsockname()[1]}") as client:
             with pytest.raises(ServiceUnreachable, match="it took too long"):
-                await transport.send_content("PATCH", "/files/u1", Endless(), {})
-        finally:
-            await transport.close()
+                await client._service.send_content("PATCH", "/files/u1", Endless(), {})
 
 
 async def test_a_form_that_is_sent_elsewhere_is_sent_there_whole(
@@ -179,9 +175,7 @@ async def test_what_arrived_as_another_file_makes_no_job(service: FakeUploads, l
     service.lies = "0" * 64
     service.on("POST", f"/jobs/{job_id(1)}/cancel", says(job(1, "PENDING")))
     async with AsyncClient(service.url) as client:
-        with pytest.raises(
-            UploadFailed, match=r"film\.mp4 arrived as another file: .* at the service 000"
-        ):
+        with pytest.raises(UploadFailed, match=r"film\.mp4: checksum mismatch: .* the service has 000"):
             await client.submit("transcode", file=large)
     assert ("POST", f"/jobs/{job_id(1)}/cancel") in service.requests
 
@@ -198,7 +192,7 @@ async def test_nonsense_about_where_an_upload_is_does_no_harm(
     service.before("HEAD", "/files", nonsense)
     async with AsyncClient(service.url, pace=slept.pace) as client:
         if offset.isdigit():
-            with pytest.raises(UploadFailed, match="is of another file"):
+            with pytest.raises(UploadFailed, match="belongs to another file"):
                 await client.submit("transcode", file=large)
         else:
             await client.submit("transcode", file=large)

@@ -138,11 +138,14 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class BadPoll(BideError):
     """An answer that says nothing about the job. `final`: a retry would get the same answer."""
 
-    def __init__(self, status: int, detail: str, *, final: bool = False) -> None:
+    def __init__(
+        self, status: int, detail: str, *, final: bool = False, code: str | None = None
+    ) -> None:
         super().__init__(status, detail)
         self.status = status
         self.detail = detail
         self.final = final
+        self.code = code or f"http-{status}"
 
     def __str__(self) -> str:
         return f"HTTP {self.status}: {self.detail}"

@@ -208,13 +208,6 @@ class Calls:
             stops_at_itself=True,
         )
 
-    def redirected(self, call: Call, location: str | None) -> Call | None:
-        """The GET that a redirect asks for; None without a usable Location."""
-        url = absolute(call.url, location)
-        if url is None:
-            return None
-        return Call("GET", url, call.headers, b"", self.meant(url), hold=call.hold)
-
     # --- where the credential may go
 
     def meant(self, url: str) -> bool:

@@ -1,1 +1,1 @@
-"""HTTP for the client: connections, credentials, redirects and downloads."""
+"""Requests: connections, signatures, budgets, redirects, retries and downloads."""

@@ -1,4 +1,4 @@
-"""Addresses: what is secret in them, whose they are, and the proxy on the way there."""
+"""Addresses of services: their credentials, and the proxy for them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from bide.client.apis.values import without_credentials
+from bide.core.errors import SetupError
+
 
 def proxy_for(url: str) -> tuple[str | None, str | None]:
-    """The proxy of HTTPS_PROXY and its like with its credentials, unless NO_PROXY or a loopback address excludes it.
+    """The proxy of HTTP_PROXY or HTTPS_PROXY and its credentials, unless NO_PROXY or a loopback address excludes it.
 
-    aiohttp's trust_env would do, but it looks for them, and into ~/.netrc, in a thread before each single request.
+    aiohttp's trust_env reads the variables and ~/.netrc in a thread before each request, which is slow.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -23,7 +26,7 @@ def proxy_for(url: str) -> tuple[str | None, str | None]:
 
 
 def split_credentials(url: str) -> tuple[str, dict[str, str]]:
-    """An address without the user and password in it, and the header that says the same."""
+    """An address without its user and password, and the header that replaces them."""
     at = urlsplit(url)
     bare = at._replace(netloc=at.netloc.rpartition("@")[2]).geturl()
     if at.username is None:
@@ -37,3 +40,11 @@ def loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def check_address(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SetupError(
+            f"{without_credentials(url)!r} is not the address of a service: write http://HOST:PORT"
+        )

@@ -1,4 +1,4 @@
-"""A body that is made as it is sent: what a request needs to know of it, and the watch over its flow."""
+"""Request bodies of any size, which are made while they are sent, and their time limit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-STALL = 60.0  # seconds that a connection may take no byte
+STALL = 60.0  # seconds without a byte that the connection accepts
 
 
 class Content(Protocol):
-    """`chunks` begins anew each time that it is asked for."""
+    """Each call of `chunks` starts at the beginning."""
 
     @property
     def size(self) -> int: ...
@@ -19,7 +19,7 @@ class Content(Protocol):
 
 
 class Flow:
-    """One sending of a Content. `error` is what kept it from being made: that is nobody's fault at the other end."""
+    """One request with a Content. `error` is an error of the Content itself, not of the connection."""
 
     def __init__(self, content: Content, scope: asyncio.Timeout) -> None:
         self.content = content
@@ -28,7 +28,7 @@ class Flow:
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Whoever has sent it has gone; its chunks may be let go of later than that."""
+        """The request has ended; its generator of chunks may be closed later."""
         self._scope = None
 
     def _limit(self, seconds: float | None) -> None:
@@ -40,9 +40,9 @@ class Flow:
             async for chunk in self.content.chunks():
                 self._limit(STALL)
                 yield chunk
-                # Asked for the next one, the connection has taken this one.
+                # The connection asks for the next chunk after it has accepted this one.
         except Exception as error:
             self.error = error
             raise
         finally:
-            self._limit(None)  # the wait for the answer has a limit of its own
+            self._limit(None)  # the answer has a time limit of its own

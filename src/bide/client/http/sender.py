@@ -1,127 +1,237 @@
-"""Requests of one credential: signed, on one budget, behind a breaker, in turns, and led on by redirects.
+"""Requests of one credential: signed, on one budget, behind a circuit breaker, and redirected.
 
-Every answer is news for the budget and the breaker, whatever it was asked for.
+1. The credential goes only to the API's own origin and to hosts that its description names, after any redirect.
+2. A request that is not a GET or HEAD is not sent to any other origin.
+3. Every answer of the API reaches the budget and the breaker. Downloads from other hosts do not count.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Protocol
 
 import msgspec
 
-from bide.client.apis import Answer, Api, BadPoll, Call
-from bide.client.apis.values import absolute, header
-from bide.client.budgets import RequestBudget
+from bide.client.apis import Answer, Api, BadPoll, Call, Throttled
+from bide.client.apis.values import absolute, header, without_credentials
+from bide.client.http.content import Content, Flow
 from bide.client.http.signer import Signer
 from bide.client.http.transport import (
     ANSWER_TIMEOUT,
-    REDIRECTS,
+    Download,
     Transport,
-    redirected_elsewhere,
+    silence_limit,
+    time_limit,
 )
-from bide.client.polling.planned_job import FOREVER
-from bide.client.polling.workers import Worker
 from bide.client.timing import Timing
 from bide.core.errors import ServiceError, ServiceUnreachable, UnusableService
 from bide.core.retry import Breaker
 
-CIRCLE = "the API redirects in a circle"
+REDIRECTS = 5
+# Sends one request to (method, URL, headers, body).
+Exchange = Callable[[str, str, Mapping[str, str], bytes | AsyncIterator[bytes]], Awaitable[Answer]]
+
+
+class RequestBudget(Protocol):
+    """The part of a budget that requests need; see `bide.client.budgets`."""
+
+    def ready(self, now: float, cost: float = 1.0) -> float: ...
+
+    def take(self, now: float, cost: float = 1.0) -> float: ...
+
+    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None: ...
+
+
+class Slot(Protocol):
+    """The task that sends a poll. A sweeper cancels it after `until`."""
+
+    turn: int  # of the credential that the poll was signed with
+    until: float
+
+    def timed_out(self) -> bool: ...
 
 
 class Sender:
-    """`kick` calls somebody who polls, when it is the polls' turn."""
+    """`wake_poller` wakes a worker of the poller and returns whether any job is waited for."""
 
     def __init__(
         self,
         api: Api,
         transport: Transport,
         signer: Signer,
-        purse: RequestBudget,
+        budget: RequestBudget,
         timing: Timing,
         breaker: Breaker,
-        kick: Callable[[], None],
+        wake_poller: Callable[[], bool],
     ) -> None:
         self.api = api
-        self.asking = 0  # requests that wait for their turn and are no polls
-        self.polls_turn = False
+        self.asking = 0  # requests, other than polls, that wait for the budget
+        self.polls_turn = False  # requests and polls alternate when both wait
         self._transport = transport
         self._signer = signer
-        self._purse = purse
+        self._budget = budget
         self._timing = timing
         self._breaker = breaker
-        self._kick = kick
-        self._line = asyncio.Lock()
-        self._news = asyncio.Event()  # an answer has come
+        self._wake_poller = wake_poller
+        self._queue = asyncio.Lock()
+        self._answer = asyncio.Event()  # an answer has arrived
 
-    async def send(self, call: Call, only: str = "") -> Answer:
-        """A submission, a cancel, a result: on the same budget, in turns with the polls.
+    # --- requests that a caller waits for
 
-        A GET is led on by redirects, anything else by 307 and 308 to where the credential may go.
-        A credential that is denied is renewed once, where it can be.
+    async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:
+        """An Answer of any status. A denied credential is renewed once, if possible.
+
+        `content` is a body of any size. With `only`, a body whose content type does not contain this text is not read.
         """
-        denied = False
-        for _ in range(REDIRECTS + 2):
-            await self.turn()
-            turn = self._signer.turn
-            answer = await self._send(call, only)
-            self.heard(answer, self.api.reader.throttled(answer))
-            following = self._led(call, answer) if call.method == "GET" else self._repeated(call, answer)
-            if following is not None:
-                call = following
-            elif answer.status == 401 and call.authorized and not denied:
-                denied = True
-                if not await self._signer.denied(turn):
-                    return answer
-            else:
-                return answer
-        raise refusal(BadPoll(310, CIRCLE, final=True), self.api)
-
-    async def _send(self, call: Call, only: str) -> Answer:
+        if content is None:
+            exchange = partial(self._transport.exchange, only=only, timeout=time_limit(call.hold))
+            return await self._send(call, exchange)
+        sized = {"Content-Length": str(content.size), **call.headers}
+        call = msgspec.structs.replace(call, headers=sized)
         try:
-            if self._signer.stale:
-                await self._signer.ready()
-            async with asyncio.timeout(call.hold + ANSWER_TIMEOUT):
-                answer = await self._transport.exchange(
-                    call.method, call.url, self._signer.headers(call), call.body, only
-                )
-        except BadPoll as error:
-            self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
-            raise refusal(error, self.api) from None
-        except (ServiceUnreachable, UnusableService, TimeoutError) as error:
-            self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
-            if isinstance(error, TimeoutError):
-                raise ServiceUnreachable(
-                    f"no answer from {call.url.partition('?')[0]}: it took too long"
-                ) from None
-            raise
-        return self._signer.clean(answer)
+            async with asyncio.timeout(None) as scope:
+                flow = Flow(content, scope)
+                try:
+                    return await self._send(call, partial(self._send_flow, flow, call.hold))
+                except (ServiceUnreachable, UnusableService) as error:
+                    raise flow.error or error from None
+                finally:
+                    flow.close()
+        except TimeoutError as error:
+            self._transport.fail(error, call.url)
+
+    def _send_flow(
+        self, flow: Flow, hold: float, method: str, url: str, headers: Mapping[str, str], body: object
+    ) -> Awaitable[Answer]:
+        return self._transport.exchange(method, url, headers, flow.chunks(), timeout=silence_limit(hold))
+
+    async def open(self, call: Call) -> Download:
+        """A success whose body is still to be read. Otherwise Throttled or ServiceError."""
+        exchange = partial(self._transport.exchange, timeout=silence_limit(), stream=True)
+        answer = await self._send(call, exchange, stream=True)
+        if isinstance(answer, Download):
+            return answer
+        if self.api.reader.throttled(answer):
+            raise Throttled(answer.status, "too many requests")
+        raise answer.problem()
+
+    async def _send(self, call: Call, exchange: Exchange, stream: bool = False) -> Answer:
+        renewed = False
+        while True:
+            counted = not stream or call.authorized
+            if counted:
+                await self.turn()
+            try:
+                if self._signer.stale:
+                    await self._signer.ready()
+                turn = self._signer.turn
+                answer = await self.exchange(call, None, exchange, stream)
+            except (BadPoll, ServiceUnreachable, UnusableService) as error:
+                if counted:
+                    self.unsent()
+                if isinstance(error, BadPoll):
+                    raise refusal(error, self.api) from None
+                raise
+            if not stream or self.api.calls.meant(answer.url):
+                good = isinstance(answer, Download)
+                self.heard(answer, not good and self.api.reader.throttled(answer))
+            if answer.status != 401 or renewed or not call.authorized:
+                return answer
+            renewed = True
+            if not await self._signer.denied(turn):
+                return answer
+
+    # --- the loop that all requests pass
+
+    async def exchange(
+        self,
+        call: Call,
+        slot: Slot | None = None,
+        exchange: Exchange | None = None,
+        stream: bool = False,
+    ) -> Answer:
+        """Signs a call, sends it, and follows redirects. The caller pays for the first request, and accounts for the last
+        answer. With `slot` the call is a poll."""
+        signer = self._signer
+        exchange = exchange or self._transport.exchange
+        for _ in range(REDIRECTS + 1):
+            if signer.stale:
+                await signer.ready()
+            headers = signer.headers(call)
+            if slot is not None:
+                slot.turn = signer.turn
+                slot.until = self._timing.now() + (call.hold + ANSWER_TIMEOUT) * self._timing.speed
+            try:
+                answer = await exchange(call.method, call.url, headers, call.body)
+            except asyncio.CancelledError:
+                if slot is None or not slot.timed_out():
+                    raise
+                url = without_credentials(call.url)
+                raise ServiceUnreachable(f"no answer from {url}: it took too long") from None
+            finally:
+                if slot is not None:
+                    slot.until = math.inf
+            following = self._redirected(call, answer, slot is not None)
+            if following is None:
+                return signer.clean(answer)
+            if not stream or call.authorized:
+                self.heard(answer, throttled=False)
+            if not stream or following.authorized:
+                await self.turn()
+            call = following
+        raise BadPoll(310, "the API redirects in a circle", final=True, code="redirect-loop")
+
+    def _redirected(self, call: Call, answer: Answer, poll: bool) -> Call | None:
+        """The request that a redirect asks for; None if the answer is not one, or is not to be followed."""
+        status = answer.status
+        if not 301 <= status <= 308 or status == 304 or self.api.reader.reads(status):
+            return None
+        url = absolute(call.url, header(answer.headers, "Location"))
+        reads = call.method in ("GET", "HEAD")
+        if url is None:
+            if reads:
+                detail = "the redirect has no usable Location header"
+                raise BadPoll(status, detail, final=True, code="redirect-nowhere")
+            return None
+        meant = self.api.calls.meant(url)
+        if reads:
+            return Call(call.method, url, call.headers, b"", meant, hold=call.hold)
+        if not meant:
+            raise BadPoll(status, _elsewhere(call.method, url), final=True, code="redirect-elsewhere")
+        if status in (307, 308):
+            return msgspec.structs.replace(call, url=url, authorized=True)
+        # A 303 to a submission may name the job, so only a poll becomes a GET.
+        return Call("GET", url, call.headers, b"", True, hold=call.hold) if poll else None
+
+    # --- the budget
 
     async def turn(self) -> None:
-        """In the order in which they come; who is first looks again with every answer, for it may tell of more."""
+        """Waits for the budget, in the order of the calls. Each answer may grant more, so it is checked again then."""
         self.asking += 1
         try:
-            async with self._line:
+            async with self._queue:
                 while True:
                     now = self._timing.now()
-                    if self.polls_turn and self._purse.ready(now) <= now:
-                        self._kick()  # a poll that is due goes first
-                        await asyncio.sleep(0)
+                    if self.polls_turn and self._budget.ready(now) <= now and self._wake_poller():
+                        await asyncio.sleep(0)  # a poll that is due goes first
                         now = self._timing.now()
-                    at = self._purse.take(now)
+                    at = self._budget.take(now)
                     if at <= now:
                         return
-                    await self._news_until(at)
+                    await self._answer_until(at)
         finally:
             self.asking -= 1
             self.polls_turn = True
-            self._kick()
+            self._wake_poller()
 
-    async def _news_until(self, at: float) -> None:
-        self._news.clear()
-        timer = self._timing.later(at, self._news.set)
+    async def _answer_until(self, at: float) -> None:
+        self._answer.clear()
+        timer = self._timing.later(at, self._answer.set)
         try:
-            await self._news.wait()
+            await self._answer.wait()
         finally:
             timer.cancel()
 
@@ -131,74 +241,28 @@ class Sender:
             self._breaker.failed(now)
         else:
             self._breaker.succeeded(now)
-        self._purse.heard(now, 429 if throttled else answer.status, answer.headers, self._timing.wall())
-        self._news.set()
-
-    async def exchange(self, worker: Worker, call: Call) -> Answer:
-        """Sends it and follows where it is led; ServiceUnreachable when that takes too long."""
-        for _ in range(REDIRECTS + 1):
-            worker.turn = self._signer.turn
-            if self._signer.stale:
-                await self._signer.ready()
-                worker.turn = self._signer.turn
-            headers = self._signer.headers(call)
-            worker.until = self._timing.now() + (call.hold + ANSWER_TIMEOUT) * self._timing.speed
-            try:
-                answer = await self._transport.exchange(call.method, call.url, headers, call.body)
-            except asyncio.CancelledError:
-                if not worker.timed_out():
-                    raise
-                raise ServiceUnreachable(
-                    f"no answer from {call.url.partition('?')[0]}: it took too long"
-                ) from None
-            finally:
-                worker.until = FOREVER
-            following = self._led(call, answer)
-            if following is None:
-                return self._signer.clean(answer)
-            self.heard(answer, throttled=False)
-            await self.turn()
-            call = following
-        raise BadPoll(310, CIRCLE, final=True)
-
-    def _led(self, call: Call, answer: Answer) -> Call | None:
-        """Where a redirect leads; BadPoll when a request that is no GET is led to another origin."""
-        if (
-            not 301 <= answer.status <= 308
-            or answer.status == 304
-            or self.api.reader.reads(answer.status)
-        ):
-            return None
-        following = self.api.calls.redirected(call, header(answer.headers, "Location"))
-        if following is not None and call.method not in ("GET", "HEAD") and not following.authorized:
-            refused = redirected_elsewhere(answer.status, call.method, following.url)
-            raise BadPoll(answer.status, str(refused.problem["detail"]), final=True)
-        return following
-
-    def _repeated(self, call: Call, answer: Answer) -> Call | None:
-        """The same request where a redirect leads; ServiceError when that is another origin."""
-        if answer.status not in (307, 308) or self.api.reader.reads(answer.status):
-            return None
-        url = absolute(call.url, header(answer.headers, "Location"))
-        if url is None:
-            return None
-        if not self.api.calls.meant(url):
-            raise redirected_elsewhere(answer.status, call.method, url)
-        return msgspec.structs.replace(call, url=url, authorized=True)
+        status = 429 if throttled else answer.status
+        self._budget.heard(now, status, answer.headers, self._timing.wall())
+        self._answer.set()
 
     def unsent(self) -> None:
-        """A request that was counted on was never sent."""
-        self._purse.heard(self._timing.now(), 0, {}, self._timing.wall())
+        """A request that the budget granted got no answer, and the breaker must not count it."""
+        self._budget.heard(self._timing.now(), 0, {}, self._timing.wall())
 
     def unanswered(self) -> None:
-        """A request got no answer."""
-        now = self._timing.now()
-        self._breaker.failed(now)
-        self._purse.heard(now, 0, {}, self._timing.wall())
+        """A poll got no answer."""
+        self._breaker.failed(self._timing.now())
+        self.unsent()
 
 
 def refusal(error: BadPoll, api: Api) -> ServiceError:
-    """What is raised to who waits."""
-    return ServiceError(
-        error.status, {"code": f"http-{error.status}", "detail": error.detail}, api.url or ""
+    """The error that callers get."""
+    return ServiceError(error.status, {"code": error.code, "detail": error.detail}, api.url or "")
+
+
+def _elsewhere(method: str, url: str) -> str:
+    goal = without_credentials("/".join(url.split("/", 3)[:3]))
+    return (
+        f"the answer redirects this {method} to {goal}, and the client sends no {method} to another "
+        "origin. If that is the right address, use it as the URL: --url, or `url` in the description"
     )

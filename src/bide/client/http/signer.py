@@ -1,9 +1,9 @@
-"""Puts the credential onto requests, and sees to it that there is one: a token is fetched before it is needed.
+"""Adds the credential to requests, fetches its token in time, and hides it in refusals.
 
-1. However many requests need a token, one of them fetches it; when that fails, those that waited for it fail with it.
-2. A token that cannot be had for now is told as ServiceUnreachable, one that is refused as Denied with status 401:
-   whatever its endpoint's own status, it is the credential that is wrong, and so for all jobs. The same goes for a
-   hook that cannot sign.
+1. If several requests need a token, one of them fetches it. If that fails, the others fail with it.
+2. A token that cannot be fetched for now raises ServiceUnreachable. A token that is refused raises Denied with status
+   401, whatever the status of its endpoint, because the credential is wrong for all jobs. The same is true for a hook
+   that cannot sign.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from bide.client.apis import Answer, Api, BadPoll, Call, Credential, Denied
-from bide.client.http.transport import ANSWER_TIMEOUT, SHORTEST_SECRET, Transport
+from bide.client.http.transport import Transport, time_limit
 from bide.core.errors import BideError, ServiceUnreachable, SetupError, UnusableService
 
+SHORTEST_SECRET = 6  # characters; a shorter one would match by chance
 _SECRET = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
 
 
 class Signer:
-    """Of one API and one credential. `wall` tells epoch seconds."""
+    """Signs for one API with one credential. `wall` returns epoch seconds."""
 
     def __init__(
         self,
@@ -34,11 +35,11 @@ class Signer:
         self._credential = credential
         self._transport = transport
         self._wall = wall
-        self._added = dict(headers or {})  # of the caller's own; they go where the credential goes
+        self._added = dict(headers or {})  # the caller's own headers go where the credential goes
         self._lock = asyncio.Lock()
-        self._tries = 0  # to fetch a token that have ended
-        self._failure: BideError | None = None  # of the last of them
-        self.turn = 0  # grows whenever the credential is another one
+        self._tries = 0  # finished tries to fetch a token
+        self._failure: BideError | None = None  # of the last try
+        self.turn = 0  # counts the credentials
         self._merged: dict[int, tuple[Mapping[str, str], dict[str, str]]] = {}
 
     @property
@@ -46,7 +47,7 @@ class Signer:
         return self._credential is not None and self._credential.stale(self._wall())
 
     async def ready(self) -> None:
-        """Fetches a token when there is none, or it has nearly ended."""
+        """Fetches a token if there is none, or it expires soon."""
         tries = self._tries
         async with self._lock:
             if not self.stale:
@@ -72,26 +73,24 @@ class Signer:
         call = credential.token_call() if credential is not None else None
         if credential is None or call is None:
             return
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
-                answer = await self._transport.exchange(call.method, call.url, call.headers, call.body)
-        except TimeoutError:
-            raise ServiceUnreachable("it took too long") from None
+        answer = await self._transport.exchange(
+            call.method, call.url, call.headers, call.body, timeout=time_limit(0.0)
+        )
         credential.take(answer, self._wall())
         self._renewed()
 
     def proof(self) -> tuple[dict[str, str], dict[str, str]]:
-        """All that says who asks: the headers of the credential, and those of the caller."""
+        """The headers of the credential, and the caller's own."""
         return self._credential.headers() if self._credential is not None else {}, self._added
 
     def headers(self, call: Call) -> Mapping[str, str]:
-        """Of a call as it is sent."""
+        """The headers of a call as it is sent."""
         if not call.authorized:
             return call.headers
         if self._api.signs:
             call = self._signed(call)
             return {**call.headers, **self._added} if self._added else call.headers
-        # Most calls share the headers of their description, so that these are merged once.
+        # Most calls share one dict of headers, which is merged once.
         key = id(call.headers)
         known = self._merged.get(key)
         if known is not None and known[0] is call.headers:
@@ -103,14 +102,14 @@ class Signer:
         return merged
 
     def _signed(self, call: Call) -> Call:
-        """A hook without its credential, or without its library, cannot go on: for all jobs alike, and at once."""
+        """A hook without its credential or its library fails for all jobs at once."""
         try:
             return self._api.signed(call, self._credential, self._wall())
         except SetupError as error:
             raise Denied(401, str(error), final=True) from None
 
     async def denied(self, turn: int) -> bool:
-        """The API did not take the credential of that turn: whether there is another one now."""
+        """The API denied the credential of that turn. Returns whether there is another one now."""
         if self._credential is None:
             return False
         async with self._lock:
@@ -119,7 +118,7 @@ class Signer:
         return turn != self.turn
 
     def clean(self, answer: Answer) -> Answer:
-        """A refusal may repeat the key that it refuses; what is said of it goes into errors and logs."""
+        """Hides secrets in a refusal: it may repeat the key, and its text goes into errors and logs."""
         if answer.status >= 400:
             for secret in self._secrets():
                 if secret in answer.body:
@@ -128,7 +127,7 @@ class Signer:
 
     def _secrets(self) -> Iterator[bytes]:
         added = [value for name, value in self._added.items() if _SECRET.search(name)]
-        found = [value.rpartition(" ")[2] for value in added]  # without `Bearer` and its like
+        found = [value.rpartition(" ")[2] for value in added]  # without `Bearer` or `Basic`
         if self._credential is not None:
             found += self._credential.secrets()
         yield from (secret.encode() for secret in found if len(secret) >= SHORTEST_SECRET)

@@ -91,9 +91,7 @@ class Poller:
         self._breaker = Breaker(rng=self.rng)
         self._alone: deque[Waited] = deque()  # that an answer about many did not tell of
         self._crew = Crew(self.timing, self._work)
-        self._sender = Sender(api, transport, signer, purse, self.timing, self._breaker, self._crew.kick)
-        self.send = self._sender.send
-        self.turn, self.heard = self._sender.turn, self._sender.heard
+        self.sender = Sender(api, transport, signer, purse, self.timing, self._breaker, self._wake)
         self._early = 0  # answers in a row that were to be held and were not
         self._troubled = False
         self._unproven = False  # the credential is new, for the one before was denied: not taken yet
@@ -147,6 +145,13 @@ class Poller:
 
     # --- workers
 
+    def _wake(self) -> bool:
+        """Wakes a worker if any job is waited for, and returns whether one is."""
+        if not self.schedule.waiting:
+            return False
+        self._crew.kick()
+        return True
+
     async def _work(self, worker: Worker) -> None:
         while True:
             jobs, again = self._next()
@@ -171,7 +176,7 @@ class Poller:
         closed = self._breaker.ready(now)
         if closed > now:
             return [], closed
-        if self._sender.asking and not self._sender.polls_turn:
+        if self.sender.asking and not self.sender.polls_turn:
             return [], FOREVER
         while self._alone and self._alone[0].number < 0:  # nobody waits for it any more
             self._alone.popleft()
@@ -183,7 +188,7 @@ class Poller:
         else:
             jobs, again = self.schedule.next(now)
         if jobs:
-            self._sender.polls_turn = False
+            self.sender.polls_turn = False
             self._breaker.spend(now)
         return jobs, again
 
@@ -196,19 +201,19 @@ class Poller:
         answer, etag = None, job.etag
         try:
             call = self.api.calls.ask(job.ref, etag, self.api.longpoll if few else None)
-            answer = await self._sender.exchange(worker, call)
+            answer = await self.sender.exchange(call, worker)
             seen = self._read(waited, job, answer)
         except (ServiceUnreachable, UnusableService) as error:
             self._unanswered([waited], error)
         except SetupError as error:  # it has no address that could be asked
-            self._sender.unsent()
+            self.sender.unsent()
             self._give_up(waited, ServiceError(0, {"code": CANNOT_ASK, "detail": str(error)}))
         except BadPoll as error:
             if answer is not None:
-                self._sender.heard(answer, isinstance(error, Throttled))
+                self.sender.heard(answer, isinstance(error, Throttled))
             await self._bad(worker, waited, error)
         else:
-            self._sender.heard(answer, throttled=False)
+            self.sender.heard(answer, throttled=False)
             held = call.hold and not seen.terminal
             at = self._held(waited, call.hold, etag is not None) if held else None
             self._saw(waited, seen, answer, at)
@@ -228,7 +233,7 @@ class Poller:
         refs = [waited.key.ref for waited in jobs]
         call = self.api.calls.ask_many(refs)
         if call is None:
-            self._sender.unsent()
+            self.sender.unsent()
             self._ask_each(jobs)
         else:
             await self._ask_together(worker, jobs, refs, call)
@@ -240,13 +245,13 @@ class Poller:
         for waited in jobs:
             waited.key.requests += 1
         try:
-            answer = await self._sender.exchange(worker, call)
+            answer = await self.sender.exchange(call, worker)
             found = self.api.read_many(refs, answer)
         except (ServiceUnreachable, UnusableService) as error:
             self._unanswered(jobs, error)
         except BadPoll as error:
             if answer is not None:
-                self._sender.heard(answer, isinstance(error, Throttled))
+                self.sender.heard(answer, isinstance(error, Throttled))
             # It is the list that is refused, and not the jobs; unless nothing of the API can be reached so.
             if error.final and error.status not in (401, 310):
                 self._ask_alone(jobs)
@@ -254,7 +259,7 @@ class Poller:
             for waited in jobs:
                 await self._bad(worker, waited, error)
         else:
-            self._sender.heard(answer, throttled=False)
+            self.sender.heard(answer, throttled=False)
             for waited in jobs:
                 seen = found.get(waited.key.ref.id)
                 if seen is not None:
@@ -428,7 +433,7 @@ class Poller:
 
     def _unanswered(self, jobs: list[Waited], error: ServiceUnreachable | UnusableService) -> None:
         """They are asked about again. What no retry mends ends the wait for all jobs at the same origin."""
-        self._sender.unanswered()
+        self.sender.unanswered()
         if isinstance(error, ServiceUnreachable):
             for waited in jobs:
                 self._again(waited, error)

@@ -1,61 +1,75 @@
-"""A submission with files: small ones in one request with it, others resumably and before it.
+"""A submission with files: small files go in the same request, large ones as resumable uploads before it.
 
-1. It makes one job, whatever is cut off and tried again: every try has the same idempotency key, and the ledger, where
-   there is one, has the key and the addresses of uploads before the first byte is sent.
-2. What can be refused is refused before the first byte: a resumable upload is begun with the whole submission.
-3. The same submission of unchanged files with the same ledger is the same job for as long as an idempotency key lives.
+1. It creates one job, however often it is interrupted: every try has the same idempotency key, and a ledger stores the
+   key and the URLs of uploads before the first byte is sent.
+2. An invalid submission is refused before the first byte, because a resumable upload starts with the whole submission.
+3. The same submission of unchanged files with the same ledger is the same job until its idempotency key expires.
+4. An upload is retried for GIVE_UP seconds without progress. A service that has never answered is reported at once if
+   it refuses the connection: the address may be wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
 from bide.client.apis import Answer
-from bide.client.http.transport import Transport
+from bide.client.http.retrying import Retrying, RetryPolicy
+from bide.client.http.service import ServiceRequests
 from bide.client.ledger.outbox import Item, Outbox, Parcel
 from bide.client.uploads.file_submission import ONLY, FileSubmission, about, parameter_of
 from bide.client.uploads.form import Form
-from bide.client.uploads.patience import Patience
 from bide.client.uploads.source import Source
 from bide.client.uploads.tus import VERSION, Resumable, Show, render_metadata
 from bide.client.waiting import Pace
-from bide.core.errors import BideError, ServiceError, ServiceUnreachable, UploadFailed
+from bide.core.errors import BideError, ServiceError, UploadFailed
 from bide.core.wire import encode, quote
 
-DIRECT = 16 * 1024 * 1024  # bytes of all files; an upload of as many or more is worth resuming
-METADATA = 6000  # bytes of a header that every proxy, and every client that is told it again, can bear
+DIRECT = 16 * 1024 * 1024  # bytes of all files from which an upload is resumable
+METADATA = 6000  # bytes of a header that every proxy accepts
 KEY_LIFE = 24 * 3600.0
-REFUSED = (400, 404, 410, 413, 415, 422)  # going on would end in the same
-T = TypeVar("T")
+REFUSED = (400, 404, 410, 413, 415, 422)  # a retry would be refused again
+GIVE_UP = 600.0  # seconds without progress
+FULL = 507  # the disk of the service is full: reported, not waited for
+RETRIES = RetryPolicy(
+    patience=GIVE_UP, needs_first_answer=True, final=frozenset((FULL,)), obeys_problem=True
+)
 
 
 class Sending:
-    """One submission with files. `wall` tells epoch seconds, `show` is told how many bytes are sent."""
+    """One submission with files. `wall` returns epoch seconds, `show` gets the number of bytes sent."""
 
     def __init__(
         self,
-        transport: Transport,
+        service: ServiceRequests,
         pace: Pace,
         wall: Callable[[], float],
         outbox: Outbox | None,
         asked: FileSubmission,
         show: Show,
     ) -> None:
-        self._transport = transport
+        self._service = service
         self._wall = wall
         self._outbox = outbox if all(source.path for source in asked.sources.values()) else None
         self._asked = asked
         self._show = show
-        self._patience = Patience(pace, ", ".join(source.name for source in asked.sources.values()))
+        names = ", ".join(source.name for source in asked.sources.values())
+
+        def exhausted(error: Exception, seconds: float) -> Exception:
+            message = f"The upload of {names} made no progress for {seconds / 60:.0f} minutes: {error}"
+            return UploadFailed(message, resumable=True)
+
+        policy = dataclasses.replace(RETRIES, base=pace.base, cap=pace.cap)
+        self._retrying = Retrying(policy, pace, pace.rng, exhausted=exhausted)
 
     async def submit(self) -> Answer:
-        """The answer with the job."""
+        """The answer that has the job."""
         parcel = await self._parcel()
         if parcel.job_id is not None:
             try:
@@ -75,7 +89,7 @@ class Sending:
 
     async def _send(self, parcel: Parcel) -> Answer:
         if self._asked.size < DIRECT:
-            return await self._persist(lambda: self._direct(parcel))
+            return await self._retrying.run(lambda: self._direct(parcel))
         ((name, source), *more) = self._asked.sources.items()
         metadata = self._asked.metadata(name, parcel.key)
         if more or len(render_metadata(metadata)) > METADATA:
@@ -88,7 +102,7 @@ class Sending:
         asked = self._asked
         form = await asyncio.to_thread(Form, encode(asked.body), asked.sources, self._show)
         headers = {**asked.headers(parcel.key), "Content-Type": form.content_type}
-        return await self._transport.send_content("POST", "/jobs", form, headers, asked.hold)
+        return await self._service.send_content("POST", "/jobs", form, headers, asked.hold)
 
     async def _resumable(
         self, parcel: Parcel, name: str, source: Source, metadata: Mapping[str, str]
@@ -97,14 +111,14 @@ class Sending:
         url, job = await self._upload(name, source, metadata, parcel, self._show)
         if job is None:
             raise UploadFailed(
-                f"the service has {source.name} whole at {url}, and no job came of it: submit it again to hear why"
+                f"The service has all of {source.name} at {url}, but created no job. Submit it again to see the reason"
             )
         return await self._look(job)
 
     async def _uploads_first(self, parcel: Parcel) -> Answer:
-        """Then a job that names them: several files, or a submission that is too long for a header."""
+        """Uploads the files, then submits a job that names them: for several files, or if a header is too short."""
         asked = self._asked
-        only = await self._persist(self._check_names)
+        only = await self._retrying.run(self._check_names)
         uploads: dict[str, str] = {}
         done = 0
         for name, source in asked.sources.items():
@@ -116,8 +130,8 @@ class Sending:
             uploads[name or only] = url.rpartition("/")[2]
             done += source.size
         body, headers = asked.filled(uploads), asked.headers(parcel.key)
-        return await self._persist(
-            lambda: self._transport.send("POST", "/jobs", json=body, headers=headers, hold=asked.hold)
+        return await self._retrying.run(
+            lambda: self._service.send("POST", "/jobs", json=body, headers=headers, hold=asked.hold)
         )
 
     async def _upload(
@@ -129,16 +143,18 @@ class Sending:
             item.url = url
             await self._note(parcel)
 
-        sending = Resumable(self._transport, source, metadata, self._patience, begun, show)
+        sending = Resumable(self._service, source, metadata, self._retrying, begun, show)
         return await sending.send(item.url)
 
     async def _look(self, path: str) -> Answer:
         headers, hold = self._asked.preference, self._asked.hold
-        return await self._persist(lambda: self._transport.send("GET", path, headers=headers, hold=hold))
+        return await self._retrying.run(
+            lambda: self._service.send("GET", path, headers=headers, hold=hold)
+        )
 
     async def _check_names(self) -> str:
-        """Of kind and parameters, for nothing else would tell before all was sent; the parameter of a nameless file."""
-        answer = await self._transport.send("GET", "/kinds")
+        """Checks kind and parameters before all bytes are sent. Returns the parameter of a file without a name."""
+        answer = await self._service.send("GET", "/kinds")
         kinds = {kind["kind"]: kind for kind in answer.read(dict[str, list[dict[str, Any]]])["kinds"]}
         named = self._asked.body["kind"]
         if named not in kinds:
@@ -152,18 +168,11 @@ class Sending:
                 raise _refusal("invalid-input", f"/input/{name}".rstrip("/"), detail)
         return (free or [ONLY])[0]
 
-    async def _persist(self, operation: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            try:
-                return await operation()
-            except (ServiceError, ServiceUnreachable) as error:
-                await self._patience.after(error)
-
     # --- the ledger
 
     async def _parcel(self, *, anew: bool = False) -> Parcel:
-        """What the ledger knows of this submission, unless a file has changed since; otherwise a new one."""
-        asked, base, now = self._asked, self._transport.url, self._wall()
+        """The ledger's entry of this submission, unless a file has changed since; otherwise a new one."""
+        asked, base, now = self._asked, self._service.url, self._wall()
         items = await asyncio.to_thread(_items, asked.sources)
         if self._outbox is not None and not anew:
             known = await self._outbox.get(base, asked.what)
@@ -179,7 +188,7 @@ class Sending:
             await self._outbox.put(parcel)
 
     async def _give_up(self, parcel: Parcel, error: ServiceError | UploadFailed) -> None:
-        """What would end in the same if it were gone on with is forgotten, here and at the service."""
+        """Removes a submission that would fail again, here and at the service."""
         final = error.status in REFUSED if isinstance(error, ServiceError) else not error.resumable
         if not final:
             return
@@ -188,11 +197,11 @@ class Sending:
         for item in parcel.items.values():
             if item.url is not None:
                 with suppress(BideError):
-                    await self._transport.send("DELETE", item.url, headers=VERSION)
+                    await self._service.send("DELETE", item.url, headers=VERSION)
 
 
 def _file_parameters(schema: Mapping[str, Any]) -> list[str]:
-    """By the form that an upload has in JSON."""
+    """The parameters whose schema has the form of an upload."""
 
     def takes_upload(part: Any) -> bool:
         if isinstance(part, list):
@@ -210,7 +219,7 @@ def _items(sources: Mapping[str, Source]) -> dict[str, Item]:
 
 
 def _unmarked(items: Mapping[str, Item]) -> dict[str, Item]:
-    """The files alone, without what became of them."""
+    """The files without the URLs of their uploads."""
     return {name: replace(item, url=None) for name, item in items.items()}
 
 

@@ -105,7 +105,7 @@ class PollingProcess:
         timing = StaggeredTiming(*start.clock, rng)
         make = OwnApi if start.own else Api
         api = make(start.form, start.url, None if start.folder is None else Path(start.folder))
-        self._transport = Transport(api.url or "")
+        self._transport = Transport()
         self._signer = GivenSigner(channel, api, self._transport, timing)
         self._budgets: BudgetFolder | BudgetConnection
         name = SHARED

@@ -20,22 +20,23 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bide.client.apis import Api, BadPoll, Denied
+from bide.client.apis import Api, Denied
 from bide.client.apis.bide import OwnApi
 from bide.client.budgets.file import BudgetFolder, FileBudget
 from bide.client.budgets.shared import SharedBudget
 from bide.client.budgets.sharing import Sharing
+from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
 from bide.client.polling.kinds import Kind
 from bide.client.polling.planned_job import FOREVER
-from bide.client.polling.poller import BASE, CAP, Poller, log
+from bide.client.polling.poller import CAP, Poller, log
 from bide.client.polling.processes import messages as m
 from bide.client.polling.processes.child import HEARTBEAT, SHARED
 from bide.client.polling.processes.kind_sync import KindSync
 from bide.client.tracked import Listener, Tracked
 from bide.core.budget import Budget, Limit
-from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
+from bide.core.errors import ServiceError, SetupError, UnusableService
 from bide.core.retry import backoff
 
 MISSED_HEARTBEATS = 30  # after which a child is killed
@@ -209,25 +210,16 @@ class ProcessPoller(Poller):
             child.send(self.credential_update())
 
     async def freshen(self) -> None:
-        """Return when there is a token, if one is needed. If the API refuses to issue one, all jobs fail."""
-        failures = 0
-        while self._signer.stale:
-            try:
-                await self._signer.ready()
-            except Denied as error:
-                problem = {"code": f"http-{error.status}", "detail": error.detail}
-                for job in list(self._assigned):
-                    self._fail(job, error.status, problem)
-                return
-            except UnusableService as error:
-                for job in list(self._assigned):
-                    self._fail(job, error.status, error.problem)
-                return
-            except (BadPoll, ServiceUnreachable) as error:
-                if not failures:
-                    log.warning("Cannot renew the credential: %s; retrying", error)
-                await self.timing.sleep(backoff(failures, BASE, CAP, self.rng))
-                failures += 1
+        """Fetches a token if one is needed. If it is refused, the wait for all jobs ends."""
+        try:
+            await Retrying(RetryPolicy(), self.timing, self.rng).run(self._signer.ready)
+        except Denied as error:
+            problem = {"code": error.code, "detail": error.detail}
+            for job in list(self._assigned):
+                self._fail(job, error.status, problem)
+        except UnusableService as error:
+            for job in list(self._assigned):
+                self._fail(job, error.status, error.problem)
 
     async def _supervise(self) -> None:
         while True:
