@@ -149,6 +149,21 @@ async def test_a_poll_that_is_a_post_is_not_led_to_another_origin(
     assert other.asked == []
 
 
+@STATUSES
+async def test_a_poll_that_is_a_post_stays_one_at_the_same_origin(
+    status: int, vendor: ThirdParty, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'name = "mine"\nauth.kind = "bearer"\n[ask]\nmethod = "POST"\npath = "/t"\nbody = {id = "{id}"}\n'
+        '[read]\nstatus = "status"\ndone = ["PENDING"]\n'
+    )
+    vendor.on("POST", "/t", redirects(status, "/v2/t"))
+    vendor.on("POST", "/v2/t", says(GENERATION))
+    async with AsyncClient(vendor.url, KEY, api=str(tmp_path / "mine.toml")) as client:
+        await client.job("1").result(timeout=5)
+    assert await _json(vendor.asked[1]) == {"id": "1"}
+
+
 async def test_an_upload_is_not_sent_to_a_location_at_another_origin(
     service: FakeService, other: ThirdParty, tmp_path: Path
 ) -> None:
