@@ -179,7 +179,7 @@ def test_without_a_job_it_is_asked_about_one_that_there_is_not(server: Replay) -
         ("GET", "/api/task/result/no-such-job-0"), said({"task-id": "no-such-job-0", "state": "PENDING"})
     )
     fits, detail = against(server, FLOWER)["missing"]
-    assert fits is None and "a job that there is not is said to be PENDING" in detail
+    assert fits is None and "an unknown id is reported as PENDING" in detail
 
 
 def test_no_cancel_is_sent_to_a_job_whose_status_cannot_be_read(server: Replay) -> None:
@@ -201,7 +201,7 @@ def test_nothing_is_submitted_or_cancelled_unless_told_to(server: Replay) -> Non
     found = against(server, FAL, *given)
     assert found["submit"][0] and found["submit.id"] == (True, "r1")
     assert found["submit.status_url"][0] and found["submit.remember.cancel"][0]
-    assert found["cancel"][0] and found["cancel"][1].endswith("answers 202: taken")
+    assert found["cancel"][0] and found["cancel"][1].endswith("answers 202: accepted")
     assert server.bodies_of(FAL.submit) == [{"a": 1}]
     assert len(server.bodies_of(FAL.cancel or ("", ""))) == 1
 

@@ -1,8 +1,8 @@
-"""Tries a description on a live API and says, field by field, what fits.
+"""Checks a description against a live API and reports for each field whether it fits.
 
-1. Nothing is submitted and nothing is cancelled unless the caller says so; else only what a wait would ask is asked.
-2. What the answers do not tell is neither good nor bad: `fits` is None then.
-3. No credential is in what it says, and of an address only what precedes the query: what follows may be a signature.
+1. It submits or cancels a job only if the caller asks for that; otherwise it sends only the requests of a wait.
+2. `fits` is None for a field that the answers do not show.
+3. Findings have no credential, and no query of a URL, which may be a signature.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from bide.client.inspection import Finding, fields, outputs, shown, taken
 from bide.core.errors import ServiceError, SetupError
 from bide.core.limits import read_limits, read_pause, telling
 
-STRANGER = "no-such-job-0"  # a job that there is not
-HOLD = 1.0  # seconds of a long poll that is tried
+UNKNOWN_ID = "no-such-job-0"
+HOLD = 1.0  # seconds of the long poll
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A job to be submitted for the trial."""
+    """A job to submit for the check."""
 
     kind: str = ""
     input: Any = None
 
 
 class Trial:
-    """One account's look at its API. Each method gives findings, in the order of the tables."""
+    """The check of one account's API. Each method yields findings, in the order of the tables."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self._api: Api = account.api
-        self.ref: Ref | None = None  # the job that is asked about
+        self.ref: Ref | None = None  # the job of the check
 
     async def run(self, job: str | None, order: Order | None, cancel: bool) -> AsyncIterator[Finding]:
-        """`job` is an id or a URL of one that is there. With `order` one is submitted, with `cancel` it is cancelled."""
+        """`job` is the id or URL of an existing job. With `order` a job is submitted, with `cancel` it is cancelled."""
         if order is not None:
             async for finding in self._submit(order):
                 yield finding
@@ -63,7 +63,7 @@ class Trial:
         try:
             ref = self._api.submissions.accepted(call, answer)
         except (Throttled, Crowded) as error:
-            yield Finding("submit", None, f"refused for now, {error}")
+            yield Finding("submit", None, f"rejected for now: {error}")
             return
         except (ServiceError, BadPoll) as error:
             yield Finding("submit", False, f"{_where(call)}: {error}; the answer has {_keys(answer)}")
@@ -77,7 +77,7 @@ class Trial:
             good = after.status < 400
             yield Finding(f"submit.then {number}", good, f"{_where(following)} answers {after.status}")
 
-    # --- a job that is there
+    # --- an existing job
 
     async def _known(self, ref: Ref) -> AsyncIterator[Finding]:
         call = self._api.calls.ask(ref)
@@ -98,7 +98,7 @@ class Trial:
             yield await self._batch(ref)
 
     def _answered(self, call: Call, answer: Answer) -> Iterator[Finding]:
-        """Whether there is anything to read."""
+        """Whether the answer can be read."""
         auth, where = self._api.form.auth.kind, _where(call)
         status = answer.status
         try:
@@ -116,7 +116,7 @@ class Trial:
             return
         yield Finding("ask", True, f"{where} answers {status}")
         if auth != "none" or self._api.signs:
-            yield Finding("auth", True, "the credential was taken")
+            yield Finding("auth", True, "the API accepts the credential")
 
     def _read(self, ref: Ref, answer: Answer) -> Iterator[Finding]:
         body = document(answer.body)
@@ -136,9 +136,11 @@ class Trial:
             return Finding("ask.etag", False, "the answer has no ETag")
         again = await self._account.send(self._api.calls.ask(ref, etag))
         if again.status == 304:
-            return Finding("ask.etag", True, "the same question again is answered by 304")
+            return Finding("ask.etag", True, "the same request again returns 304")
         moved = again.headers.get("ETag") != etag
-        return Finding("ask.etag", None if moved else False, f"asked again, it answers {again.status}")
+        return Finding(
+            "ask.etag", None if moved else False, f"the same request again returns {again.status}"
+        )
 
     async def _held(self, ref: Ref) -> Finding:
         began = time.monotonic()
@@ -153,7 +155,7 @@ class Trial:
     async def _batch(self, ref: Ref) -> Finding:
         call = self._api.calls.ask_many([ref])
         if call is None:
-            return Finding("batch", None, "this job cannot be asked about among others")
+            return Finding("batch", None, "this job cannot be part of a batch")
         answer = await self._account.send(call)
         try:
             found = self._api.read_many([ref], answer)
@@ -162,14 +164,14 @@ class Trial:
                 "batch", None if isinstance(error, Throttled) else False, f"{_where(call)}: {error}"
             )
         if ref.id in found:
-            return Finding("batch", True, f"{_where(call)} tells of the job: {found[ref.id].word}")
+            return Finding("batch", True, f"{_where(call)} has the job: {found[ref.id].word}")
         whole = self._api.form.batch is not None and self._api.form.batch.ids == "none"
-        return Finding("batch", None if whole else False, f"{_where(call)} does not tell of the job")
+        return Finding("batch", None if whole else False, f"{_where(call)} does not have the job")
 
     async def _cancel(self, ref: Ref) -> Finding:
         call = self._api.calls.cancel(ref)
         if call is None:
-            return Finding("cancel", None, "the description has no way to cancel this job")
+            return Finding("cancel", None, "the description has no [cancel] for this job")
         asked = await self._account.send(self._api.calls.ask(ref))
         try:
             seen = self._api.read(ref, asked)
@@ -178,22 +180,22 @@ class Trial:
                 "cancel", None, f"The job's status cannot be read, so no cancel was sent: {error}"
             )
         if seen.terminal:
-            return Finding("cancel", None, f"the job has ended as {seen.state}, so it is left alone")
+            return Finding("cancel", None, f"the job has ended as {seen.state}, so no cancel was sent")
         call = self._api.calls.cancel(ref, seen.message) or call
         answer = await self._account.send(call)
         try:
             outcome = self._api.cancelled(answer)
         except BadPoll as error:
             return Finding("cancel", False, f"{_where(call)}: {error}")
-        said = "taken" if outcome == "asked" else "too late"
+        said = "accepted" if outcome == "asked" else "too late"
         return Finding("cancel", True, f"{_where(call)} answers {answer.status}: {said}")
 
-    # --- a job that is not
+    # --- a job that does not exist
 
     async def _unknown(self) -> AsyncIterator[Finding]:
-        """Without a job this is all that can be tried: does it answer, is the credential taken, is a wrong id told."""
+        """All that can be checked without a job: the API answers, accepts the credential, and reports an unknown id."""
         try:
-            ref = self._stranger()
+            ref = self._unknown_ref()
             call = self._api.calls.ask(ref)
         except SetupError:
             return
@@ -206,23 +208,25 @@ class Trial:
         except Throttled as error:
             yield Finding("throttled", None, f"{where}: {error}; ask again later")
         except BadPoll as error:
-            detail = f"{where}: {error}; [[missing]] can say that this means no such job"
+            detail = (
+                f"{where}: {error}; if this means that there is no such job, describe it in [[missing]]"
+            )
             yield Finding("missing", None, detail)
         else:
             unknown = seen.error is not None and seen.error.code == NOT_FOUND
-            said = "told as unknown" if unknown else f"said to be {seen.word or seen.state}"
-            yield Finding("missing", unknown or None, f"{where}: a job that there is not is {said}")
+            said = "not found" if unknown else seen.word or seen.state
+            yield Finding("missing", unknown or None, f"{where}: an unknown id is reported as {said}")
         if self.ref is None:
             yield _limits(answer)
 
-    def _stranger(self) -> Ref:
+    def _unknown_ref(self) -> Ref:
         if self.ref is not None:
             if self.ref.url is not None:
-                raise SetupError("its address is told, not made")
-            return Ref(STRANGER, None, self.ref.more)
+                raise SetupError("the API names the URL of a job, so none can be made for an unknown id")
+            return Ref(UNKNOWN_ID, None, self.ref.more)
         written = self._api.form.written
         return self._api.references.ref(
-            written.replace("{", "").replace("}", "") if written else STRANGER
+            written.replace("{", "").replace("}", "") if written else UNKNOWN_ID
         )
 
 
@@ -231,7 +235,7 @@ def _status(seen: Seen, status: int) -> Finding:
         return Finding(
             "read.status", False, f"{seen.word!r} is in none of the lists: live, done, failed, …"
         )
-    said = f"{seen.word!r}" if seen.word else f"HTTP {status} without a word"
+    said = f"{seen.word!r}" if seen.word else f"HTTP {status} alone"
     return Finding("read.status", True, f"{said} is {seen.state}")
 
 
@@ -247,7 +251,7 @@ def _limits(answer: Answer) -> Finding:
         found.append(f"ask again in {pause:g} s")
     if "x-request-cost" in told:
         found.append(f"a request costs {told['x-request-cost']}")
-    return Finding("limits", True if found else None, "; ".join(found) or "the headers tell of no limit")
+    return Finding("limits", True if found else None, "; ".join(found) or "the headers name no limit")
 
 
 def _where(call: Call) -> str:
@@ -255,7 +259,7 @@ def _where(call: Call) -> str:
 
 
 def _keys(answer: Answer) -> str:
-    """What there is instead of what was looked for."""
+    """The fields that the answer has instead."""
     found = document(answer.body)
     if isinstance(found, dict):
         return ", ".join(str(key) for key in list(found)[:20]) or "no fields"
