@@ -19,7 +19,7 @@ import math
 import random
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -79,6 +79,22 @@ def read_limit(text: str) -> Limit:
     if not (0 < requests < math.inf and 0 < per < math.inf) or (burst is not None and burst < 1):
         raise ValueError(f"{text!r} is not a limit: its numbers must be above 0, and a burst 1 or more")
     return Limit(requests, per, burst)
+
+
+class RequestBudget(Protocol):
+    """What grants requests: `Budget` in one process, or access to a budget that processes share."""
+
+    def ready(self, now: float, cost: float = 1.0) -> float:
+        """Return the earliest time at which `take` may succeed. Cheap, changes nothing."""
+
+    def take(self, now: float, cost: float = 1.0) -> float:
+        """Return a time not after `now` if the request is granted (and spent), else the time to try again."""
+
+    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
+        """Learn from one response; status 0 means that there was none."""
+
+    def rate(self, now: float) -> float | None:
+        """Return the requests per second that all processes together can sustain; None without a limit."""
 
 
 class BudgetState(msgspec.Struct, array_like=True):

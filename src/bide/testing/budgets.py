@@ -17,8 +17,7 @@ from typing import Protocol
 
 import pytest
 
-from bide.client.budgets import RequestBudget
-from bide.core.budget import Limit
+from bide.core.budget import Limit, RequestBudget
 
 WALL = 1_900_000_000.0
 CALLERS = 3

@@ -15,28 +15,7 @@ Rules that every implementation keeps, and that `bide.testing.budgets` checks:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
-
-
-class RequestBudget(Protocol):
-    """What grants requests: `core.budget.Budget` in one process, or access to a budget that processes share."""
-
-    def ready(self, now: float, cost: float = 1.0) -> float:
-        """Return the earliest time at which `take` may succeed. Cheap, changes nothing."""
-        ...
-
-    def take(self, now: float, cost: float = 1.0) -> float:
-        """Return a time not after `now` if the request is granted (and spent), else the time to try again."""
-        ...
-
-    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
-        """Learn from one response; status 0 means that there was none."""
-        ...
-
-    def rate(self, now: float) -> float | None:
-        """Return the requests per second that all processes together can sustain; None without a limit."""
-        ...
 
 
 @runtime_checkable

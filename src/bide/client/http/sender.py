@@ -27,22 +27,13 @@ from bide.client.http.transport import (
     time_limit,
 )
 from bide.client.timing import Timing
+from bide.core.budget import RequestBudget
 from bide.core.errors import ServiceError, ServiceUnreachable, UnusableService
 from bide.core.retry import Breaker
 
 REDIRECTS = 5
 # Sends one request to (method, URL, headers, body).
 Exchange = Callable[[str, str, Mapping[str, str], bytes | AsyncIterator[bytes]], Awaitable[Answer]]
-
-
-class RequestBudget(Protocol):
-    """The part of a budget that requests need; see `bide.client.budgets`."""
-
-    def ready(self, now: float, cost: float = 1.0) -> float: ...
-
-    def take(self, now: float, cost: float = 1.0) -> float: ...
-
-    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None: ...
 
 
 class Slot(Protocol):

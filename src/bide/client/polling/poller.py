@@ -30,7 +30,6 @@ from bide.client.apis import (
     Throttled,
 )
 from bide.client.apis.values import origin
-from bide.client.budgets import RequestBudget
 from bide.client.http.sender import Sender, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
@@ -41,6 +40,7 @@ from bide.client.polling.schedule import Schedule
 from bide.client.polling.workers import Crew, Worker
 from bide.client.timing import Timing
 from bide.client.tracked import Listener, Tracked
+from bide.core.budget import RequestBudget
 from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
 from bide.core.pacing import PRICE
 from bide.core.retry import Breaker, backoff

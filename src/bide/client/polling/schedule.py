@@ -19,12 +19,12 @@ import random
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from bide.client.budgets import RequestBudget
 from bide.client.polling.batch import Bunch
 from bide.client.polling.kinds import SIZES, SMALLEST_LEFT, Kind, Report, Size
 from bide.client.polling.planned_job import FOREVER, Waited
 from bide.client.polling.time_queue import Calendar
 from bide.core.advice import Advice, Load, advise
+from bide.core.budget import RequestBudget
 from bide.core.pacing import PRICE
 
 STALE = 0.8  # a plan made at less than this part of the price is made anew before it is followed
