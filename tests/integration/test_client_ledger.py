@@ -198,7 +198,7 @@ async def test_a_job_that_another_process_knew_is_not_taken_for_a_new_one(tmp_pa
 async def test_what_a_job_knows_itself_is_newer_than_the_ledger(tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "l")
     await ledger.open()
-    keeper = Keeper(ledger, load("sync.so"), "-", wall=lambda: 1_900_000_000.0)
+    keeper = Keeper(ledger, load("sync.so"), wall=lambda: 1_900_000_000.0)
     early, late = Tracked(Ref("j")), Tracked(Ref("j"))
     early.seen = Seen(state="live", progress=0.1)
     late.seen = Seen(state="live", progress=0.9)

@@ -281,8 +281,8 @@ async def test_a_crash_between_the_two_writes_of_a_renaming_loses_nothing(tmp_pa
         (old,) = await ledger.entries()
         old.job_id = "bad/same-1"
         await ledger.add([old])
-        keeper = Keeper(ledger, api, "-", lambda: 0.0)
-        await keeper.recall()
+        keeper = Keeper(ledger, api, lambda: 0.0)
+        await keeper.rename()
         ((job, entry),) = await keeper.jobs()
         assert (job.job_id, job.ref, job.status) == (
             "bad/same-1",

@@ -12,7 +12,7 @@ import pytest_asyncio
 from bide.client.account import Account
 from bide.client.apis import Ref, Seen, load
 from bide.client.http.transport import Transport
-from bide.client.ledger.session import Keeper
+from bide.client.ledger.session import Keeper, LearnedSession
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.polling.kinds import Kind
 from bide.client.polling.schedule import Schedule
@@ -47,7 +47,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
 
 
 def keeper(ledger: SqliteLedger, clock: Clock) -> Keeper:
-    return Keeper(ledger, API, "account", clock)
+    return Keeper(ledger, API, clock)
 
 
 def job(id: str = "gen-1", submitted_at: float | None = NOW) -> Tracked:
@@ -112,7 +112,7 @@ async def test_a_resumed_wait_goes_on_at_the_age_that_the_job_has(ledger: Sqlite
         assert account.keeper is not None
         old = job(submitted_at=wall - 500.0)
         old.seen = Seen(state="live", word="PROCESSING")
-        early = Keeper(ledger, API, "account", lambda: wall - 400.0)
+        early = Keeper(ledger, API, lambda: wall - 400.0)
         await early.add([old])
         early.noted(old)
         resumed = job(submitted_at=None)
@@ -188,7 +188,7 @@ async def test_the_first_outcome_stands(ledger: SqliteLedger, clock: Clock) -> N
 
 async def test_only_jobs_of_this_api_are_found(ledger: SqliteLedger, clock: Clock) -> None:
     book = keeper(ledger, clock)
-    elsewhere = Keeper(ledger, load("sync.so", "http://127.0.0.1:2"), "account", clock)
+    elsewhere = Keeper(ledger, load("sync.so", "http://127.0.0.1:2"), clock)
     await book.add([job("gen-1"), job("gen-2")])
     await elsewhere.add([job("gen-3")])
     assert [found.ref.id for found, _ in await book.jobs()] == ["gen-1", "gen-2"]
@@ -206,10 +206,10 @@ async def test_durations_and_budgets_come_back_unless_the_limit_is_another(
     plan.kind("large", size="large").plans.sketch.learn(900.0)
     plan.kind("never seen")
     plan.budget.heard(0.0, 429, {"Retry-After": "300"}, NOW)
-    await keeper(ledger, clock).learn(plan, limit, 0.0)
+    await LearnedSession(ledger, API, "account", clock).learn(plan, limit, 0.0)
     clock.now += 100.0
-    later = keeper(ledger, clock)
-    await later.recall()
+    later = LearnedSession(ledger, API, "account", clock)
+    await later.load()
     kind = later.kind("lipsync", "", 1)
     assert kind is not None and kind.plans.sketch.count == 5
     assert isinstance(later.kind("large", "large", 1), Kind)

@@ -36,8 +36,8 @@ from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.sender import refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import LARGEST, Download, Transport
-from bide.client.ledger import Ledger
-from bide.client.ledger.session import Keeper
+from bide.client.ledger import Knowledge, Ledger
+from bide.client.ledger.session import Keeper, LearnedSession
 from bide.client.polling.kinds import TIMEOUTS, Kind, Size
 from bide.client.polling.planned_job import FOREVER
 from bide.client.polling.poller import Poller
@@ -88,7 +88,9 @@ class Account:
         self.limit = self.terms.limit or api.limit
         self._transport = transport
         self._credential = credential
-        self.ledger: Ledger | None = None  # open, and given before the first use
+        # Both are open, and set before the first use.
+        self.ledger: Ledger | None = None
+        self.knowledge: Knowledge | None = None  # None: the ledger
         self._timing = timing or Timing()
         self._rng = rng or random.Random()
         self._signer = Signer(api, credential, transport, self._timing.wall, self.terms.headers)
@@ -100,6 +102,7 @@ class Account:
         self._opening = asyncio.Lock()
         self._poller: Poller | None = None
         self._learning: asyncio.Task[None] | None = None
+        self.learned: LearnedSession | None = None
         self.keeper: Keeper | None = None
         self._sharing: Sharing | None = None
 
@@ -128,13 +131,16 @@ class Account:
     async def _open(self) -> None:
         sharing = self._sharing = await self._share()
         budget = Budget(self.limit, rng=self._rng)
-        if self.ledger is not None:
-            salt, credential = self.ledger.salt, self._credential
+        if (knowledge := self.knowledge or self.ledger) is not None:
+            salt, credential = knowledge.salt, self._credential
             account = credential.fingerprint(salt) if credential is not None else "-"
-            self.keeper = Keeper(self.ledger, self.api, account, self._timing.wall)
-            await self.keeper.recall()
-            budget = self.keeper.budget(self.limit, self._rng, self._timing.now())
-            self._learning = asyncio.create_task(self._learn_on(self.keeper))
+            self.learned = LearnedSession(knowledge, self.api, account, self._timing.wall)
+            await self.learned.load()
+            budget = self.learned.budget(self.limit, self._rng, self._timing.now())
+            self._learning = asyncio.create_task(self._learn_on(self.learned))
+        if self.ledger is not None:
+            self.keeper = Keeper(self.ledger, self.api, self._timing.wall)
+            await self.keeper.rename()
         options: dict[str, Any] = {
             "price": self.terms.price,
             "timing": self._timing,
@@ -165,20 +171,20 @@ class Account:
         await poller.close()
         if self._sharing is not None:
             await self._sharing.close()
-        if self._learning is not None and self.keeper is not None:
+        if self._learning is not None and self.learned is not None:
             self._learning.cancel()
-            await self._learn(self.keeper)
+            await self._learn(self.learned)
 
-    async def _learn_on(self, keeper: Keeper) -> None:
+    async def _learn_on(self, learned: LearnedSession) -> None:
         while True:
             await asyncio.sleep(LEARN_EVERY)
-            await self._learn(keeper)
+            await self._learn(learned)
 
-    async def _learn(self, keeper: Keeper) -> None:
+    async def _learn(self, learned: LearnedSession) -> None:
         if self._poller is None:
             return
         try:
-            await keeper.learn(self._poller.schedule, self.limit, self._timing.now())
+            await learned.learn(self._poller.schedule, self.limit, self._timing.now())
         except Exception as error:
             # A full disk: waiting goes on, and begins with less knowledge the next time.
             log.error("what was learned is not in the ledger: %s", error)
@@ -247,8 +253,8 @@ class Account:
         kind = self._kinds.get(name)
         if kind is None:
             batch = self.api.batch or 1
-            if self.keeper is not None:
-                before = self.keeper.kind(job.kind, size or "", batch)
+            if self.learned is not None:
+                before = self.learned.kind(job.kind, size or "", batch)
                 if before is not None:
                     poller.schedule.kinds[job.kind if size is None else (job.kind, size)] = before
             kind = self._kinds[name] = poller.schedule.kind(job.kind, batch, size)

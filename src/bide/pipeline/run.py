@@ -25,7 +25,6 @@ from bide.core.retry import backoff
 from bide.pipeline.desk import Desk, Halt, News, Refused, Stopped, explained
 from bide.pipeline.form import Listing
 from bide.pipeline.initiate import initiate
-from bide.pipeline.learning import Learning
 from bide.pipeline.listing import list_values
 from bide.pipeline.loading import Plan
 from bide.pipeline.monitor import monitor
@@ -74,15 +73,12 @@ class Outcome:
         return not self.failed and all(output.good for output in self.outputs)
 
 
-def client_of(
-    plan: Plan, state: State, timing: Timing | None = None, budget: str | None = None
-) -> AsyncClient:
+def client_of(plan: Plan, timing: Timing | None = None, budget: str | None = None) -> AsyncClient:
     """The account of the pipeline; SetupError when its credential is nowhere."""
     table = plan.table.api
     options = ClientOptions(
         limit=table.limit,
         headers=table.headers,
-        ledger=Learning(state),
         expected=None,
         budget=budget,
     )
@@ -118,7 +114,7 @@ class Sync:
         start = start or Start()
         check(self._plan.datasets)
         warming = asyncio.create_task(asyncio.to_thread(warm))
-        client = client_of(self._plan, self._state, self._timing, self._budget)
+        client = client_of(self._plan, self._timing, self._budget)
         async with self._state.writing(), client:
             desk = await self._desk(client, start)
             run = await self._begin(desk, start)
@@ -144,6 +140,7 @@ class Sync:
 
     async def _desk(self, client: AsyncClient, start: Start) -> Desk:
         table, account = self._plan.table.api, await client.account()
+        account.knowledge = self._state
         account.terms = replace(account.terms, tries=1)  # the exports wait together: see Desk.retrying
         concurrent = table.concurrent or account.api.concurrent
         return Desk(

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from bide.client.ledger import sqlite_file
+from bide.client.ledger import Key, Learned, sqlite_file
 from bide.client.ledger.writer import Writer
 from bide.core.errors import SetupError
 from bide.pipeline.phase import Export
@@ -38,6 +38,11 @@ CREATE TABLE learned (name TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
     ),
 )
 _encode = msgspec.json.Encoder().encode
+
+
+class _LearnedRow(msgspec.Struct):
+    durations: list[tuple[Key, dict[str, object]]] = []
+    budgets: dict[str, tuple[float, dict[str, object]]] = {}
 
 
 class State:
@@ -174,13 +179,19 @@ class State:
     def salt(self) -> bytes:
         return bytes(self._rows("SELECT salt FROM secret")[0][0])
 
-    def learned(self, name: str) -> bytes | None:
-        rows = self._rows("SELECT data FROM learned WHERE name = ?", name)
-        return rows[0][0] if rows else None
-
-    def learn(self, name: str, data: bytes) -> None:
+    async def learn(self, learned: Learned) -> None:
+        before = await self.learned()
+        durations = {**before.durations, **learned.durations}
+        row = _LearnedRow(list(durations.items()), {**before.budgets, **learned.budgets})
         with self._transaction() as database:
-            database.execute("REPLACE INTO learned VALUES (?, ?)", (name, data))
+            database.execute("REPLACE INTO learned VALUES ('account', ?)", (_encode(row),))
+
+    async def learned(self) -> Learned:
+        rows = self._rows("SELECT data FROM learned WHERE name = 'account'")
+        if not rows:
+            return Learned()
+        row = msgspec.json.decode(rows[0][0], type=_LearnedRow)
+        return Learned(durations=dict(row.durations), budgets=row.budgets)
 
     # --- files
 

@@ -1,4 +1,4 @@
-"""The Ledger port: what is waited for, and what was learned, so that another process can go on where this one was.
+"""Two ports. Knowledge stores what was learned of an API; Ledger also stores the jobs, so that another process can resume.
 
 Rules that every ledger keeps, and that `bide.testing.ledger` checks:
 1. What `add`, `end`, `tell`, `forget` and `learn` were given is on disk before they resolve: a result is reported
@@ -68,12 +68,22 @@ class Learned(msgspec.Struct, kw_only=True):
     budgets: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
-class Ledger(Protocol):
+class Knowledge(Protocol):
+    """Stores what was learned of an API. It is open for as long as an account uses it."""
+
     @property
     def salt(self) -> bytes:
-        """What credentials' fingerprints are made with; belongs to this ledger."""
+        """The salt of credential fingerprints. Each store has its own."""
         ...
 
+    def learn(self, learned: Learned) -> Awaitable[None]:
+        """Replaces what was learned under these keys; others stay."""
+        ...
+
+    async def learned(self) -> Learned: ...
+
+
+class Ledger(Knowledge, Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None:
@@ -101,12 +111,6 @@ class Ledger(Protocol):
         ...
 
     def forget(self, keys: Iterable[Key]) -> Awaitable[None]: ...
-
-    def learn(self, learned: Learned) -> Awaitable[None]:
-        """Replaces what was learned under these keys; others stay."""
-        ...
-
-    async def learned(self) -> Learned: ...
 
 
 def bare(url: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from bide.client.apis import Api, Found, Ref, Seen
 from bide.client.budgets import StorableBudget
-from bide.client.ledger import Entry, Key, Learned, Ledger, bare
+from bide.client.ledger import Entry, Key, Knowledge, Learned, Ledger, bare
 from bide.client.polling.kinds import Kind
 from bide.client.polling.schedule import Schedule
 from bide.client.tracked import ENDINGS, Tracked
@@ -22,38 +22,18 @@ from bide.core.clock import read_instant
 from bide.core.record import Progress
 
 
-class Keeper:
-    """The part of one API and one credential in a ledger. `wall` tells epoch seconds."""
+class LearnedSession:
+    """What one account learns of one API, stored in a Knowledge. `wall` returns epoch seconds."""
 
-    def __init__(self, ledger: Ledger, api: Api, account: str, wall: Callable[[], float]) -> None:
-        self._ledger = ledger
+    def __init__(self, knowledge: Knowledge, api: Api, account: str, wall: Callable[[], float]) -> None:
+        self._knowledge = knowledge
         self._api = api
-        self._base = bare(api.url or "")
         self._account = account  # a fingerprint of the credential
         self._wall = wall
         self._learned: Learned | None = None
 
-    def key(self, job: Tracked) -> Key:
-        return self._api.name, self._base, job.job_id
-
-    # --- what was learned before
-
-    async def recall(self) -> None:
-        await self._rename()
-        self._learned = await self._ledger.learned()
-
-    async def _rename(self) -> None:
-        """Gives each job its whole reference as the key: earlier versions stored its id alone."""
-        renamed = {}
-        for entry in await self._ledger.entries():
-            if (entry.api, entry.base) == (self._api.name, self._base) and entry.ref is not None:
-                job_id = self._api.job_id(entry.ref)
-                if entry.job_id == entry.ref.id != job_id:
-                    renamed[entry.key] = msgspec.structs.replace(entry, job_id=job_id)
-        if renamed:
-            # In this order: a crash in between leaves both, and the next start removes the old ones.
-            await self._ledger.add(list(renamed.values()))
-            await self._ledger.forget(renamed)
+    async def load(self) -> None:
+        self._learned = await self._knowledge.learned()
 
     def budget(self, limit: Limit | None, rng: random.Random, now: float) -> Budget:
         """As the last process had it; with another limit, or without a memory of it, a new one."""
@@ -78,9 +58,33 @@ class Keeper:
         if isinstance(schedule.budget, StorableBudget):
             dump = {**schedule.budget.dump(now), "limit": _named(limit)}
             budgets[self._account] = (self._wall(), dump)
-        await self._ledger.learn(Learned(durations=durations, budgets=budgets))
+        await self._knowledge.learn(Learned(durations=durations, budgets=budgets))
 
-    # --- jobs
+
+class Keeper:
+    """The jobs of one API in a ledger. `wall` returns epoch seconds."""
+
+    def __init__(self, ledger: Ledger, api: Api, wall: Callable[[], float]) -> None:
+        self._ledger = ledger
+        self._api = api
+        self._base = bare(api.url or "")
+        self._wall = wall
+
+    def key(self, job: Tracked) -> Key:
+        return self._api.name, self._base, job.job_id
+
+    async def rename(self) -> None:
+        """Gives each job its whole reference as the key: earlier versions stored its id alone."""
+        renamed = {}
+        for entry in await self._ledger.entries():
+            if (entry.api, entry.base) == (self._api.name, self._base) and entry.ref is not None:
+                job_id = self._api.job_id(entry.ref)
+                if entry.job_id == entry.ref.id != job_id:
+                    renamed[entry.key] = msgspec.structs.replace(entry, job_id=job_id)
+        if renamed:
+            # In this order: a crash in between leaves both, and the next start removes the old ones.
+            await self._ledger.add(list(renamed.values()))
+            await self._ledger.forget(renamed)
 
     async def add(self, jobs: Sequence[Tracked]) -> list[Entry]:
         """Waits for these from now on; what the ledger knew of them, they know."""
