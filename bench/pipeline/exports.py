@@ -22,9 +22,9 @@ from bide.client.timing import Timing
 from bide.lab.scenario import Rules
 from bide.lab.simulated_api import SimulatedJob
 from bide.lab.vendor import Vendor
-from bide.pipeline.loading import load_plan
-from bide.pipeline.run import Sync
-from bide.pipeline.state import State
+from bide.pipeline.plan.loader import load_plan
+from bide.pipeline.run.checkpoint import State
+from bide.pipeline.run.pipeline_run import Sync
 
 EXPORTS = 200
 WINDOW = (15.0, 60.0)  # seconds that a job takes

@@ -30,10 +30,10 @@ def bare_ijson(file: Path, folder: Path) -> int:
 
 def bare_own(file: Path, folder: Path) -> int:
     """The parser that bide uses, and nothing else: records decoded by msgspec and thrown away."""
-    from bide.pipeline.readers import Wanted
-    from bide.pipeline.readers.json import Columns, Decoder, runs
-    from bide.pipeline.readers.unpacking import files
-    from bide.pipeline.report import Source
+    from bide.pipeline.rows.readers import Wanted
+    from bide.pipeline.rows.readers.archive import files
+    from bide.pipeline.rows.readers.json import Columns, Decoder, runs
+    from bide.pipeline.rows.report import Source
 
     schema = _schema()
     record = Columns(Wanted(schema), {}).record
@@ -65,14 +65,14 @@ def hashed(file: Path, folder: Path) -> int:
 
 
 def _schema(**more: Any) -> Any:
-    from bide.pipeline.schema import read_schema
+    from bide.pipeline.plan.schema import read_schema
 
     return read_schema({"columns": COLUMNS, **more}, "bench")
 
 
 def _normalize(file: Path, folder: Path, **more: Any) -> int:
-    from bide.pipeline.normalize import Source, normalize
-    from bide.pipeline.target import Target
+    from bide.pipeline.rows.normalize import Source, normalize
+    from bide.pipeline.rows.target import Target
 
     return normalize([Source(file, "bench")], _schema(**more), Target(folder / "out.parquet")).rows
 

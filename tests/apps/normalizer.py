@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bide.pipeline.normalize import Source, Unwritable, normalize
-from bide.pipeline.schema import read_schema
-from bide.pipeline.target import Target
+from bide.pipeline.plan.schema import read_schema
+from bide.pipeline.rows.normalize import Source, Unwritable, normalize
+from bide.pipeline.rows.target import Target
 
 
 def schema(key: bool) -> Any:

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from bide.pipeline.normalize import Bad, Report
-from bide.pipeline.schema import TABLES
-from bide.pipeline.target import FORMATS
+from bide.pipeline.plan.schema import TABLES
+from bide.pipeline.rows.normalize import Bad, Report
+from bide.pipeline.rows.target import FORMATS
 from tests.docs.test_reference import codes, page, section
 
 HEADINGS = {

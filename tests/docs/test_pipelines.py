@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from bide.pipeline.form import TABLES
-from bide.pipeline.phase import Phase
+from bide.pipeline.plan.form import TABLES
+from bide.pipeline.run.phase import Phase
 from tests.docs.pages import ROOT
 from tests.docs.test_reference import codes, page, section
 
@@ -26,7 +26,7 @@ def test_every_phase_is_described() -> None:
 
 def test_every_code_of_an_export_is_described() -> None:
     folder = ROOT / "src" / "bide" / "pipeline"
-    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     used = set(re.findall(r'(?:ErrorInfo|Stopped)\(\s*"([A-Z_]+)"', text))
     assert {"UNSURE", "DAMAGED", "PAGES"} <= used
     assert used == codes(section(page("pipelines"), "Errors of exports")) & used

@@ -16,11 +16,11 @@ from typing import Any
 from aiohttp import web
 
 from bide.client.timing import Timing
-from bide.pipeline.desk import News
-from bide.pipeline.loading import load_plan
-from bide.pipeline.publish import OutputNews
-from bide.pipeline.run import Outcome, Start, Sync
-from bide.pipeline.state import State
+from bide.pipeline.plan.loader import load_plan
+from bide.pipeline.run.checkpoint import State
+from bide.pipeline.run.context import News
+from bide.pipeline.run.pipeline_run import Outcome, Start, Sync
+from bide.pipeline.run.publication import OutputNews
 from tests.unit.fake_service import FakeService
 
 KEY = "lms-0123456789-not-to-be-seen"

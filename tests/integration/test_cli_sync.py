@@ -21,8 +21,8 @@ from rich.console import Console
 from bide.cli import root, syncing
 from bide.client.apis.answers import Ref
 from bide.core.errors import ErrorInfo
-from bide.pipeline.desk import News
-from bide.pipeline.phase import Event, Export, advance
+from bide.pipeline.run.context import News
+from bide.pipeline.run.phase import Event, Export, advance
 from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
 
 

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from bide.core.errors import SetupError
-from bide.pipeline.desk import Halt, News
-from bide.pipeline.run import Start
-from bide.pipeline.state import State
+from bide.pipeline.run.checkpoint import State
+from bide.pipeline.run.context import Halt, News
+from bide.pipeline.run.pipeline_run import Start
 from tests.integration.exporter import KEY, Exporter, Folder, Storage, rows
 
 ALL = {("ada1", "1"), ("bob1", "1"), ("ada2", "2"), ("bob2", "2"), ("ada3", "3"), ("bob3", "3")}
@@ -587,7 +587,7 @@ async def test_a_disk_that_is_full_while_publishing_leaves_the_old_file(
 ) -> None:
     import errno
 
-    from bide.pipeline import publish
+    from bide.pipeline.run import publication
 
     await folder.sync()
     before = (folder.path / "out" / "gradebook.jsonl").read_bytes()
@@ -596,7 +596,7 @@ async def test_a_disk_that_is_full_while_publishing_leaves_the_old_file(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(publish, "normalize", full)
+        patch.setattr(publication, "normalize", full)
         outcome = await folder.sync(Start(period="next"))
     assert outcome.outputs[0].stage == "failed" and "No space" in str(outcome.outputs[0].error)
     assert (folder.path / "out" / "gradebook.jsonl").read_bytes() == before
@@ -609,13 +609,13 @@ async def test_a_checkpoint_that_cannot_be_written_halts_the_run(
 ) -> None:
     import sqlite3
 
-    from bide.pipeline import state
+    from bide.pipeline.run import checkpoint
 
     def full(*args: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(state, "_update", full)
+        patch.setattr(checkpoint, "_update", full)
         with pytest.raises(SetupError, match="disk is full"):
             await folder.sync()
     assert (await folder.sync()).good

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.pipeline.normalize import Unwritable
+from bide.pipeline.rows.normalize import Unwritable
 from tests.apps import normalizer
 
 ROWS = 150_000
@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     target = normalizer.target(tmp_path / "file", "csv")
     with pytest.raises(Unwritable, match=r"out\.csv cannot be written: "):
-        from bide.pipeline.normalize import Source, normalize
+        from bide.pipeline.rows.normalize import Source, normalize
 
         normalize([Source(tmp_path / "in.csv", "export")], normalizer.schema(False), target)
 

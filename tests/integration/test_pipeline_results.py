@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bide.client.apis import Answer
 from bide.core.errors import SetupError
-from bide.pipeline.form import Pages
-from bide.pipeline.pages import Pager
-from bide.pipeline.run import Start
+from bide.pipeline.plan.form import Pages
+from bide.pipeline.run.pages import Pager
+from bide.pipeline.run.pipeline_run import Start
 from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
 
 STUDENTS = [{"student": f"s{number}", "grade": number} for number in range(5)]

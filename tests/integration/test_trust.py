@@ -20,7 +20,7 @@ from bide.client.apis.demands import Demands
 from bide.client.client import AsyncClient
 from bide.client.ledger import Entry
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.pipeline.loading import load_plan
+from bide.pipeline.plan.loader import load_plan
 from tests.integration.third_party import ThirdParty
 from tests.unit.fake_service import problem, says
 

@@ -18,7 +18,7 @@ from bide.cli import root
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import UnusableService
-from bide.pipeline.desk import Halt, explained
+from bide.pipeline.run.context import Halt, explained
 from tests.integration.third_party import KEY, ThirdParty
 
 BANNER = b"SSH-2.0-OpenSSH_9.6\r\n"

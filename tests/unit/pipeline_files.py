@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bide.pipeline.normalize import Report, Source, normalize
-from bide.pipeline.schema import Schema, read_schema
-from bide.pipeline.target import Target
+from bide.pipeline.plan.schema import Schema, read_schema
+from bide.pipeline.rows.normalize import Report, Source, normalize
+from bide.pipeline.rows.target import Target
 
 Row = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.pipeline.cron import NICKNAMES, Cron, read_cron
+from bide.pipeline.run.cron import NICKNAMES, Cron, read_cron
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = 60

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bide.core.errors import SetupError
-from bide.pipeline.form import Since
-from bide.pipeline.loading import load_plan, read_plan
-from bide.pipeline.wanted import Published, Run, since_of, wanted
+from bide.pipeline.plan.form import Since
+from bide.pipeline.plan.loader import load_plan, read_plan
+from bide.pipeline.run.exports import Published, Run, since_of, wanted
 
 PIPELINE = """\
 [api]

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bide.core.errors import SetupError
-from bide.pipeline import dedupe
-from bide.pipeline.normalize import BadRows, BadSource
-from bide.pipeline.target import Target
+from bide.pipeline.rows import deduplication
+from bide.pipeline.rows.normalize import BadRows, BadSource
+from bide.pipeline.rows.target import Target
 from tests.unit.pipeline_files import Bench, Row, as_csv, as_json, as_jsonl, schema, zipped
 
 
@@ -268,7 +268,7 @@ def test_the_same_export_twice_is_the_same_rows(bench: Bench) -> None:
 def test_dedupe_is_what_a_dictionary_does(
     most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dedupe, "MOST_KEYS", most)
+    monkeypatch.setattr(deduplication, "MOST_KEYS", most)
     bench = Bench(tmp_path)
     row = st.tuples(
         st.integers(-3, 3) | st.sampled_from([2**63 - 1, -(2**63)]),
@@ -307,7 +307,7 @@ def test_dedupe_is_what_a_dictionary_does(
 
 def test_more_bytes_have_more_partitions() -> None:
     sizes = (0, 1, 10**8, 25 * 10**7, 10**9, 10**12)
-    assert [dedupe.partitions(size) for size in sizes] == [16, 16, 16, 32, 128, 256]
+    assert [deduplication.partitions(size) for size in sizes] == [16, 16, 16, 32, 128, 256]
 
 
 # --- incremental

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bide.client.apis.answers import Ref
 from bide.core.errors import ErrorInfo
-from bide.pipeline.phase import TRANSITIONS, Event, Export, Fetched, Phase, advance
+from bide.pipeline.run.phase import TRANSITIONS, Event, Export, Fetched, Phase, advance
 
 NEW = Export(key="k", name="gradebook course=1", dataset="gradebook", output="out.csv")
 KNOWN: dict[Event, dict[str, object]] = {

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.pipeline.normalize import BadSource
-from bide.pipeline.readers.splitting import GUESSES, READ, guesses, opening, records
+from bide.pipeline.rows.normalize import BadSource
+from bide.pipeline.rows.readers.json_array import GUESSES, READ, guesses, opening, records
 from tests.unit.pipeline_files import Bench, Row, as_csv, as_json, as_jsonl, packed, schema, zipped
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from bide.core.errors import BideError
-from bide.pipeline.cron import read_cron
-from bide.pipeline.run import Start
-from bide.pipeline.schedule import Schedule
-from bide.pipeline.state import State
-from bide.pipeline.wanted import Run
+from bide.pipeline.run.checkpoint import State
+from bide.pipeline.run.cron import read_cron
+from bide.pipeline.run.exports import Run
+from bide.pipeline.run.pipeline_run import Start
+from bide.pipeline.run.schedule import Schedule
 
 MIDNIGHT = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
 HOUR, DAY = 3600.0, 86400.0

@@ -10,8 +10,8 @@ import pytest
 
 from bide.client.apis.lines import Misplaced, line_of
 from bide.core.errors import SetupError
-from bide.pipeline.schema import Schema, hash_key, read_schema
-from bide.pipeline.target import Target
+from bide.pipeline.plan.schema import Schema, hash_key, read_schema
+from bide.pipeline.rows.target import Target
 
 TEXT = """\
 [schema]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.pipeline.columns import Conversion
-from bide.pipeline.schema import Column, Schema
-from bide.pipeline.values import Misfit, converter
+from bide.pipeline.plan.schema import Column, Schema
+from bide.pipeline.rows.columns import Conversion
+from bide.pipeline.rows.values import Misfit, converter
 
 BERLIN = "Europe/Berlin"
 

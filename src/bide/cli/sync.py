@@ -22,12 +22,12 @@ from bide.cli.trust import confirm, trust_option
 from bide.cli.wait import Trouble
 from bide.client.apis.demands import Demands
 from bide.core.errors import SetupError
-from bide.pipeline.cron import Cron, read_cron
-from bide.pipeline.loading import Plan, load_plan
-from bide.pipeline.run import Start, Sync
-from bide.pipeline.schedule import Schedule
-from bide.pipeline.state import State
-from bide.pipeline.wanted import combinations
+from bide.pipeline.plan.loader import Plan, load_plan
+from bide.pipeline.run.checkpoint import State
+from bide.pipeline.run.cron import Cron, read_cron
+from bide.pipeline.run.exports import combinations
+from bide.pipeline.run.pipeline_run import Start, Sync
+from bide.pipeline.run.schedule import Schedule
 
 
 def _cron(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Cron | None:

@@ -15,10 +15,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from bide.cli.output import print_json
 from bide.client.progress import SHOWN
-from bide.pipeline.desk import News
-from bide.pipeline.phase import Export, Phase
-from bide.pipeline.publish import OutputNews
-from bide.pipeline.run import Outcome
+from bide.pipeline.run.context import News
+from bide.pipeline.run.phase import Export, Phase
+from bide.pipeline.run.pipeline_run import Outcome
+from bide.pipeline.run.publication import OutputNews
 
 PHASES = {
     Phase.NEW: 0,

@@ -1,4 +1,4 @@
-"""Pipelines: exports of an API initiated, monitored, resolved and normalized into files, from one TOML file.
+"""Pipelines: `bide sync` exports data from a job API and publishes it as files, as one TOML file says.
 
-`loading` reads the file into a Plan, `run` carries it out, `state` keeps the checkpoint; `phase` is the state machine.
+`plan` reads the TOML file, `run` carries it out and stores a checkpoint, `rows` turns downloaded files into one output.
 """

@@ -1,0 +1,1 @@
+"""Rows: downloaded files are read, converted, deduplicated, written and published as one file."""

@@ -1,0 +1,190 @@
+"""CSV into chunks of columns of bytes, by pyarrow's parser; the header is read here, for it decides what is read at all.
+
+1. A column is bytes until it is converted: invalid UTF-8 is a bad row, not the end of the file.
+2. A row with too many or too few cells is broken; it has a number and no columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from bide.pipeline.plan.schema import Csv, Schema, parts
+from bide.pipeline.rows.readers import Broken, Chunk, Wanted
+from bide.pipeline.rows.readers.archive import Bytes
+from bide.pipeline.rows.report import BadSource
+
+BLOCK = 1 << 20  # a larger one is no faster, and takes several times as much memory
+LONGEST_HEADER = 1 << 20
+DELIMITERS = ",;\t|"
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def header(stream: Bytes, name: str, csv_table: Csv, most: int) -> tuple[list[str], str]:
+    """The names of the columns and the delimiter; the stream is at the first row then."""
+    head = stream.read(1 << 16)
+    if not head:
+        raise BadSource(name, "it is empty: not even a header is there")
+    if head[:2] in _UTF16:
+        raise BadSource(name, "it is UTF-16: convert it to UTF-8")
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    while (taken := _first_record(head, csv_table, whole=False)) is None:
+        more = stream.read(1 << 16)
+        if not more:
+            taken = _first_record(head, csv_table, whole=True)
+            break
+        head += more
+        if len(head) > LONGEST_HEADER:
+            raise BadSource(name, f"its first line is longer than {LONGEST_HEADER} bytes: is it CSV?")
+    if taken is None:
+        raise BadSource(name, "a quote in its header is never closed")
+    line, rest = head[:taken], head[taken:]
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        raise BadSource(name, "its header is not UTF-8: convert the file") from None
+    delimiter = csv_table.delimiter or _delimiter(text, csv_table.quote)
+    if text.count(delimiter) >= most + text.count(csv_table.quote):
+        raise BadSource(name, f"its header has more than {most} columns")
+    names = _names(text, name, delimiter, csv_table.quote)
+    if len(names) > most:
+        raise BadSource(name, f"its header has {len(names)} columns, more than {most}")
+    twice = sorted(one for one, count in Counter(names).items() if one and count > 1)
+    if twice:
+        raise BadSource(
+            name, f"columns are there twice in its header: {', '.join(map(repr, twice[:5]))}"
+        )
+    stream.unread(rest)
+    return names, delimiter
+
+
+def _names(text: str, name: str, delimiter: str, quote: str) -> list[str]:
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote)
+        found = next((row for row in reader if any(cell.strip() for cell in row)), None)
+    except csv.Error as error:
+        raise BadSource(name, f"its header cannot be read: {error}") from None
+    if found is None:
+        raise BadSource(name, "its header names no columns")
+    return [one.strip() for one in found]
+
+
+def _first_record(head: bytes, csv_table: Csv, *, whole: bool) -> int | None:
+    """Where the first record that is not blank ends; None when it goes on beyond what is there."""
+    quote = csv_table.quote.encode()
+    at = quotes = 0
+    blank = True
+    while at < len(head):
+        match = _LINE.match(head, at)
+        assert match is not None
+        end = match.end()
+        if end == len(head) and not whole:
+            return None  # a line break may be cut in two
+        quotes += head.count(quote, at, end)
+        blank = blank and not match[0].strip()
+        at = end
+        if quotes % 2 == 0 and not blank:
+            return at
+    return at if whole and quotes % 2 == 0 else None
+
+
+def _delimiter(text: str, quote: str) -> str:
+    outside = re.sub(f"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}", "", text)
+    return max(DELIMITERS, key=outside.count)
+
+
+def chunks(stream: Bytes, name: str, wanted: Wanted, constants: Mapping[str, str]) -> Iterator[Chunk]:
+    schema = wanted.schema
+    names, delimiter = header(stream, name, schema.csv, schema.limits.columns)
+    places = {name: f"c{index}" for index, name in enumerate(names) if name}
+    # A path is a name here, with its dots escaped or not: there is nothing inside of a cell.
+    found = {path: places.get(path) or places.get(".".join(parts(path))) for path in wanted.paths}
+    used = {path: place for path, place in found.items() if place is not None and path not in constants}
+    # A row is counted even where nothing of it is used.
+    included = list(dict.fromkeys(used.values())) or ["c0"]
+    broken: deque[Broken] = deque()
+
+    def refuse(row: Any) -> str:
+        reason = "too many cells" if row.actual_columns > row.expected_columns else "too few cells"
+        broken.append(Broken(row.number, reason, row.text[:10_000]))
+        return "skip"
+
+    if not stream.peek(1):
+        yield Chunk(
+            name,
+            {path: pa.array([], pa.binary()) for path in used},
+            0,
+            1,
+            constants=constants,
+            is_text=True,
+        )
+        return
+    first = 1
+    for batch in _batches(stream, name, names, delimiter, schema, included, refuse):
+        last = first + batch.num_rows - 1
+        here = []
+        while broken and broken[0].row <= last + 1:
+            here.append(broken.popleft())
+            last += 1
+        columns = {path: batch.column(column) for path, column in used.items()}
+        skipped = [one.row for one in here]
+        yield Chunk(name, columns, batch.num_rows, first, skipped, here, constants, is_text=True)
+        first = last + 1
+    if broken:
+        columns = {path: pa.array([], pa.binary()) for path in used}
+        yield Chunk(name, columns, 0, first, (), list(broken), constants, is_text=True)
+
+
+def _batches(
+    stream: Bytes,
+    name: str,
+    names: list[str],
+    delimiter: str,
+    schema: Schema,
+    included: list[str],
+    refuse: Any,
+) -> Iterator[Any]:
+    columns = [f"c{index}" for index in range(len(names))]
+    block = max(BLOCK, schema.limits.record)
+    rows = 0
+    try:
+        reader = arrow_csv.open_csv(
+            pa.PythonFile(stream, mode="r"),
+            # Without threads, for only then pyarrow numbers the rows that it refuses.
+            read_options=arrow_csv.ReadOptions(
+                use_threads=False, block_size=block, column_names=columns
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=delimiter,
+                quote_char=schema.csv.quote,
+                newlines_in_values=True,
+                invalid_row_handler=refuse,
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                check_utf8=False,
+                column_types={column: pa.binary() for column in included},
+                include_columns=included,
+                null_values=list(schema.null),
+                strings_can_be_null=True,
+            ),
+        )
+        for batch in reader:
+            rows += batch.num_rows
+            yield batch
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):
+            return
+        if "straddling" in str(error):
+            raise BadSource(
+                name,
+                f"after row {rows} there is a row of more than {block} bytes, or a quote that is never closed",
+            ) from None
+        raise BadSource(name, f"after row {rows} it is not CSV: {str(error)[:300]}") from None

@@ -1,0 +1,84 @@
+"""Which columns the sources have, before anything is written: what appeared, and what is missing.
+
+A CSV tells by its header. JSON is read as a whole for it only where the schema says `keep` or `refuse`; otherwise the
+records at its start tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bide.pipeline.plan.schema import Schema, parts
+from bide.pipeline.rows.readers import archive, csv, json
+from bide.pipeline.rows.report import BadSource, Source
+
+
+@dataclass(frozen=True)
+class Survey:
+    new: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def survey(sources: Sequence[Source], schema: Schema) -> Survey:
+    """BadSource when a column that the schema insists on is missing, or one that it refuses is there."""
+    new: dict[str, None] = {}
+    missing: dict[str, None] = {}
+    for source in sources:
+        for name, stream in archive.files(source, schema.limits):
+            if (columns := _columns(stream, name, source, schema)) is None:
+                continue
+            found, is_csv = columns
+            appeared, vanished = _compared(found, is_csv, source, schema)
+            if appeared and schema.new_columns == "refuse":
+                raise BadSource(
+                    name, f"there are columns that the schema does not know: {_list(appeared)}"
+                )
+            if len(vanished) == len(schema.columns):
+                raise BadSource(
+                    name,
+                    f"it has none of the schema's columns, but {_list(found)}: is it the right file?",
+                )
+            insisted = [c.name for c in schema.columns if c.required or c.name in schema.key]
+            if lacking := [
+                one for one in vanished if one in insisted or schema.missing_columns == "refuse"
+            ]:
+                raise BadSource(
+                    name, f"columns are missing: {_list(lacking)}; it has {_list(sorted(found))}"
+                )
+            new |= dict.fromkeys(appeared)
+            missing |= dict.fromkeys(vanished)
+    return Survey(tuple(new), tuple(missing))
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:10])
+    return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "none"
+
+
+def _columns(
+    stream: archive.Bytes, name: str, source: Source, schema: Schema
+) -> tuple[list[str], bool] | None:
+    """The columns of a file, and whether it is CSV; None when it has no records to tell by."""
+    format = source.format if source.format != "auto" else json.recognise(stream, source.records)
+    if format == "csv":
+        names, _ = csv.header(stream, name, schema.csv, schema.limits.columns)
+        return [one for one in names if one], True
+    whole = schema.new_columns != "ignore" or schema.missing_columns == "refuse"
+    path = source.records if format == "json" else None
+    found = json.keys(stream, name, path, schema.limits, whole=whole)
+    return (sorted(found), False) if found else None
+
+
+def _compared(
+    found: list[str], is_csv: bool, source: Source, schema: Schema
+) -> tuple[list[str], list[str]]:
+    """What is new in a file, and what is missing from it."""
+    known = set(source.constants)
+    missing = []
+    for column in schema.columns:
+        names = [".".join(parts(path)) if is_csv else parts(path)[0] for path in column.alternatives]
+        known.update(names)
+        if not any(name in source.constants or name in found for name in names):
+            missing.append(column.name)
+    return [name for name in found if name not in known], missing

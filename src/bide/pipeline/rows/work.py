@@ -1,0 +1,196 @@
+"""The way of rows from sources to a published file: survey, read, convert, dedupe, write, publish."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bide.core.errors import SetupError
+from bide.pipeline.plan.schema import Schema, check, escaped
+from bide.pipeline.rows import readers
+from bide.pipeline.rows.bad_rows import BadRowKeeper
+from bide.pipeline.rows.converting import Converter, Layout
+from bide.pipeline.rows.deduplication import Dedupe
+from bide.pipeline.rows.prefetch import ahead
+from bide.pipeline.rows.publishing import Workplace, workplace
+from bide.pipeline.rows.report import BadSource, Report, Source
+from bide.pipeline.rows.survey import Survey, survey
+from bide.pipeline.rows.target import Target
+from bide.pipeline.rows.writers import rows_of, writer
+
+GROUP_ROWS = 64 * 1024
+GROUP_BYTES = 32 << 20
+FORMATS = ("auto", "csv", "json", "jsonl")
+
+
+def normalize(
+    sources: Sequence[Source],
+    schema: Schema,
+    target: Target,
+    previous: Path | None,
+    guard: Callable[[int], None],
+) -> Report:
+    _check(sources, schema, previous)
+    surveyed = survey(sources, schema)
+    layout = Layout(schema, _constants(sources, schema), _kept(surveyed, schema))
+    with workplace(target) as place:
+        run = Run(layout, target, place, _size(sources, previous))
+        try:
+            run.read(sources, previous)
+            guard(run.rows)
+            return run.publish(surveyed)
+        finally:
+            run.close()
+
+
+def _check(sources: Sequence[Source], schema: Schema, previous: Path | None) -> None:
+    try:
+        check(schema)
+    except ValueError as error:
+        raise SetupError(f"the schema cannot be used: {error}") from None
+    if previous is not None and not schema.key:
+        raise SetupError(
+            "rows can only be added to an earlier file by a `key`: otherwise a rerun doubles them"
+        )
+    for source in sources:
+        if source.format not in FORMATS:
+            raise BadSource(
+                source.name, f"there is no format {source.format!r}: use {', '.join(FORMATS)}"
+            )
+
+
+def _size(sources: Sequence[Source], previous: Path | None) -> int:
+    paths = [source.path for source in sources] + ([previous] if previous is not None else [])
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
+def _constants(sources: Sequence[Source], schema: Schema) -> tuple[str, ...]:
+    """Those that the schema does not name come out too, as text."""
+    used = {path for column in schema.columns for path in column.alternatives}
+    found = dict.fromkeys(name for source in sources for name in source.constants)
+    more = tuple(name for name in found if not used & {name, escaped(name)})
+    for name in more:
+        if any(column.name == name for column in schema.columns):
+            raise SetupError(f"{name!r} is a constant, but the column of this name comes from elsewhere")
+    return more
+
+
+def _kept(surveyed: Survey, schema: Schema) -> tuple[str, ...]:
+    names = {column.name for column in schema.columns}
+    return tuple(n for n in surveyed.new if n not in names) if schema.new_columns == "keep" else ()
+
+
+class Run:
+    """One normalization."""
+
+    def __init__(self, layout: Layout, target: Target, place: Workplace, size: int) -> None:
+        self._layout = layout
+        self._target = target
+        self._place = place
+        self._keeper = BadRowKeeper(layout.schema, target, place.dead_letters)
+        self._converter = Converter(layout, self._keeper)
+        self._fields = layout.fields
+        self._writer: Any = None
+        self._dedupe = (
+            Dedupe(place.spill, layout.schema, self._fields, size) if layout.schema.key else None
+        )
+        self._read = self.rows = 0
+        self._cursor: Any = None
+
+    def read(self, sources: Sequence[Source], previous: Path | None) -> None:
+        """All rows to where they are published from."""
+        if previous is not None:
+            assert self._dedupe is not None
+            self._keeper.go_on(Target(previous, self._target.format, self._target.table).dead_letters)
+            for table in _grouped(self._earlier(previous), self._fields):
+                self._dedupe.add(table, earlier=True)
+        with ahead(self._batches(sources)) as batches:
+            for table in _grouped(batches, self._fields):
+                if self._dedupe is not None:
+                    self._dedupe.add(table, earlier=False)
+                else:
+                    self._write(table)
+        if self._dedupe is not None:
+            self._dedupe.close()
+            with ahead(self._dedupe.kept()) as batches:
+                for table in _grouped(batches, self._fields):
+                    self._write(table)
+
+    def _earlier(self, previous: Path) -> Iterator[Any]:
+        try:
+            yield from rows_of(self._target, previous, self._fields)
+        except (OSError, sqlite3.Error, pa.ArrowException, msgspec.MsgspecError) as error:
+            told = f"{previous} cannot be read as {self._target.format}: {error}"
+            raise SetupError(f"{told}; move it away to begin anew") from None
+
+    def _batches(self, sources: Sequence[Source]) -> Iterator[Any]:
+        wanted = readers.Wanted(self._layout.schema, self._layout.new)
+        for source in sources:
+            for chunk in readers.chunks(source, wanted):
+                self._read += chunk.rows + len(chunk.broken)
+                yield self._converter(chunk)
+
+    def _write(self, table: Any) -> None:
+        if self._writer is None:
+            self._writer = writer(self._target, self._place.rows, self._fields)
+        cursor = self._layout.schema.cursor
+        if cursor is not None:
+            highest = pc.max(table.column(cursor)).as_py()
+            if highest is not None and (self._cursor is None or highest > self._cursor):
+                self._cursor = highest
+        self.rows += table.num_rows
+        self._writer.write(table)
+
+    def publish(self, surveyed: Survey) -> Report:
+        if self._writer is None:  # no rows at all: a file with columns and nothing in them
+            self._write(self._fields.empty_table())
+        self._keeper.close()
+        self._writer.close()
+        self._writer = None
+        self._place.publish(dead_letters=self._keeper.written > 0)
+        return Report(
+            path=self._target.path,
+            bytes=self._target.path.stat().st_size,
+            rows=self.rows,
+            read=self._read,
+            duplicates=self._dedupe.duplicates if self._dedupe is not None else 0,
+            bad=self._keeper.told(),
+            columns_new=surveyed.new,
+            columns_missing=surveyed.missing,
+            cursor=_told(self._cursor),
+        )
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+        self._keeper.close()
+
+
+def _told(cursor: Any) -> str | None:
+    if cursor is None:
+        return None
+    text = cursor.isoformat() if hasattr(cursor, "isoformat") else str(cursor)
+    return str(text).replace("+00:00", "Z")
+
+
+def _grouped(batches: Iterable[Any], fields: Any) -> Iterator[Any]:
+    """Tables of about the same number of rows, so that a row group is neither tiny nor huge."""
+    held: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.Table.from_batches(held, fields)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held, fields)

@@ -1,0 +1,151 @@
+"""Which exports a run wants: each dataset's question for each combination of its values.
+
+1. The order is that of the file, so that what is published does not depend on which export ended first.
+2. The same question is asked once, however often a list repeats a value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bide.client.apis.templates import MissingValue, fill_body
+from bide.client.apis.values import instant
+from bide.core.clock import render_instant
+from bide.core.errors import SetupError
+from bide.pipeline.plan.form import Since
+from bide.pipeline.plan.loader import Dataset, Plan
+from bide.pipeline.run.phase import Export
+
+log = logging.getLogger("bide.pipeline")
+Values = dict[str, str | int]
+GUARDS = ("minimum_rows", "max_drop")  # of an output: they decide whether it is published, not what
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """One run: what it was given at its beginning stays the same until its end, over any crash."""
+
+    id: str
+    period: str
+    began: float  # epoch seconds
+    scheduled: float | None = None  # the moment of the schedule that it is for
+    finished: float | None = None
+    listed: dict[str, dict[str, list[str | int]]] = {}  # by dataset and name: what the API listed
+    since: dict[str, str | None] = {}  # by output
+
+
+class Published(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """An output as it was last published."""
+
+    output: str
+    fingerprint: str  # of the exports, the schema and the form that it was made by
+    at: float
+    began: float | None  # when the run that made it began; None when exports are missing since ever
+    cursor: str | None = None
+    report: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One export, with all that is needed to ask for it and to put its rows where they belong."""
+
+    export: Export
+    dataset: Dataset
+    kind: str
+    input: Any
+    columns: dict[str, str]
+    path: Path
+
+
+def wanted(plan: Plan, run: Run) -> list[Wanted]:
+    """SetupError when a combination has no sensible path."""
+    found: dict[str, Wanted] = {}
+    for dataset in plan.datasets:
+        for values in combinations(dataset, run.listed.get(dataset.name, {})):
+            one = _wanted(plan, dataset, values, run)
+            if one.export.key in found:
+                log.warning("%s is listed twice: it is asked for once", one.export.name)
+            found.setdefault(one.export.key, one)
+    return list(found.values())
+
+
+def combinations(dataset: Dataset, listed: Mapping[str, Sequence[str | int]]) -> Iterator[Values]:
+    lists = []
+    for name, told in dataset.values.items():
+        lists.append(told if isinstance(told, list) else listed.get(name, ()))
+    for chosen in product(*lists):
+        yield dict(zip(dataset.values, chosen, strict=True))
+
+
+def outputs(plan: Plan, run: Run) -> dict[str, Dataset]:
+    """Every output of the run, by its name in the checkpoint."""
+    return {
+        output_of(plan, dataset, values, run)[0]: dataset
+        for dataset in plan.datasets
+        for values in combinations(dataset, run.listed.get(dataset.name, {}))
+    }
+
+
+def output_of(plan: Plan, dataset: Dataset, values: Values, run: Run) -> tuple[str, Path]:
+    """Its name in the checkpoint, and its path."""
+    given = {**values, "period": run.period}
+    for name in dataset.path.names:
+        text = str(given[name])
+        if not text or text in (".", "..") or "/" in text or "\0" in text:
+            raise SetupError(f"{dataset.name}: {name}={text!r} cannot be part of the path of an output")
+    path = plan.folder / dataset.path.fill(given)
+    table = dataset.table.output.table
+    return (f"{path}" if table is None else f"{path}:{table}"), path
+
+
+def _wanted(plan: Plan, dataset: Dataset, values: Values, run: Run) -> Wanted:
+    output, path = output_of(plan, dataset, values, run)
+    given = {**values, "period": run.period, "since": run.since.get(output)}
+    try:
+        kind = dataset.kind.fill(given)
+        input = fill_body(dataset.input, given)
+        columns = {name: template.fill(given) for name, template in dataset.columns.items()}
+    except MissingValue as error:
+        raise SetupError(f"{dataset.name}: {error}. Is `start` of [exports.since] missing?") from None
+    name = " ".join([dataset.name, *(f"{key}={value}" for key, value in values.items())])
+    result = msgspec.to_builtins(dataset.table.result)
+    if result["pages"] is not None:
+        del result["pages"]["may_be_absent"]  # it changes nothing of what the API is asked
+    asked = [run.id, plan.api.name, plan.api.url, dataset.name, values, kind, input, columns, result]
+    key = hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:32]
+    export = Export(key=key, name=name, dataset=dataset.name, output=output)
+    return Wanted(export, dataset, kind, input, columns, path)
+
+
+def since_of(since: Since, before: Published | None) -> str | None:
+    """Where a run has to go on after the one before it."""
+    if before is None or (since.by == "cursor" and before.cursor is None):
+        return since.start
+    if since.by == "run":
+        return since.start if before.began is None else render_instant(before.began - since.overlap)
+    assert before.cursor is not None
+    if not since.overlap:
+        return before.cursor
+    at = instant(before.cursor)
+    if at is None:
+        raise SetupError(
+            f"`overlap` needs a cursor that is an instant, and the last was {before.cursor!r}"
+        )
+    return render_instant(at - since.overlap)
+
+
+def fingerprint(dataset: Dataset, exports: Sequence[Export]) -> str:
+    """Of all that decides what an output holds."""
+    table = dataset.table
+    output = msgspec.to_builtins(table.output)
+    for guard in GUARDS:
+        del output[guard]
+    told = [[e.key for e in exports], table.schema, output, table.failed]
+    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()

@@ -1,0 +1,58 @@
+"""From one page of a result or a listing to the next: named by the page or its Link header, or counted."""
+
+from __future__ import annotations
+
+from bide.client.apis import Answer
+from bide.client.apis.pagination import NextCheck, NextPage
+from bide.client.apis.paths import source
+from bide.client.apis.signs import document
+from bide.client.apis.values import count, with_parameter
+from bide.pipeline.plan.form import Pages
+
+
+class Pager:
+    """The pages of one result. `records` is the path of the rows: without a total, a page without rows is the last."""
+
+    def __init__(self, pages: Pages, records: str = "") -> None:
+        self._pages = pages
+        self._named: NextPage | None = None
+        if pages.link or pages.next is not None:
+            self._named = NextPage(
+                link=pages.link,
+                value=pages.next,
+                query=pages.query,
+                where="`next` of `pages`",
+                may_be_absent=pages.may_be_absent,
+            )
+        self._total = source(pages.total) if pages.total is not None else None
+        self._records = source(records or ".")
+        self._check = NextCheck(pages.total, "`total` of `pages`", pages.may_be_absent)
+
+    @property
+    def reads_body(self) -> bool:
+        return self._named is None or self._named.reads_body
+
+    def first(self, url: str) -> str:
+        pages = self._pages
+        if pages.query is None or pages.next is not None:
+            return url
+        return with_parameter(url, pages.query, str(pages.first))
+
+    def following(self, url: str, number: int, answer: Answer) -> str | None:
+        """The URL after page `number`, counted from 0, which came from `url`; None after the last page.
+
+        NextMissing if this was the last page and no page had the field that `next` or `total` names.
+        """
+        if self._named is not None:
+            return self._named.following(url, answer)
+        found, pages = document(answer.body), self._pages
+        self._check.page(found, answer.headers)
+        assert pages.query is not None
+        if self._total is not None:
+            more = number + 1 < (count(self._total(found, answer.headers, None)) or 0)
+        else:
+            more = bool(self._records(found, answer.headers, None))
+        if more:
+            return with_parameter(url, pages.query, str(pages.first + number + 1))
+        self._check.finish()
+        return None

@@ -1,0 +1,186 @@
+"""Normalize: the files of an output's exports become one file that its readers find whole, the old one or the new.
+
+The checkpoint says PUBLISHED after the file is in its place. A crash in between costs the work, and nothing else: the same
+rows are published again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from bide.core.errors import BideError, SetupError
+from bide.pipeline.plan.form import Output
+from bide.pipeline.plan.loader import Dataset, read_max_drop
+from bide.pipeline.plan.schema import hash_key
+from bide.pipeline.rows.normalize import Report, Source, normalize
+from bide.pipeline.rows.report import TooFewRows
+from bide.pipeline.rows.target import Target
+from bide.pipeline.run.checkpoint import State
+from bide.pipeline.run.exports import Published, Run, Wanted, fingerprint
+from bide.pipeline.run.phase import Event, Export, Phase, advance
+
+Stage = Literal["normalizing", "published", "unchanged", "refused", "failed"]
+
+
+@dataclass(frozen=True)
+class OutputNews:
+    """What became of one output."""
+
+    output: str
+    path: Path
+    dataset: str
+    stage: Stage
+    report: dict[str, Any] | None = None
+    missing: tuple[str, ...] = ()  # exports that are not in it
+    error: str | None = None
+
+    @property
+    def good(self) -> bool:
+        return self.stage in ("published", "unchanged") and not self.missing
+
+
+@dataclass(frozen=True)
+class Group:
+    """All that goes into one output, in the order of the pipeline."""
+
+    output: str
+    path: Path
+    dataset: Dataset
+    wanted: tuple[Wanted, ...]
+
+    def news(self, stage: Stage, **more: Any) -> OutputNews:
+        return OutputNews(self.output, self.path, self.dataset.name, stage, **more)
+
+
+def unchanged(group: Group, exports: Sequence[Export], before: Published | None) -> bool:
+    """Whether what is published is what this run would publish."""
+    return (
+        before is not None
+        and all(export.phase is Phase.PUBLISHED for export in exports)
+        and before.fingerprint == fingerprint(group.dataset, exports)
+        and group.path.exists()
+    )
+
+
+def check(datasets: Sequence[Dataset]) -> None:
+    """SetupError for what would only be missed once all has been exported: a package, the key for hashes."""
+    if find_spec("pyarrow") is None:
+        raise SetupError("pipelines need pyarrow: pip install 'bide[pipeline]'")
+    for dataset in datasets:
+        hash_key(dataset.schema)
+
+
+def warm() -> None:
+    """Loads what normalizes while the API works; what is wrong with it is told when it is needed."""
+    with suppress(Exception):
+        import_module("bide.pipeline.rows.work")
+
+
+async def publish(
+    state: State, run: Run, group: Group, exports: Sequence[Export], *, accept_drop: bool = False
+) -> OutputNews:
+    """`exports` in the order of the group, those that failed too; what may be published without them is."""
+    included = [(w, e) for w, e in zip(group.wanted, exports, strict=True) if e.phase is Phase.RESOLVED]
+    missing = tuple(e.name for e in exports if e.phase is not Phase.RESOLVED)
+    before = state.published().get(group.output)
+    table = group.dataset.table
+    target = Target(group.path, group.dataset.format, table.output.table)
+    previous = group.path if table.since is not None and group.path.exists() else None
+    sources = [source for w, e in included for source in _sources(state, w, e)]
+    try:
+        group.path.parent.mkdir(parents=True, exist_ok=True)
+        report = await asyncio.to_thread(
+            normalize,
+            sources,
+            group.dataset.schema,
+            target,
+            previous=previous,
+            guard=lambda rows: None if accept_drop else _check_rows(rows, table.output, before),
+        )
+    except TooFewRows as error:
+        return group.news("refused", missing=missing, error=str(error))
+    except (BideError, OSError, ValueError) as error:
+        said = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        return group.news("failed", missing=missing, error=said)
+    published = _published(run, group, [e for _, e in included], missing, before, report)
+    done = [advance(e, Event.PUBLISHED) for _, e in included]
+    await state.publish(published, done)
+    return group.news("published", report=published.report, missing=missing)
+
+
+def _check_rows(rows: int, output: Output, before: Published | None) -> None:
+    if rows < output.minimum_rows:
+        wrong = f"it would have {rows} rows, and `minimum_rows` is {output.minimum_rows}"
+    elif _dropped(rows, output, before):
+        assert before is not None
+        published = before.report["rows"]
+        wrong = (
+            f"it would have {rows} rows, {100 * (1 - rows / published):.3g}% fewer than the {published} rows published "
+            f"before, and `max_drop` is {output.max_drop}"
+        )
+    else:
+        return
+    raise TooFewRows(
+        f"{wrong}: what was published stays. If the rows are right, publish them with --accept-drop"
+    )
+
+
+def _dropped(rows: int, output: Output, before: Published | None) -> bool:
+    published = before.report.get("rows", 0) if before is not None else 0
+    most = read_max_drop(output.max_drop)
+    return most is not None and published - rows > most * published + 1e-9
+
+
+def _sources(state: State, wanted: Wanted, export: Export) -> list[Source]:
+    result = wanted.dataset.table.result
+    folder = state.files(export.key)
+    return [
+        Source(folder / file.name, export.name, result.format, result.records, wanted.columns)
+        for file in export.files
+    ]
+
+
+def _published(
+    run: Run,
+    group: Group,
+    included: Sequence[Export],
+    missing: Sequence[str],
+    before: Published | None,
+    report: Report,
+) -> Published:
+    """The cursor does not pass what is missing: the next run asks for it again."""
+    cursor = report.cursor
+    began: float | None = run.began
+    if missing:
+        cursor, began = None, before.began if before is not None else None
+    if cursor is None and before is not None:
+        cursor = before.cursor
+    return Published(
+        output=group.output,
+        fingerprint=fingerprint(group.dataset, included),
+        at=run.began,
+        began=began,
+        cursor=None if cursor is None else str(cursor),
+        report=_told(report),
+    )
+
+
+def _told(report: Report) -> dict[str, Any]:
+    """What is kept and shown of a report: numbers and names, no values."""
+    return {
+        "rows": report.rows,
+        "read": report.read,
+        "duplicates": report.duplicates,
+        "bad": report.bad.rows,
+        "badFile": str(report.bad.file) if report.bad.file is not None else None,
+        "columnsNew": list(report.columns_new),
+        "columnsMissing": list(report.columns_missing),
+        "bytes": report.bytes,
+    }

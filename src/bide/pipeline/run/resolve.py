@@ -1,0 +1,226 @@
+"""Resolve: what an ended job has made becomes whole files on disk, one after the other, page by page.
+
+1. An address that an answer gave may have expired: the job is asked for another one, a few times.
+2. Nothing is held in memory but a page that has to be read for the next one, up to a bound.
+3. Addresses are in no checkpoint: after a crash the job is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bide.client.account import EXPIRED
+from bide.client.apis import GONE, NOT_FOUND, Answer, Call, Found, Seen
+from bide.client.apis.pagination import NextMissing, NextPage
+from bide.client.apis.paths import source
+from bide.client.apis.values import absolute
+from bide.client.http.download import MOST_PAGES, Damaged, download, expectation, write_file
+from bide.client.http.transport import LARGEST
+from bide.client.tracked import Tracked
+from bide.core.errors import BideError, ErrorInfo, ServiceError, ServiceUnreachable
+from bide.pipeline.run.context import Desk, Halt, News, Refused, Stopped, explained
+from bide.pipeline.plan.form import Result
+from bide.pipeline.run.pages import Pager
+from bide.pipeline.run.phase import Event, Export, Fetched
+from bide.pipeline.run.exports import Wanted
+
+RENEWALS = 3  # times that an expired address is asked for anew
+DAMAGED = 2  # times that a file that arrived damaged is fetched again
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that a job has made: at an address, or in the answer itself."""
+
+    found: Found | None = None
+    value: Any = None
+
+
+async def resolve(desk: Desk, wanted: Wanted, export: Export) -> Export:
+    job = desk.job(export, wanted.kind)
+    folder = desk.state.files(export.key)
+    try:
+        await asyncio.to_thread(_empty, folder)
+        async with desk.downloads:
+            files = await _fetch(desk, wanted, export, job, folder)
+    except (ServiceError, ServiceUnreachable) as error:
+        raise explained(error) from error
+    except OSError as error:
+        raise Halt(
+            f"{folder} cannot be written: {error.strerror or error}. Make room and run again: it goes on where it was"
+        ) from error
+    return await desk.step(export, Event.FETCHED, files=tuple(files))
+
+
+async def _fetch(
+    desk: Desk, wanted: Wanted, export: Export, job: Tracked, folder: Path
+) -> list[Fetched]:
+    files: list[Fetched] = []
+    number = renewals = damaged = 0
+    parts = await _parts(desk, wanted, job)
+    while number < len(parts):
+        before = len(files)
+        try:
+            await _one(desk, wanted, export, parts[number], folder, files)
+        except ServiceError as error:
+            if error.status not in (400, *EXPIRED) or _same(desk, error):
+                raise
+            renewals += 1
+            if renewals > RENEWALS:
+                message = f"its result cannot be fetched, although it was asked for again: {error}"
+                raise Refused(ErrorInfo("RESULT_EXPIRED", message, retryable=True)) from None
+            await desk.timing.sleep(2.0 ** (renewals - 1) - 1.0)
+            job.seen = None
+            parts = await _parts(desk, wanted, job)
+            del files[before:]
+        except Damaged as error:
+            damaged += 1
+            if damaged > DAMAGED:
+                raise Stopped("DAMAGED", str(error)) from None
+            del files[before:]
+        else:
+            number += 1
+    return files
+
+
+def _same(desk: Desk, error: ServiceError) -> bool:
+    """The credential is wrong, and not the address."""
+    return error.status == 401 and error.url.startswith(desk.account.api.url or "-")
+
+
+async def _parts(desk: Desk, wanted: Wanted, job: Tracked) -> list[Part]:
+    if job.seen is None or not job.seen.terminal:
+        await desk.look(job)
+    seen = job.seen
+    assert seen is not None
+    if seen.error is not None and seen.error.code in (NOT_FOUND, GONE):
+        raise Refused(seen.error, lost=True)
+    parts = parts_of(seen, wanted.dataset.table.result, desk.account.api.url or "")
+    if not parts:
+        message = f"job {job.job_id} ended well and names no result: see [exports.result]"
+        raise Refused(ErrorInfo("NO_RESULT", message))
+    return parts
+
+
+def parts_of(seen: Seen, result: Result, base: str) -> list[Part]:
+    """What of an answer is the export, in the order in which it is told."""
+    files = seen.files
+    if seen.record is not None:
+        told = seen.record.files
+        files = tuple(Found(f.name, f.url, f.content_type, f.size, f.sha256 or None) for f in told)
+    if result.at is not None:
+        return _at(source(result.at)(seen.result, {}, None), base)
+    take = result.take
+    if take == "auto":
+        take = "files" if files and seen.result is None else "url" if seen.result_url else "value"
+    if take == "files":
+        return [Part(_absolute(file, base)) for file in files]
+    if take == "url":
+        known = next((file for file in files if file.url == seen.result_url), None)
+        url = seen.result_url
+        return [] if url is None else [Part(known or Found("result", url))]
+    return [] if seen.result is None else [Part(value=seen.result)]
+
+
+def _at(value: Any, base: str) -> list[Part]:
+    """An address, several, or the rows themselves."""
+    many = value if isinstance(value, list) and value else [value]
+    urls = [absolute(base + "/", one) for one in many]
+    if all(isinstance(one, str) for one in many) and None not in urls:
+        return [Part(Found("result", url)) for url in urls if url is not None]
+    return [] if value is None else [Part(value=value)]
+
+
+def _absolute(file: Found, base: str) -> Found:
+    return msgspec.structs.replace(file, url=absolute(base + "/", file.url) or file.url)
+
+
+async def _one(
+    desk: Desk, wanted: Wanted, export: Export, part: Part, folder: Path, files: list[Fetched]
+) -> None:
+    if part.found is None:
+        data = msgspec.json.encode(part.value)
+        files.append(await asyncio.to_thread(_write, folder / f"{len(files):05}", data))
+        return
+    table = wanted.dataset.table.result
+    api = desk.account.api
+    pager = Pager(table.pages, table.records) if table.pages is not None else None
+    call: Call | None = api.calls.fetch(part.found.url)
+    if pager is not None:
+        call = api.calls.fetch(pager.first(part.found.url))
+    rule = api.calls.next_page() if pager is None else None
+    seen: set[str] = set()
+    number = 0
+    while call is not None:
+        if call.url in seen or number >= MOST_PAGES:
+            raise Refused(
+                ErrorInfo("PAGES", f"page {number + 1} leads back to an earlier one, or on for ever")
+            )
+        seen.add(call.url)
+        path = folder / f"{len(files):05}"
+        expected = part.found if pager is None and number == 0 else None
+        retrying = desk.retrying(call.url)
+        done = await download(
+            desk.account.open_download, call, path, retrying, sync=True, **expectation(expected)
+        )
+        file, headers = Fetched(path.name, done.size, done.sha256), done.headers
+        _check_new(file, files, paged=number > 0)
+        files.append(file)
+        desk.tell(News(export, None, f"{len(files)} files", moved=False))
+        try:
+            url = await _next(rule or pager, call.url, number, headers, path)
+            call = None if url is None else api.calls.fetch(url)
+        except NextMissing as error:
+            raise Refused(ErrorInfo("PAGES", str(error))) from None
+        number += 1
+
+
+def _check_new(file: Fetched, files: Sequence[Fetched], paged: bool) -> None:
+    """An API that does not know the parameter gives the first page for ever."""
+    if paged and file.sha256 == files[-1].sha256 and file.size > 2:
+        raise Refused(ErrorInfo("PAGES", "two pages in a row are the same: is `query` right?"))
+
+
+async def _next(
+    rule: NextPage | Pager | None, url: str, number: int, headers: Mapping[str, str], path: Path
+) -> str | None:
+    """The URL after page `number`, which is in the file at `path`."""
+    if rule is None:
+        return None
+    body = await asyncio.to_thread(_read, path) if rule.reads_body else b""
+    page = Answer(200, headers, body, url)
+    if isinstance(rule, Pager):
+        return rule.following(url, number, page)
+    return rule.following(url, page)
+
+
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > LARGEST:
+        raise BideError(f"{path} is a page of more than {LARGEST >> 20} MiB: ask for smaller ones")
+    return path.read_bytes()
+
+
+def _write(path: Path, data: bytes) -> Fetched:
+    write_file(path, data)
+    return Fetched(path.name, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+
+
+def intact(folder: Path, files: Sequence[Fetched]) -> bool:
+    """Whether what was downloaded is still there. Its bytes are not read again: they were synced before they were named."""
+    try:
+        return bool(files) and all((folder / f.name).stat().st_size == f.size for f in files)
+    except OSError:
+        return False
