@@ -23,8 +23,8 @@ from bide.lab.scenario import Rules
 from bide.lab.simulated_api import SimulatedJob
 from bide.lab.vendor import Vendor
 from bide.pipeline.plan.loader import load_plan
-from bide.pipeline.run.checkpoint import State
-from bide.pipeline.run.pipeline_run import Sync
+from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.pipeline_run import PipelineRun
 
 EXPORTS = 200
 WINDOW = (15.0, 60.0)  # seconds that a job takes
@@ -162,10 +162,10 @@ def _measure(case: Case) -> Line:
         (folder / "grades.toml").write_text(text)
         (folder / "school.toml").write_text(API)
         os.environ["SCHOOL_KEY"] = "any"
-        with State(folder / "grades.sync") as state:
+        with Checkpoint(folder / "grades.sync") as state:
             began = vendor.now()
             done: list[float] = []
-            run = Sync(
+            run = PipelineRun(
                 load_plan(folder / "grades.toml"),
                 state,
                 published=lambda news: done.append(vendor.now()),

@@ -30,17 +30,17 @@ def bare_ijson(file: Path, folder: Path) -> int:
 
 def bare_own(file: Path, folder: Path) -> int:
     """The parser that bide uses, and nothing else: records decoded by msgspec and thrown away."""
-    from bide.pipeline.rows.readers import Wanted
+    from bide.pipeline.rows.readers import ColumnPaths
     from bide.pipeline.rows.readers.archive import files
-    from bide.pipeline.rows.readers.json import Columns, Decoder, runs
-    from bide.pipeline.rows.report import Source
+    from bide.pipeline.rows.readers.json import RecordColumns, RecordDecoder, runs
+    from bide.pipeline.rows.report import SourceFile
 
     schema = _schema()
-    record = Columns(Wanted(schema), {}).record
+    record = RecordColumns(ColumnPaths(schema), {}).record
     return sum(
         len(rows)
-        for name, stream in files(Source(file, "bench"), schema.limits)
-        for rows, _ in runs(stream, name, "", Decoder(record), schema.limits)
+        for name, stream in files(SourceFile(file, "bench"), schema.limits)
+        for rows, _ in runs(stream, name, "", RecordDecoder(record), schema.limits)
     )
 
 
@@ -71,10 +71,10 @@ def _schema(**more: Any) -> Any:
 
 
 def _normalize(file: Path, folder: Path, **more: Any) -> int:
-    from bide.pipeline.rows.normalize import Source, normalize
+    from bide.pipeline.rows.normalize import SourceFile, normalize
     from bide.pipeline.rows.target import Target
 
-    return normalize([Source(file, "bench")], _schema(**more), Target(folder / "out.parquet")).rows
+    return normalize([SourceFile(file, "bench")], _schema(**more), Target(folder / "out.parquet")).rows
 
 
 WAYS: dict[str, Callable[[Path, Path], int]] = {

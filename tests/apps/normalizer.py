@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bide.pipeline.plan.schema import read_schema
-from bide.pipeline.rows.normalize import Source, Unwritable, normalize
+from bide.pipeline.rows.normalize import SourceFile, UnwritableTarget, normalize
 from bide.pipeline.rows.target import Target
 
 
@@ -28,7 +28,7 @@ def target(folder: Path, format: str) -> Target:
 
 
 def run(folder: Path, format: str, *, key: bool) -> Any:
-    return normalize([Source(folder / "in.csv", "export")], schema(key), target(folder, format))
+    return normalize([SourceFile(folder / "in.csv", "export")], schema(key), target(folder, format))
 
 
 def die_at(number: int) -> None:
@@ -52,7 +52,7 @@ def main(folder: str, format: str, key: str, how: str = "") -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(value), int(value)))
     try:
         run(Path(folder), format, key=key == "key")
-    except Unwritable as error:
+    except UnwritableTarget as error:
         print(error)
         return 3
     return 0

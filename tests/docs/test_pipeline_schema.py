@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from bide.pipeline.plan.schema import TABLES
-from bide.pipeline.rows.normalize import Bad, Report
+from bide.pipeline.rows.normalize import BadRowSummary, NormalizationReport
 from bide.pipeline.rows.target import FORMATS
 from tests.docs.test_reference import codes, page, section
 
@@ -28,6 +28,6 @@ def test_every_field_is_described(name: str) -> None:
 def test_the_report_and_the_formats_are_described() -> None:
     described = codes(section(page("pipelines"), "The report"))
     assert {
-        field.name for one in (Report, Bad) for field in dataclasses.fields(one)
+        field.name for one in (NormalizationReport, BadRowSummary) for field in dataclasses.fields(one)
     } - described == set()
     assert set(FORMATS) - codes(section(page("pipelines"), "What is published")) == set()

@@ -27,6 +27,6 @@ def test_every_phase_is_described() -> None:
 def test_every_code_of_an_export_is_described() -> None:
     folder = ROOT / "src" / "bide" / "pipeline"
     text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
-    used = set(re.findall(r'(?:ErrorInfo|Stopped)\(\s*"([A-Z_]+)"', text))
+    used = set(re.findall(r'(?:ErrorInfo|ExportStopped)\(\s*"([A-Z_]+)"', text))
     assert {"UNSURE", "DAMAGED", "PAGES"} <= used
     assert used == codes(section(page("pipelines"), "Errors of exports")) & used

@@ -17,10 +17,10 @@ from aiohttp import web
 
 from bide.client.timing import Timing
 from bide.pipeline.plan.loader import load_plan
-from bide.pipeline.run.checkpoint import State
-from bide.pipeline.run.context import News
-from bide.pipeline.run.pipeline_run import Outcome, Start, Sync
-from bide.pipeline.run.publication import OutputNews
+from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.context import ExportUpdate
+from bide.pipeline.run.pipeline_run import PipelineRun, RunOptions, RunOutcome
+from bide.pipeline.run.publication import OutputUpdate
 from tests.unit.fake_service import FakeService
 
 KEY = "lms-0123456789-not-to-be-seen"
@@ -204,9 +204,9 @@ class Folder:
     def __init__(self, path: Path, exporter: Exporter, *, keyed: bool = True) -> None:
         self.path = path
         self.exporter = exporter
-        self.news: list[News] = []
-        self.hears: Callable[[News], object] = self.news.append
-        self.outputs: list[OutputNews] = []
+        self.news: list[ExportUpdate] = []
+        self.hears: Callable[[ExportUpdate], object] = self.news.append
+        self.outputs: list[OutputUpdate] = []
         (path / "lms.toml").write_text(API.format(key=KEYED if keyed else ""))
         self.write()
 
@@ -214,11 +214,11 @@ class Folder:
         filled = text.format(url=self.exporter.url, export=export, api=api)
         (self.path / "grades.toml").write_text(filled)
 
-    async def sync(self, start: Start | None = None, speed: float = SPEED) -> Outcome:
+    async def sync(self, start: RunOptions | None = None, speed: float = SPEED) -> RunOutcome:
         """One run, as a process would make it."""
-        with State(self.path / "grades.sync") as state:
+        with Checkpoint(self.path / "grades.sync") as state:
             plan = load_plan(self.path / "grades.toml")
-            run = Sync(
+            run = PipelineRun(
                 plan,
                 state,
                 told=self.hears,

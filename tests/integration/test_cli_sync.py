@@ -21,8 +21,8 @@ from rich.console import Console
 from bide.cli import root, syncing
 from bide.client.apis.answers import Ref
 from bide.core.errors import ErrorInfo
-from bide.pipeline.run.context import News
-from bide.pipeline.run.phase import Event, Export, advance
+from bide.pipeline.run.context import ExportUpdate
+from bide.pipeline.run.phase import Export, PhaseEvent, advance
 from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
 
 
@@ -229,14 +229,14 @@ def test_rows_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         syncing, "Console", lambda **options: Console(file=written, force_terminal=True, width=100)
     )
     export = Export(key="k", name="gradebook course=1", dataset="gradebook", output="o")
-    sent = advance(export, Event.SEND)
-    going = advance(sent, Event.ACCEPTED, ref=Ref("job1"))
+    sent = advance(export, PhaseEvent.SEND)
+    going = advance(sent, PhaseEvent.ACCEPTED, ref=Ref("job1"))
     with syncing.view_for(as_json=False) as view:
-        assert isinstance(view, syncing.LiveView)
-        view.told(News(sent))
-        view.told(News(going, 40.0, "running", moved=False))
+        assert isinstance(view, syncing.LiveSyncView)
+        view.told(ExportUpdate(sent))
+        view.told(ExportUpdate(going, 40.0, "running", moved=False))
         view._progress.refresh()
         shown = written.getvalue()
-        view.told(News(advance(going, Event.REFUSED, error=ErrorInfo("NO", "no"))))
+        view.told(ExportUpdate(advance(going, PhaseEvent.REFUSED, error=ErrorInfo("NO", "no"))))
     assert "gradebook course=1" in shown and "running" in shown
     assert "1 of 1 are here" in written.getvalue()

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from bide.core.errors import SetupError
-from bide.pipeline.run.checkpoint import State
-from bide.pipeline.run.context import Halt, News
-from bide.pipeline.run.pipeline_run import Start
+from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.context import ExportUpdate, RunHalted
+from bide.pipeline.run.pipeline_run import RunOptions
 from tests.integration.exporter import KEY, Exporter, Folder, Storage, rows
 
 ALL = {("ada1", "1"), ("bob1", "1"), ("ada2", "2"), ("bob2", "2"), ("ada3", "3"), ("bob3", "3")}
@@ -64,9 +64,9 @@ async def test_another_period_is_a_new_run_and_the_same_is_not(
     folder: Folder, exporter: Exporter
 ) -> None:
     for period in ("monday", "monday", "tuesday"):
-        await folder.sync(Start(period=period))
+        await folder.sync(RunOptions(period=period))
     assert len(exporter.submitted) == 6
-    await folder.sync(Start(fresh=True))
+    await folder.sync(RunOptions(fresh=True))
     assert len(exporter.submitted) == 9
 
 
@@ -217,9 +217,9 @@ async def test_incremental_asks_since_the_cursor_and_keeps_the_earlier_rows(
 ) -> None:
     folder.write(text=INCREMENTAL)
     exporter.storage.content = lambda name: dated(5)
-    await folder.sync(Start(period="one"))
+    await folder.sync(RunOptions(period="one"))
     exporter.storage.content = lambda name: dated(9)
-    await folder.sync(Start(period="two"))
+    await folder.sync(RunOptions(period="two"))
     assert [job["since"] for job in exporter.jobs.values()] == ["2026-09-01"] * 2 + ["2026-09-05"] * 2
     found = {(row["student"], row["course"]): row["at"][:10] for row in folder.rows}
     assert found["ada", "1"] == "2026-09-09" and found["new5", "2"] == "2026-09-05"
@@ -232,8 +232,8 @@ async def test_the_cursor_does_not_pass_an_export_that_is_missing(
     folder.write(text=INCREMENTAL)
     exporter.storage.content = lambda name: dated(5)
     exporter.failing["2"] = 1
-    await folder.sync(Start(period="one"))
-    await folder.sync(Start(period="two"))
+    await folder.sync(RunOptions(period="one"))
+    await folder.sync(RunOptions(period="two"))
     assert [job["since"] for job in exporter.jobs.values()] == ["2026-09-01"] * 4
 
 
@@ -258,7 +258,7 @@ async def test_a_run_that_is_cut_off_in_any_phase_goes_on(
     monkeypatch.setenv("LMS_KEY", KEY)
     folder = Folder(tmp_path, exporter, keyed=keyed)
 
-    def die(news: News) -> None:
+    def die(news: ExportUpdate) -> None:
         if news.export.name == "gradebook course=2" and news.export.phase == phase:
             raise Gone
 
@@ -326,11 +326,11 @@ async def test_without_resubmit_it_is_asked_what_to_do(
     outcome = await folder.sync()
     assert all("--resubmit" in e.error.message for e in outcome.failed if e.error)
     assert exporter.submitted == []
-    assert (await folder.sync(Start(resubmit=True))).good
+    assert (await folder.sync(RunOptions(resubmit=True))).good
 
 
 async def test_two_processes_do_not_run_one_pipeline(folder: Folder) -> None:
-    with State(folder.path / "grades.sync"), pytest.raises(SetupError, match="another process"):
+    with Checkpoint(folder.path / "grades.sync"), pytest.raises(SetupError, match="another process"):
         await folder.sync()
 
 
@@ -553,7 +553,7 @@ async def test_a_credential_that_is_denied_halts_the_run_and_the_next_goes_on(
         return None
 
     exporter.rules.append(expire)
-    with pytest.raises(Halt, match="does not take the credential"):
+    with pytest.raises(RunHalted, match="does not take the credential"):
         await folder.sync()
     assert not (folder.path / "out").exists()
     exporter.rules.clear()
@@ -574,7 +574,7 @@ async def test_a_full_disk_halts_the_run_and_the_next_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(download._PartFile, "write", full)
-        with pytest.raises(Halt, match="No space left"):
+        with pytest.raises(RunHalted, match="No space left"):
             await folder.sync()
     assert not list((folder.path / "grades.sync" / "files").rglob("*.part"))
     assert (await folder.sync()).good
@@ -597,10 +597,10 @@ async def test_a_disk_that_is_full_while_publishing_leaves_the_old_file(
 
     with monkeypatch.context() as patch:
         patch.setattr(publication, "normalize", full)
-        outcome = await folder.sync(Start(period="next"))
+        outcome = await folder.sync(RunOptions(period="next"))
     assert outcome.outputs[0].stage == "failed" and "No space" in str(outcome.outputs[0].error)
     assert (folder.path / "out" / "gradebook.jsonl").read_bytes() == before
-    assert (await folder.sync(Start(period="next"))).good
+    assert (await folder.sync(RunOptions(period="next"))).good
     assert len(exporter.submitted) == 6  # what was downloaded is used
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.pipeline.rows.normalize import Unwritable
+from bide.pipeline.rows.normalize import UnwritableTarget
 from tests.apps import normalizer
 
 ROWS = 150_000
@@ -144,7 +144,7 @@ def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes(OLD)
     with (tmp_path / ".out.parquet.partial").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(Unwritable, match="another run is writing"):
+        with pytest.raises(UnwritableTarget, match="another run is writing"):
             normalizer.run(tmp_path, "parquet", key=False)
         assert (tmp_path / ".out.parquet.partial").exists()
 
@@ -153,16 +153,16 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes(OLD)
     (tmp_path / "file").write_text("")
     target = normalizer.target(tmp_path / "file", "csv")
-    with pytest.raises(Unwritable, match=r"out\.csv cannot be written: "):
-        from bide.pipeline.rows.normalize import Source, normalize
+    with pytest.raises(UnwritableTarget, match=r"out\.csv cannot be written: "):
+        from bide.pipeline.rows.normalize import SourceFile, normalize
 
-        normalize([Source(tmp_path / "in.csv", "export")], normalizer.schema(False), target)
+        normalize([SourceFile(tmp_path / "in.csv", "export")], normalizer.schema(False), target)
 
 
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes(OLD)
     (tmp_path / "out.sqlite").write_text("my notes" * 1000)
-    with pytest.raises(Unwritable, match="file is not a database"):
+    with pytest.raises(UnwritableTarget, match="file is not a database"):
         normalizer.run(tmp_path, "sqlite", key=False)
     assert (tmp_path / "out.sqlite").read_text() == "my notes" * 1000
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bide.client.apis import Answer
 from bide.core.errors import SetupError
-from bide.pipeline.plan.form import Pages
+from bide.pipeline.plan.form import PagesTable
 from bide.pipeline.run.pages import Pager
-from bide.pipeline.run.pipeline_run import Start
+from bide.pipeline.run.pipeline_run import RunOptions
 from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
 
 STUDENTS = [{"student": f"s{number}", "grade": number} for number in range(5)]
@@ -115,7 +115,7 @@ async def test_a_typo_in_pages_leaves_the_good_file_alone(
     assert (await folder.sync()).good
     assert len(folder.rows) == 15
     folder.write(f'result = {{ take = "url", records = "students", pages = {pages} }}')
-    outcome = await folder.sync(Start(fresh=True))
+    outcome = await folder.sync(RunOptions(fresh=True))
     assert not outcome.good
     errors = [e.error for e in outcome.failed if e.error]
     assert {error.code for error in errors} == {"PAGES"}
@@ -135,7 +135,7 @@ async def test_a_typo_in_the_next_of_a_description_leaves_the_good_file_alone(
     for value, good in (("next", True), ("nxet", False)):
         rule = f'value = "rows"\nnext = {{ value = "{value}", query = "page" }}'
         description.write_text(text.replace('value = "rows"', rule))
-        outcome = await folder.sync(Start(fresh=True))
+        outcome = await folder.sync(RunOptions(fresh=True))
         assert outcome.good is good
         assert len(folder.rows) == 15
     assert {e.error.code for e in outcome.failed if e.error} == {"PAGES"}
@@ -215,11 +215,11 @@ async def test_a_file_at_the_api_that_leads_elsewhere_takes_no_credential_along(
 @given(st.binary(max_size=200), st.dictionaries(st.sampled_from(["Link", "X"]), st.text(max_size=40)))
 def test_no_page_does_any_harm(body: bytes, headers: dict[str, str]) -> None:
     for pages in (
-        Pages(link=True),
-        Pages(next="a.b", query="t", may_be_absent=True),
-        Pages(next="a", may_be_absent=True),
-        Pages(query="p", total="n", may_be_absent=True),
-        Pages(query="p"),
+        PagesTable(link=True),
+        PagesTable(next="a.b", query="t", may_be_absent=True),
+        PagesTable(next="a", may_be_absent=True),
+        PagesTable(query="p", total="n", may_be_absent=True),
+        PagesTable(query="p"),
     ):
         found = Pager(pages).following("https://a.example/x?y=1", 0, Answer(200, headers, body))
         assert found is None or found.startswith(("https://", "http://"))
@@ -227,7 +227,7 @@ def test_no_page_does_any_harm(body: bytes, headers: dict[str, str]) -> None:
 
 @given(st.integers(1, 30), st.integers(0, 5))
 def test_counting_asks_for_each_page_once(total: int, first: int) -> None:
-    pager = Pager(Pages(query="page", total="n", first=first))
+    pager = Pager(PagesTable(query="page", total="n", first=first))
     url: str | None = pager.first("https://a.example/x?size=2")
     seen = []
     while url is not None:

@@ -18,7 +18,7 @@ from bide.cli import root
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import UnusableService
-from bide.pipeline.run.context import Halt, explained
+from bide.pipeline.run.context import RunHalted, explained
 from tests.integration.third_party import KEY, ThirdParty
 
 BANNER = b"SSH-2.0-OpenSSH_9.6\r\n"
@@ -188,4 +188,4 @@ async def test_a_token_endpoint_that_cannot_be_used_ends_the_wait(tmp_path: Path
 
 
 def test_a_pipeline_halts() -> None:
-    assert isinstance(explained(UnusableService("not-http", "it does not speak HTTP")), Halt)
+    assert isinstance(explained(UnusableService("not-http", "it does not speak HTTP")), RunHalted)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bide.pipeline.plan.schema import Schema, read_schema
-from bide.pipeline.rows.normalize import Report, Source, normalize
+from bide.pipeline.rows.normalize import NormalizationReport, SourceFile, normalize
 from bide.pipeline.rows.target import Target
 
 Row = Mapping[str, Any]
@@ -69,14 +69,14 @@ class Bench:
         self.folder = folder
         self.target = Target(folder / "out.parquet")
 
-    def source(self, data: bytes, name: str = "export", **more: Any) -> Source:
+    def source(self, data: bytes, name: str = "export", **more: Any) -> SourceFile:
         path = self.folder / f"{name}.download"
         path.write_bytes(data)
-        return Source(path, name, **more)
+        return SourceFile(path, name, **more)
 
-    def run(self, schema: Schema, *files: bytes | Source, **more: Any) -> Report:
+    def run(self, schema: Schema, *files: bytes | SourceFile, **more: Any) -> NormalizationReport:
         sources = [
-            file if isinstance(file, Source) else self.source(file, f"export {number}")
+            file if isinstance(file, SourceFile) else self.source(file, f"export {number}")
             for number, file in enumerate(files, 1)
         ]
         return normalize(sources, schema, more.pop("target", self.target), **more)

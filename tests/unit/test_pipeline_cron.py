@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.pipeline.run.cron import NICKNAMES, Cron, read_cron
+from bide.pipeline.run.cron import NICKNAMES, CronExpression, read_cron
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = 60
@@ -70,7 +70,9 @@ def test_what_is_wrong_is_said(text: str, reason: str) -> None:
 
 def test_a_day_that_comes_once_in_forty_years_is_found() -> None:
     rare = read_cron("0 0 29-29/1 2 *")
-    monday = Cron("", rare.minutes, rare.hours, rare.days, rare.months, frozenset((1,)), either=False)
+    monday = CronExpression(
+        "", rare.minutes, rare.hours, rare.days, rare.months, frozenset((1,)), either=False
+    )
     at = monday.next(datetime(2072, 3, 1, tzinfo=UTC).timestamp())
     assert at is not None and datetime.fromtimestamp(at, UTC).year == 2112
 
@@ -124,7 +126,7 @@ expressions = st.tuples(
 ).map(" ".join)  # fmt: skip
 
 
-def fits(cron: Cron, at: datetime) -> bool:
+def fits(cron: CronExpression, at: datetime) -> bool:
     """By the definition alone."""
     by_month, by_week = at.day in cron.days, at.isoweekday() % 7 in cron.weekdays
     day = by_month or by_week if cron.either else by_month and by_week

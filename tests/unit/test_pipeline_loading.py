@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bide.core.errors import SetupError
-from bide.pipeline.plan.form import Since
+from bide.pipeline.plan.form import SinceTable
 from bide.pipeline.plan.loader import load_plan, read_plan
-from bide.pipeline.run.exports import Published, Run, since_of, wanted
+from bide.pipeline.run.exports import PublishedOutput, RunRecord, since_of, wanted
 
 PIPELINE = """\
 [api]
@@ -30,7 +30,7 @@ type = "float"
 [exports.output]
 path = "out/{term}.parquet"
 """
-RUN = Run(id="run1", period="2026-11-16", began=1.0)
+RUN = RunRecord(id="run1", period="2026-11-16", began=1.0)
 
 
 def read(text: str = PIPELINE, folder: Path = Path("/nowhere")) -> list[object]:
@@ -57,13 +57,13 @@ def test_every_combination_in_the_order_of_the_file() -> None:
 
 
 def test_another_run_and_another_question_are_other_exports() -> None:
-    def keys(text: str, run: Run = RUN) -> set[str]:
+    def keys(text: str, run: RunRecord = RUN) -> set[str]:
         return {one.export.key for one in wanted(read_plan(text, Path("/n/g.toml")), run)}
 
     assert keys(PIPELINE) == keys(PIPELINE.replace("out/", "elsewhere/"))
     assert keys(PIPELINE) == keys(PIPELINE.replace('type = "float"', 'type = "string"'))
     assert not keys(PIPELINE) & keys(PIPELINE.replace("account_id = 1", "account_id = 2"))
-    assert not keys(PIPELINE) & keys(PIPELINE, Run(id="run2", period="x", began=1.0))
+    assert not keys(PIPELINE) & keys(PIPELINE, RunRecord(id="run2", period="x", began=1.0))
 
 
 def test_values_from_a_file(tmp_path: Path) -> None:
@@ -136,14 +136,16 @@ def test_a_pipeline_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_where_an_incremental_run_begins() -> None:
-    before = Published(output="o", fingerprint="f", at=9.0, began=86400.0, cursor="2026-11-16T12:00:00Z")
-    assert since_of(Since(start="2026-01-01"), None) == "2026-01-01"
-    assert since_of(Since(), before) == "2026-11-16T12:00:00Z"
-    assert since_of(Since(overlap=3600), before) == "2026-11-16T11:00:00.000Z"
-    assert since_of(Since(by="run", overlap=60), before) == "1970-01-01T23:59:00.000Z"
-    never = Published(output="o", fingerprint="f", at=9.0, began=None)
-    assert since_of(Since(by="run", start="s"), never) == "s"
-    numbered = Published(output="o", fingerprint="f", at=9.0, began=1.0, cursor="c17")
-    assert since_of(Since(), numbered) == "c17"
+    before = PublishedOutput(
+        output="o", fingerprint="f", at=9.0, began=86400.0, cursor="2026-11-16T12:00:00Z"
+    )
+    assert since_of(SinceTable(start="2026-01-01"), None) == "2026-01-01"
+    assert since_of(SinceTable(), before) == "2026-11-16T12:00:00Z"
+    assert since_of(SinceTable(overlap=3600), before) == "2026-11-16T11:00:00.000Z"
+    assert since_of(SinceTable(by="run", overlap=60), before) == "1970-01-01T23:59:00.000Z"
+    never = PublishedOutput(output="o", fingerprint="f", at=9.0, began=None)
+    assert since_of(SinceTable(by="run", start="s"), never) == "s"
+    numbered = PublishedOutput(output="o", fingerprint="f", at=9.0, began=1.0, cursor="c17")
+    assert since_of(SinceTable(), numbered) == "c17"
     with pytest.raises(SetupError, match="an instant"):
-        since_of(Since(overlap=1), numbered)
+        since_of(SinceTable(overlap=1), numbered)

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from bide.client.apis.answers import Ref
 from bide.core.errors import ErrorInfo
-from bide.pipeline.run.phase import TRANSITIONS, Event, Export, Fetched, Phase, advance
+from bide.pipeline.run.phase import TRANSITIONS, DownloadedFile, Export, Phase, PhaseEvent, advance
 
 NEW = Export(key="k", name="gradebook course=1", dataset="gradebook", output="out.csv")
-KNOWN: dict[Event, dict[str, object]] = {
-    Event.ACCEPTED: {"ref": Ref("job1"), "submitted_at": 1.0},
-    Event.FETCHED: {"files": (Fetched("00000", 3, "ab"),)},
-    Event.REFUSED: {"error": ErrorInfo("NO", "no")},
+KNOWN: dict[PhaseEvent, dict[str, object]] = {
+    PhaseEvent.ACCEPTED: {"ref": Ref("job1"), "submitted_at": 1.0},
+    PhaseEvent.FETCHED: {"files": (DownloadedFile("00000", 3, "ab"),)},
+    PhaseEvent.REFUSED: {"error": ErrorInfo("NO", "no")},
 }
 
 
-@given(st.lists(st.sampled_from(Event), max_size=30))
-def test_whatever_happens_what_is_known_fits_the_phase(events: list[Event]) -> None:
+@given(st.lists(st.sampled_from(PhaseEvent), max_size=30))
+def test_whatever_happens_what_is_known_fits_the_phase(events: list[PhaseEvent]) -> None:
     export = NEW
     sent = 0
     for event in events:
@@ -27,7 +27,7 @@ def test_whatever_happens_what_is_known_fits_the_phase(events: list[Event]) -> N
             with pytest.raises(ValueError, match="makes no sense"):
                 advance(export, event)
             continue
-        sent += (export.phase, event) == (Phase.NEW, Event.SEND)
+        sent += (export.phase, event) == (Phase.NEW, PhaseEvent.SEND)
         export = advance(export, event, **KNOWN.get(event, {}))
         assert export.attempt == sent  # a submission key is never used for another job
         has_job = export.phase in (Phase.INITIATED, Phase.READY, Phase.RESOLVED, Phase.PUBLISHED)
@@ -50,4 +50,4 @@ def test_every_phase_can_be_reached_and_only_published_needs_nothing_more() -> N
 
 
 def test_a_refusal_of_what_was_fetched_makes_no_sense() -> None:
-    assert (Phase.RESOLVED, Event.REFUSED) not in TRANSITIONS
+    assert (Phase.RESOLVED, PhaseEvent.REFUSED) not in TRANSITIONS

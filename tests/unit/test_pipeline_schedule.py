@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from bide.core.errors import BideError
-from bide.pipeline.run.checkpoint import State
+from bide.pipeline.run.checkpoint import Checkpoint
 from bide.pipeline.run.cron import read_cron
-from bide.pipeline.run.exports import Run
-from bide.pipeline.run.pipeline_run import Start
-from bide.pipeline.run.schedule import Schedule
+from bide.pipeline.run.exports import RunRecord
+from bide.pipeline.run.pipeline_run import RunOptions
+from bide.pipeline.run.schedule import RunSchedule
 
 MIDNIGHT = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
 HOUR, DAY = 3600.0, 86400.0
@@ -24,10 +24,10 @@ HOUR, DAY = 3600.0, 86400.0
 class Day:
     """Time that passes when somebody sleeps, and the runs that were made in it."""
 
-    def __init__(self, state: State, now: float = MIDNIGHT) -> None:
+    def __init__(self, state: Checkpoint, now: float = MIDNIGHT) -> None:
         self.now = now
         self.state = state
-        self.runs: list[tuple[float, Start]] = []
+        self.runs: list[tuple[float, RunOptions]] = []
         self.takes = 60.0
         self.breaks = 0
         self.sleeps: dict[int, float] = {}  # by the number of runs before: how long the machine sleeps
@@ -35,7 +35,7 @@ class Day:
     async def sleep(self, seconds: float) -> None:
         self.now += self.sleeps.pop(len(self.runs), seconds)
 
-    async def once(self, start: Start) -> None:
+    async def once(self, start: RunOptions) -> None:
         if len(self.runs) == 3:
             raise asyncio.CancelledError
         self.runs.append((self.now, start))
@@ -45,7 +45,7 @@ class Day:
             raise BideError("the vendor is down")
 
     async def keep(self, text: str = "15 2 * * *") -> None:
-        schedule = Schedule(read_cron(text), UTC, self.state, lambda: self.now, self.sleep)
+        schedule = RunSchedule(read_cron(text), UTC, self.state, lambda: self.now, self.sleep)
         with pytest.raises(asyncio.CancelledError):
             await schedule.keep(self.once)
 
@@ -55,26 +55,26 @@ class Day:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[State]:
-    with State(tmp_path / "state") as state:
+def state(tmp_path: Path) -> Iterator[Checkpoint]:
+    with Checkpoint(tmp_path / "state") as state:
         yield state
 
 
-async def test_a_run_at_each_moment_under_its_name(state: State) -> None:
+async def test_a_run_at_each_moment_under_its_name(state: Checkpoint) -> None:
     day = Day(state)
     await day.keep()
     assert day.periods == ["2026-11-16T02:15+00:00", "2026-11-17T02:15+00:00", "2026-11-18T02:15+00:00"]
     assert [round(at - MIDNIGHT) for at, _ in day.runs] == [8100, 8100 + 86400, 8100 + 2 * 86400]
 
 
-async def test_a_run_that_fails_does_not_end_it(state: State) -> None:
+async def test_a_run_that_fails_does_not_end_it(state: Checkpoint) -> None:
     day = Day(state)
     day.breaks = 2
     await day.keep()
     assert len(day.runs) == 3
 
 
-async def test_moments_that_were_slept_through_are_made_up_for_by_one_run(state: State) -> None:
+async def test_moments_that_were_slept_through_are_made_up_for_by_one_run(state: Checkpoint) -> None:
     day = Day(state)
     day.sleeps = {0: 3 * DAY}
     await day.keep()
@@ -82,7 +82,7 @@ async def test_moments_that_were_slept_through_are_made_up_for_by_one_run(state:
     assert day.runs[0][0] == MIDNIGHT + 3 * DAY
 
 
-async def test_a_run_that_takes_longer_than_the_gap_is_not_overtaken(state: State) -> None:
+async def test_a_run_that_takes_longer_than_the_gap_is_not_overtaken(state: Checkpoint) -> None:
     day = Day(state)
     day.takes = 3.5 * HOUR
     await day.keep("@hourly")
@@ -90,24 +90,26 @@ async def test_a_run_that_takes_longer_than_the_gap_is_not_overtaken(state: Stat
     assert all(b - a >= day.takes for a, b in pairwise(began))
 
 
-async def test_a_run_that_was_cut_off_goes_on_first(state: State) -> None:
-    state.begin(Run(id="a", period="2026-11-15T02:15+00:00", began=MIDNIGHT, scheduled=MIDNIGHT - DAY))
+async def test_a_run_that_was_cut_off_goes_on_first(state: Checkpoint) -> None:
+    state.begin(
+        RunRecord(id="a", period="2026-11-15T02:15+00:00", began=MIDNIGHT, scheduled=MIDNIGHT - DAY)
+    )
     day = Day(state)
     await day.keep()
     assert day.periods[0] is None and day.runs[0][0] == MIDNIGHT
 
 
-async def test_what_was_missed_while_no_process_was_there_is_run_once(state: State) -> None:
+async def test_what_was_missed_while_no_process_was_there_is_run_once(state: Checkpoint) -> None:
     before = MIDNIGHT - 5 * DAY
-    state.begin(Run(id="a", period="p", began=before, scheduled=before, finished=before))
+    state.begin(RunRecord(id="a", period="p", began=before, scheduled=before, finished=before))
     day = Day(state)
     await day.keep()
     assert day.periods[:2] == ["2026-11-15T02:15+00:00", "2026-11-16T02:15+00:00"]
     assert day.runs[0][0] == MIDNIGHT
 
 
-async def test_a_run_by_hand_counts_as_the_last_one(state: State) -> None:
-    state.begin(Run(id="a", period="p", began=MIDNIGHT - HOUR, finished=MIDNIGHT - HOUR))
+async def test_a_run_by_hand_counts_as_the_last_one(state: Checkpoint) -> None:
+    state.begin(RunRecord(id="a", period="p", began=MIDNIGHT - HOUR, finished=MIDNIGHT - HOUR))
     day = Day(state)
     await day.keep()
     assert day.runs[0][0] == MIDNIGHT + 8100

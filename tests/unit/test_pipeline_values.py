@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.pipeline.plan.schema import Column, Schema
-from bide.pipeline.rows.columns import Conversion
+from bide.pipeline.rows.columns import ColumnConverter
 from bide.pipeline.rows.values import Misfit, converter
 
 BERLIN = "Europe/Berlin"
 
 
-def conversion(**column: Any) -> Conversion:
+def conversion(**column: Any) -> ColumnConverter:
     made = Column(name="x", **column)
-    return Conversion(made, Schema(columns=(made,)))
+    return ColumnConverter(made, Schema(columns=(made,)))
 
 
 def of_text(text: str, **column: Any) -> Any:

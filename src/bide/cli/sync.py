@@ -17,20 +17,20 @@ from click.core import ParameterSource
 from bide.cli import FAILED
 from bide.cli.clients import budget_option
 from bide.cli.output import json_option, print_json, print_table
-from bide.cli.syncing import View, view_for
+from bide.cli.syncing import SyncView, view_for
 from bide.cli.trust import confirm, trust_option
 from bide.cli.wait import Trouble
 from bide.client.apis.demands import Demands
 from bide.core.errors import SetupError
-from bide.pipeline.plan.loader import Plan, load_plan
-from bide.pipeline.run.checkpoint import State
-from bide.pipeline.run.cron import Cron, read_cron
+from bide.pipeline.plan.loader import PipelinePlan, load_plan
+from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.cron import CronExpression, read_cron
 from bide.pipeline.run.exports import combinations
-from bide.pipeline.run.pipeline_run import Start, Sync
-from bide.pipeline.run.schedule import Schedule
+from bide.pipeline.run.pipeline_run import PipelineRun, RunOptions
+from bide.pipeline.run.schedule import RunSchedule
 
 
-def _cron(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Cron | None:
+def _cron(ctx: click.Context, parameter: click.Parameter, value: str | None) -> CronExpression | None:
     try:
         return None if value is None else read_cron(value)
     except ValueError as error:
@@ -78,7 +78,7 @@ def sync(
     fresh: bool,
     resubmit: bool,
     accept_drop: bool,
-    cron: Cron | None,
+    cron: CronExpression | None,
     zone: tzinfo,
     budget: str | None,
     check: bool,
@@ -112,7 +112,7 @@ def sync(
     # An address in ./bide.toml is not one that the user typed.
     typed = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
 
-    def load() -> Plan:
+    def load() -> PipelinePlan:
         return load_plan(pipeline, url, approve, typed)
 
     try:
@@ -122,15 +122,15 @@ def sync(
     if check:
         _show(plan, as_json)
         return
-    start = Start(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
+    start = RunOptions(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
     log, trouble = logging.getLogger("bide"), Trouble(logging.WARNING)
     log.addHandler(trouble)
     try:
-        with State(state or pipeline.with_suffix(".sync")) as opened:
+        with Checkpoint(state or pipeline.with_suffix(".sync")) as opened:
             if cron is None:
                 good = asyncio.run(_once(plan, opened, start, as_json, budget))
             else:
-                by = Schedule(cron, zone, opened, time.time)
+                by = RunSchedule(cron, zone, opened, time.time)
                 keeping = _keep(by, load, start, as_json, budget)
                 good = asyncio.run(keeping)
     except KeyboardInterrupt:
@@ -142,20 +142,24 @@ def sync(
 
 
 async def _once(
-    plan: Plan, state: State, start: Start, as_json: bool, budget: str | None = None
+    plan: PipelinePlan, state: Checkpoint, start: RunOptions, as_json: bool, budget: str | None = None
 ) -> bool:
-    view: View = view_for(as_json)
+    view: SyncView = view_for(as_json)
     with view:
-        sync = Sync(plan, state, told=view.told, published=view.published, budget=budget)
+        sync = PipelineRun(plan, state, told=view.told, published=view.published, budget=budget)
         outcome = await sync.run(start)
     view.summary(outcome)
     return outcome.good
 
 
 async def _keep(
-    schedule: Schedule, plan: Callable[[], Plan], given: Start, as_json: bool, budget: str | None
+    schedule: RunSchedule,
+    plan: Callable[[], PipelinePlan],
+    given: RunOptions,
+    as_json: bool,
+    budget: str | None,
 ) -> bool:
-    async def once(start: Start) -> None:
+    async def once(start: RunOptions) -> None:
         await _once(plan(), schedule.state, replace(start, resubmit=given.resubmit), as_json, budget)
 
     at = schedule.cron.next(time.time(), schedule.zone)
@@ -165,7 +169,7 @@ async def _keep(
     return True
 
 
-def _show(plan: Plan, as_json: bool) -> None:
+def _show(plan: PipelinePlan, as_json: bool) -> None:
     rows = []
     for dataset in plan.datasets:
         known = all(isinstance(values, list) for values in dataset.values.values())

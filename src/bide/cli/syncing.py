@@ -15,10 +15,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from bide.cli.output import print_json
 from bide.client.progress import SHOWN
-from bide.pipeline.run.context import News
+from bide.pipeline.run.context import ExportUpdate
 from bide.pipeline.run.phase import Export, Phase
-from bide.pipeline.run.pipeline_run import Outcome
-from bide.pipeline.run.publication import OutputNews
+from bide.pipeline.run.pipeline_run import RunOutcome
+from bide.pipeline.run.publication import OutputUpdate
 
 PHASES = {
     Phase.NEW: 0,
@@ -31,13 +31,13 @@ PHASES = {
 MONITORED = PHASES[Phase.READY] - PHASES[Phase.INITIATED]
 
 
-def view_for(as_json: bool) -> View:
+def view_for(as_json: bool) -> SyncView:
     if as_json:
-        return JsonView()
-    return LiveView() if Console(stderr=True).is_terminal else View()
+        return JsonSyncView()
+    return LiveSyncView() if Console(stderr=True).is_terminal else SyncView()
 
 
-class View:
+class SyncView:
     """Lines: a change of a phase on stderr, an output on stdout."""
 
     def __enter__(self) -> Self:
@@ -46,15 +46,15 @@ class View:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def told(self, news: News) -> None:
+    def told(self, news: ExportUpdate) -> None:
         if news.moved and news.export.phase not in (Phase.NEW, Phase.INITIATING):
             click.echo(_line(news.export), err=True)
 
-    def published(self, news: OutputNews) -> None:
+    def published(self, news: OutputUpdate) -> None:
         if news.stage != "normalizing":
             click.echo(_output(news))
 
-    def summary(self, outcome: Outcome) -> None:
+    def summary(self, outcome: RunOutcome) -> None:
         for export in outcome.failed:
             click.echo(_line(export))
         counts = Counter("failed" if e.error else e.phase.lower() for e in outcome.exports)
@@ -62,12 +62,12 @@ class View:
         click.echo(f"{len(outcome.exports)} exports: {what}; {outcome.requests} requests", err=True)
 
 
-class JsonView(View):
-    def told(self, news: News) -> None:
+class JsonSyncView(SyncView):
+    def told(self, news: ExportUpdate) -> None:
         if news.moved:
             print_json(_export(news.export))
 
-    def published(self, news: OutputNews) -> None:
+    def published(self, news: OutputUpdate) -> None:
         print_json(
             {
                 "output": shown(news.path),
@@ -79,7 +79,7 @@ class JsonView(View):
             }
         )
 
-    def summary(self, outcome: Outcome) -> None:
+    def summary(self, outcome: RunOutcome) -> None:
         print_json(
             {
                 "period": outcome.run.period,
@@ -92,7 +92,7 @@ class JsonView(View):
         )
 
 
-class LiveView(View):
+class LiveSyncView(SyncView):
     """A row an export, as many as fit; one that counts all of them."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class LiveView(View):
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def told(self, news: News) -> None:
+    def told(self, news: ExportUpdate) -> None:
         export = news.export
         self._phases[export.key] = export.phase
         settled = sum(phase.settled for phase in self._phases.values())
@@ -137,7 +137,7 @@ class LiveView(View):
         done = PHASES.get(export.phase, 0) + share
         self._progress.update(row, completed=done, note=note.replace("[", r"\["))
 
-    def published(self, news: OutputNews) -> None:
+    def published(self, news: OutputUpdate) -> None:
         if news.stage != "normalizing":
             self._progress.console.print(_output(news), markup=False, highlight=False)
 
@@ -161,7 +161,7 @@ def _export(export: Export) -> dict[str, Any]:
     }
 
 
-def _output(news: OutputNews) -> str:
+def _output(news: OutputUpdate) -> str:
     where = shown(news.path)
     if news.stage in ("refused", "failed"):
         return f"{where}: not published: {news.error}"

@@ -28,7 +28,7 @@ class ApiTable(Table, frozen=True, kw_only=True):
     patience: float = DAY / 4
 
 
-class Pages(Table, frozen=True, kw_only=True):
+class PagesTable(Table, frozen=True, kw_only=True):
     """How one page leads to the next."""
 
     link: bool = False
@@ -39,26 +39,26 @@ class Pages(Table, frozen=True, kw_only=True):
     may_be_absent: bool = False
 
 
-class Listing(Table, frozen=True, kw_only=True):
+class ListingTable(Table, frozen=True, kw_only=True):
     """Values that the API itself lists."""
 
     path: str
     items: Sources = "."
     value: Sources = "id"
-    pages: Pages | None = None
+    pages: PagesTable | None = None
 
 
-class Result(Table, frozen=True, kw_only=True):
+class ResultTable(Table, frozen=True, kw_only=True):
     """What of an ended job is the export."""
 
     take: Literal["auto", "url", "files", "value"] = "auto"
     at: Sources | None = None
     format: Literal["auto", "csv", "json", "jsonl"] = "auto"
     records: str = ""
-    pages: Pages | None = None
+    pages: PagesTable | None = None
 
 
-class Since(Table, frozen=True, kw_only=True):
+class SinceTable(Table, frozen=True, kw_only=True):
     """What `{since}` is: where the last published run ended."""
 
     by: Literal["cursor", "run"] = "cursor"
@@ -66,7 +66,7 @@ class Since(Table, frozen=True, kw_only=True):
     overlap: float = 0.0
 
 
-class Output(Table, frozen=True, kw_only=True):
+class OutputTable(Table, frozen=True, kw_only=True):
     """Where the rows go."""
 
     path: str
@@ -82,16 +82,16 @@ class ExportTable(Table, frozen=True, kw_only=True):
     name: str
     kind: str = ""
     input: Any = msgspec.field(default_factory=dict)
-    each: dict[str, list[str | int] | str | Listing] = msgspec.field(default_factory=dict)
+    each: dict[str, list[str | int] | str | ListingTable] = msgspec.field(default_factory=dict)
     columns: dict[str, str] = msgspec.field(default_factory=dict)
-    result: Result = Result()
-    since: Since | None = None
+    result: ResultTable = ResultTable()
+    since: SinceTable | None = None
     failed: Literal["refuse", "skip"] = "refuse"
     retries: int = 0
     timeout: float = DAY
     resubmit: bool = True
     schema: dict[str, Any] = msgspec.field(default_factory=dict)
-    output: Output
+    output: OutputTable
 
 
 class PipelineTable(Table, frozen=True, kw_only=True):
@@ -106,9 +106,9 @@ TABLES: dict[str, type[Table]] = {
     "": PipelineTable,
     "api": ApiTable,
     "exports": ExportTable,
-    "exports.each": Listing,
-    "exports.result": Result,
-    "exports.pages": Pages,
-    "exports.since": Since,
-    "exports.output": Output,
+    "exports.each": ListingTable,
+    "exports.result": ResultTable,
+    "exports.pages": PagesTable,
+    "exports.since": SinceTable,
+    "exports.output": OutputTable,
 }

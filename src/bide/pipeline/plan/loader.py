@@ -24,7 +24,7 @@ from bide.client.apis.paths import source
 from bide.client.apis.templates import Template, compile_body
 from bide.core.budget import read_limit
 from bide.core.errors import SetupError
-from bide.pipeline.plan.form import ApiTable, ExportTable, Listing, Pages, PipelineTable
+from bide.pipeline.plan.form import ApiTable, ExportTable, ListingTable, PagesTable, PipelineTable
 from bide.pipeline.plan.schema import Schema, read_schema
 
 SUFFIXES = {
@@ -52,7 +52,7 @@ class Dataset:
     path: Template
     format: str
     schema: Schema
-    values: dict[str, list[str | int] | Listing]
+    values: dict[str, list[str | int] | ListingTable]
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PipelinePlan:
     """A whole pipeline."""
 
     file: Path
@@ -90,7 +90,7 @@ class Plan:
 
 def load_plan(
     path: Path, url: str | None = None, approve: Approve | None = None, url_typed: bool = True
-) -> Plan:
+) -> PipelinePlan:
     """At another address than the pipeline's, where one is given. SetupError says what is wrong, and where.
 
     `approve` is called before a secret that these files name is used, or code of theirs is run, and may raise.
@@ -110,7 +110,7 @@ def read_plan(
     url: str | None = None,
     approve: Approve | None = None,
     url_typed: bool = True,
-) -> Plan:
+) -> PipelinePlan:
     with located(text, str(path), "the pipeline") as tables:
         table = msgspec.convert(tables, PipelineTable)
         if not table.exports:
@@ -126,7 +126,7 @@ def read_plan(
             with within("exports", index):
                 datasets.append(_dataset(export, index, path.parent))
         _check_names(datasets)
-        return Plan(path, table, tuple(datasets), api)
+        return PipelinePlan(path, table, tuple(datasets), api)
 
 
 def _approval(
@@ -244,12 +244,12 @@ def _dataset(table: ExportTable, index: int, folder: Path) -> Dataset:
     return Dataset(table, kind, input, columns, path, format, schema, values)
 
 
-def _values(name: str, told: Any, folder: Path) -> list[str | int] | Listing:
+def _values(name: str, told: Any, folder: Path) -> list[str | int] | ListingTable:
     if not _NAME.fullmatch(name) or name in GIVEN:
         raise ValueError(
             f"`{name}` cannot be the name of a value: use small letters, not since or period"
         )
-    if isinstance(told, Listing):
+    if isinstance(told, ListingTable):
         if not told.path.startswith("/"):
             raise ValueError(f"`{name}`: path {told.path!r} must begin with a slash")
         for sources in (told.items, told.value):
@@ -284,7 +284,7 @@ def _check_result(table: ExportTable) -> None:
     check_pages(result.pages)
 
 
-def check_pages(pages: Pages | None) -> None:
+def check_pages(pages: PagesTable | None) -> None:
     """ValueError when a page could not be found by it."""
     if pages is None:
         return

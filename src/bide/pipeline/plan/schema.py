@@ -43,14 +43,14 @@ class Column(Table, frozen=True, kw_only=True):
         return (self.sources or self.name,) if isinstance(self.sources, str) else tuple(self.sources)
 
 
-class Csv(Table, frozen=True, kw_only=True):
+class CsvTable(Table, frozen=True, kw_only=True):
     """How CSV is written, where it does not tell."""
 
     delimiter: str | None = None
     quote: str = '"'
 
 
-class Limits(Table, frozen=True, kw_only=True):
+class SchemaLimits(Table, frozen=True, kw_only=True):
     """What is refused, so that no file exhausts the machine."""
 
     columns: int = 10_000
@@ -72,8 +72,8 @@ class Schema(Table, frozen=True, kw_only=True):
     null: tuple[str, ...] = ("",)
     zone: str = "UTC"
     secret: Secret = Secret()
-    csv: Csv = Csv()
-    limits: Limits = Limits()
+    csv: CsvTable = CsvTable()
+    limits: SchemaLimits = SchemaLimits()
 
     @property
     def newest(self) -> str | None:
@@ -87,8 +87,8 @@ class Schema(Table, frozen=True, kw_only=True):
 TABLES: dict[str, type[Table]] = {
     "Schema": Schema,
     "schema.columns": Column,
-    "schema.csv": Csv,
-    "schema.limits": Limits,
+    "schema.csv": CsvTable,
+    "schema.limits": SchemaLimits,
 }
 
 
@@ -163,7 +163,7 @@ def check(schema: Schema) -> None:
     for name, one in (("delimiter", schema.csv.delimiter), ("quote", schema.csv.quote)):
         if one is not None and (len(one) != 1 or not one.isascii() or one in "\r\n"):
             raise Misplaced(("csv", name), f"`{name}` must be one ASCII character")
-    for name in Limits.__struct_fields__:
+    for name in SchemaLimits.__struct_fields__:
         if getattr(schema.limits, name) < 1:
             raise Misplaced(("limits", name), f"`{name}` must be 1 or more")
     if schema.limits.record > 64 * _MIB:

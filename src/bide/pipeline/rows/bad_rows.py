@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from bide.pipeline.plan.schema import Schema
-from bide.pipeline.rows.report import EXAMPLES, Bad, BadRow, BadRows
+from bide.pipeline.rows.report import EXAMPLES, BadRow, BadRows, BadRowSummary
 from bide.pipeline.rows.target import Target
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
-class BadRowKeeper:
+class BadRowLog:
     """What happens to rows that do not fit, by the schema's `bad_rows`."""
 
     def __init__(self, schema: Schema, target: Target, partial: Path) -> None:
@@ -70,9 +70,9 @@ class BadRowKeeper:
         if self._file is not None:
             self._file.close()
 
-    def told(self) -> Bad:
+    def told(self) -> BadRowSummary:
         file = self._final if self._file is not None and self.written else None
-        return Bad(dict(self._counts), tuple(self._examples), self._rows, file)
+        return BadRowSummary(dict(self._counts), tuple(self._examples), self._rows, file)
 
 
 def _digest(line: bytes) -> bytes:

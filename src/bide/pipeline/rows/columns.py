@@ -45,7 +45,7 @@ def arrow_type(column: Column) -> Any:
             return pa.string()
 
 
-class Conversion:
+class ColumnConverter:
     """How the values of one column become what the schema says."""
 
     def __init__(self, column: Column, schema: Schema) -> None:

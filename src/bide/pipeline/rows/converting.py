@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from bide.pipeline.plan.schema import Column, Schema, escaped, hash_key
-from bide.pipeline.rows.columns import Conversion, Misfits, arrow_type
-from bide.pipeline.rows.personal import MASK, Hashes, masked
+from bide.pipeline.rows.columns import ColumnConverter, Misfits, arrow_type
+from bide.pipeline.rows.personal import MASK, PersonalHashes, masked
 from bide.pipeline.rows.readers import Chunk
 from bide.pipeline.rows.report import BadRow
 
@@ -33,7 +33,7 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True)
-class Layout:
+class OutputLayout:
     """The columns of the result: those of the schema, then constants that it does not name, then new ones."""
 
     schema: Schema
@@ -56,19 +56,19 @@ class Layout:
         )
 
 
-class Converter:
+class ChunkConverter:
     """Chunks into batches."""
 
-    def __init__(self, layout: Layout, keeper: Keeper) -> None:
+    def __init__(self, layout: OutputLayout, keeper: Keeper) -> None:
         schema = layout.schema
         self._columns = layout.columns
         self._fields = layout.fields
-        self._conversions = {c.name: Conversion(c, schema) for c in self._columns}
+        self._conversions = {c.name: ColumnConverter(c, schema) for c in self._columns}
         self._needed = {c.name for c in self._columns if c.required} | set(schema.key)
         self._policy = schema.bad_rows
         self._keeper = keeper
         key = hash_key(schema)
-        self._hash = Hashes(key) if key is not None else None
+        self._hash = PersonalHashes(key) if key is not None else None
         self._has_personal = any(column.personal for column in self._columns)
 
     def __call__(self, chunk: Chunk) -> Any:

@@ -24,7 +24,7 @@ _EARLIER = 1 << 61
 _MIX = -7046029254386353131
 
 
-class Dedupe:
+class Deduplicator:
     """Rows go in by `add`; `kept` gives those that stay."""
 
     def __init__(self, folder: Path, schema: Schema, fields: Any, size: int) -> None:

@@ -14,29 +14,37 @@ from pathlib import Path
 
 from bide.core.errors import SetupError
 from bide.pipeline.plan.schema import Schema
-from bide.pipeline.rows.report import Bad, BadRow, BadRows, BadSource, Report, Source, Unwritable
+from bide.pipeline.rows.report import (
+    BadRow,
+    BadRows,
+    BadRowSummary,
+    BadSource,
+    NormalizationReport,
+    SourceFile,
+    UnwritableTarget,
+)
 from bide.pipeline.rows.target import Target
 
 __all__ = [
-    "Bad",
+    "BadRowSummary",
     "BadRow",
     "BadRows",
     "BadSource",
-    "Report",
-    "Source",
-    "Unwritable",
+    "NormalizationReport",
+    "SourceFile",
+    "UnwritableTarget",
     "normalize",
 ]
 
 
 def normalize(
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     schema: Schema,
     target: Target,
     *,
     previous: Path | None = None,
     guard: Callable[[int], None] = lambda rows: None,
-) -> Report:
+) -> NormalizationReport:
     """Publishes the rows of all sources at the target.
 
     `previous` is an earlier published file of the same schema and format; its rows are kept unless a new row has the same

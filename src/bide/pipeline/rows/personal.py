@@ -17,7 +17,7 @@ MASK = "***"
 REMEMBERED = 100_000
 
 
-class Hashes:
+class PersonalHashes:
     """Hashes of values, each computed once while it is remembered."""
 
     def __init__(self, key: bytes) -> None:
@@ -25,7 +25,7 @@ class Hashes:
         self._known: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return "<Hashes>"
+        return "<PersonalHashes>"
 
     def __call__(self, texts: Any) -> Any:
         """An array of texts into one of 64 hexadecimal digits."""

@@ -19,7 +19,7 @@ class _End:
 
 
 @contextmanager
-def ahead(items: Iterable[T]) -> Iterator[Iterator[T]]:
+def prefetched(items: Iterable[T]) -> Iterator[Iterator[T]]:
     """Its items, made in another thread; an error there is raised here. Left early, the thread has ended too."""
     made: queue.Queue[T | _End] = queue.Queue(DEPTH)
     stop = threading.Event()

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bide.pipeline.rows.report import Unwritable
+from bide.pipeline.rows.report import UnwritableTarget
 from bide.pipeline.rows.target import Target
 
 
 @dataclass(frozen=True)
-class Workplace:
+class TargetFiles:
     """Where a run writes before it publishes."""
 
     target: Target
@@ -55,11 +55,11 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def workplace(target: Target) -> Iterator[Workplace]:
+def target_files(target: Target) -> Iterator[TargetFiles]:
     """Unwritable says what is in the way. In the end nothing is left but what was published."""
     name = target.dead_letters.name.removesuffix(".bad.jsonl")
     folder = target.path.parent
-    place = Workplace(
+    place = TargetFiles(
         target,
         folder / f".{name}.partial",
         folder / f".{name}.bad.partial",
@@ -71,7 +71,7 @@ def workplace(target: Target) -> Iterator[Workplace]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Unwritable(
+                raise UnwritableTarget(
                     f"another run is writing {target.path}: wait until it has ended"
                 ) from None
             try:
@@ -84,6 +84,6 @@ def workplace(target: Target) -> Iterator[Workplace]:
                 shutil.rmtree(place.spill, ignore_errors=True)
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise Unwritable(
+        raise UnwritableTarget(
             f"{target.path} cannot be written: {reason}; what was published before is as it was"
         ) from error

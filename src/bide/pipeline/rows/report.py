@@ -12,7 +12,7 @@ EXAMPLES = 5  # of each reason
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A downloaded file, and how to read it."""
 
     path: Path
@@ -41,7 +41,7 @@ class BadRow:
 
 
 @dataclass(frozen=True)
-class Bad:
+class BadRowSummary:
     """Rows that did not fit: how many for which reason, the first of each, and where they went."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Bad:
 
 
 @dataclass(frozen=True)
-class Report:
+class NormalizationReport:
     """What was published."""
 
     path: Path
@@ -62,7 +62,7 @@ class Report:
     rows: int
     read: int = 0  # records in the sources, good and bad
     duplicates: int = 0
-    bad: Bad = field(default_factory=Bad)
+    bad: BadRowSummary = field(default_factory=BadRowSummary)
     columns_new: tuple[str, ...] = ()  # in a source, not in the schema
     columns_missing: tuple[str, ...] = ()  # in the schema, and in some source not
     cursor: str | None = None  # the highest value of the schema's cursor
@@ -97,5 +97,5 @@ class TooFewRows(BideError):
     """The result has fewer rows than a guard of its output allows. What was published before is as it was."""
 
 
-class Unwritable(BideError):
+class UnwritableTarget(BideError):
     """The result cannot be written: a full disk, a folder that is not there. What was published before is as it was."""

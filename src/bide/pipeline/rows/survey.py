@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bide.pipeline.plan.schema import Schema, parts
 from bide.pipeline.rows.readers import archive, csv, json
-from bide.pipeline.rows.report import BadSource, Source
+from bide.pipeline.rows.report import BadSource, SourceFile
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Survey:
     missing: tuple[str, ...]
 
 
-def survey(sources: Sequence[Source], schema: Schema) -> Survey:
+def survey(sources: Sequence[SourceFile], schema: Schema) -> Survey:
     """BadSource when a column that the schema insists on is missing, or one that it refuses is there."""
     new: dict[str, None] = {}
     missing: dict[str, None] = {}
@@ -57,7 +57,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _columns(
-    stream: archive.Bytes, name: str, source: Source, schema: Schema
+    stream: archive.ByteStream, name: str, source: SourceFile, schema: Schema
 ) -> tuple[list[str], bool] | None:
     """The columns of a file, and whether it is CSV; None when it has no records to tell by."""
     format = source.format if source.format != "auto" else json.recognise(stream, source.records)
@@ -71,7 +71,7 @@ def _columns(
 
 
 def _compared(
-    found: list[str], is_csv: bool, source: Source, schema: Schema
+    found: list[str], is_csv: bool, source: SourceFile, schema: Schema
 ) -> tuple[list[str], list[str]]:
     """What is new in a file, and what is missing from it."""
     known = set(source.constants)

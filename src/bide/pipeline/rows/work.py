@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from bide.core.errors import SetupError
 from bide.pipeline.plan.schema import Schema, check, escaped
 from bide.pipeline.rows import readers
-from bide.pipeline.rows.bad_rows import BadRowKeeper
-from bide.pipeline.rows.converting import Converter, Layout
-from bide.pipeline.rows.deduplication import Dedupe
-from bide.pipeline.rows.prefetch import ahead
-from bide.pipeline.rows.publishing import Workplace, workplace
-from bide.pipeline.rows.report import BadSource, Report, Source
+from bide.pipeline.rows.bad_rows import BadRowLog
+from bide.pipeline.rows.converting import ChunkConverter, OutputLayout
+from bide.pipeline.rows.deduplication import Deduplicator
+from bide.pipeline.rows.prefetch import prefetched
+from bide.pipeline.rows.publishing import TargetFiles, target_files
+from bide.pipeline.rows.report import BadSource, NormalizationReport, SourceFile
 from bide.pipeline.rows.survey import Survey, survey
 from bide.pipeline.rows.target import Target
 from bide.pipeline.rows.writers import rows_of, writer
@@ -30,17 +30,17 @@ FORMATS = ("auto", "csv", "json", "jsonl")
 
 
 def normalize(
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     schema: Schema,
     target: Target,
     previous: Path | None,
     guard: Callable[[int], None],
-) -> Report:
+) -> NormalizationReport:
     _check(sources, schema, previous)
     surveyed = survey(sources, schema)
-    layout = Layout(schema, _constants(sources, schema), _kept(surveyed, schema))
-    with workplace(target) as place:
-        run = Run(layout, target, place, _size(sources, previous))
+    layout = OutputLayout(schema, _constants(sources, schema), _kept(surveyed, schema))
+    with target_files(target) as place:
+        run = Normalization(layout, target, place, _size(sources, previous))
         try:
             run.read(sources, previous)
             guard(run.rows)
@@ -49,7 +49,7 @@ def normalize(
             run.close()
 
 
-def _check(sources: Sequence[Source], schema: Schema, previous: Path | None) -> None:
+def _check(sources: Sequence[SourceFile], schema: Schema, previous: Path | None) -> None:
     try:
         check(schema)
     except ValueError as error:
@@ -65,12 +65,12 @@ def _check(sources: Sequence[Source], schema: Schema, previous: Path | None) -> 
             )
 
 
-def _size(sources: Sequence[Source], previous: Path | None) -> int:
+def _size(sources: Sequence[SourceFile], previous: Path | None) -> int:
     paths = [source.path for source in sources] + ([previous] if previous is not None else [])
     return sum(path.stat().st_size for path in paths if path.exists())
 
 
-def _constants(sources: Sequence[Source], schema: Schema) -> tuple[str, ...]:
+def _constants(sources: Sequence[SourceFile], schema: Schema) -> tuple[str, ...]:
     """Those that the schema does not name come out too, as text."""
     used = {path for column in schema.columns for path in column.alternatives}
     found = dict.fromkeys(name for source in sources for name in source.constants)
@@ -86,31 +86,31 @@ def _kept(surveyed: Survey, schema: Schema) -> tuple[str, ...]:
     return tuple(n for n in surveyed.new if n not in names) if schema.new_columns == "keep" else ()
 
 
-class Run:
+class Normalization:
     """One normalization."""
 
-    def __init__(self, layout: Layout, target: Target, place: Workplace, size: int) -> None:
+    def __init__(self, layout: OutputLayout, target: Target, place: TargetFiles, size: int) -> None:
         self._layout = layout
         self._target = target
         self._place = place
-        self._keeper = BadRowKeeper(layout.schema, target, place.dead_letters)
-        self._converter = Converter(layout, self._keeper)
+        self._keeper = BadRowLog(layout.schema, target, place.dead_letters)
+        self._converter = ChunkConverter(layout, self._keeper)
         self._fields = layout.fields
         self._writer: Any = None
         self._dedupe = (
-            Dedupe(place.spill, layout.schema, self._fields, size) if layout.schema.key else None
+            Deduplicator(place.spill, layout.schema, self._fields, size) if layout.schema.key else None
         )
         self._read = self.rows = 0
         self._cursor: Any = None
 
-    def read(self, sources: Sequence[Source], previous: Path | None) -> None:
+    def read(self, sources: Sequence[SourceFile], previous: Path | None) -> None:
         """All rows to where they are published from."""
         if previous is not None:
             assert self._dedupe is not None
             self._keeper.go_on(Target(previous, self._target.format, self._target.table).dead_letters)
             for table in _grouped(self._earlier(previous), self._fields):
                 self._dedupe.add(table, earlier=True)
-        with ahead(self._batches(sources)) as batches:
+        with prefetched(self._batches(sources)) as batches:
             for table in _grouped(batches, self._fields):
                 if self._dedupe is not None:
                     self._dedupe.add(table, earlier=False)
@@ -118,7 +118,7 @@ class Run:
                     self._write(table)
         if self._dedupe is not None:
             self._dedupe.close()
-            with ahead(self._dedupe.kept()) as batches:
+            with prefetched(self._dedupe.kept()) as batches:
                 for table in _grouped(batches, self._fields):
                     self._write(table)
 
@@ -129,8 +129,8 @@ class Run:
             told = f"{previous} cannot be read as {self._target.format}: {error}"
             raise SetupError(f"{told}; move it away to begin anew") from None
 
-    def _batches(self, sources: Sequence[Source]) -> Iterator[Any]:
-        wanted = readers.Wanted(self._layout.schema, self._layout.new)
+    def _batches(self, sources: Sequence[SourceFile]) -> Iterator[Any]:
+        wanted = readers.ColumnPaths(self._layout.schema, self._layout.new)
         for source in sources:
             for chunk in readers.chunks(source, wanted):
                 self._read += chunk.rows + len(chunk.broken)
@@ -147,14 +147,14 @@ class Run:
         self.rows += table.num_rows
         self._writer.write(table)
 
-    def publish(self, surveyed: Survey) -> Report:
+    def publish(self, surveyed: Survey) -> NormalizationReport:
         if self._writer is None:  # no rows at all: a file with columns and nothing in them
             self._write(self._fields.empty_table())
         self._keeper.close()
         self._writer.close()
         self._writer = None
         self._place.publish(dead_letters=self._keeper.written > 0)
-        return Report(
+        return NormalizationReport(
             path=self._target.path,
             bytes=self._target.path.stat().st_size,
             rows=self.rows,

@@ -22,7 +22,7 @@ import msgspec
 from bide.client.ledger import Key, Learned, sqlite_file
 from bide.client.ledger.writer import Writer
 from bide.core.errors import SetupError
-from bide.pipeline.run.exports import Published, Run
+from bide.pipeline.run.exports import PublishedOutput, RunRecord
 from bide.pipeline.run.phase import Export
 
 FORM = sqlite_file.Form(
@@ -45,7 +45,7 @@ class _LearnedRow(msgspec.Struct):
     budgets: dict[str, tuple[float, dict[str, object]]] = {}
 
 
-class State:
+class Checkpoint:
     """`with State(folder) as state:`; SetupError when another process has it, or it cannot be used."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +55,7 @@ class State:
         self._lock: int | None = None
         self._database: sqlite3.Connection | None = None
 
-    def __enter__(self) -> State:
+    def __enter__(self) -> Checkpoint:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = sqlite_file.lock(
@@ -106,11 +106,11 @@ class State:
 
     # --- the run
 
-    def run(self) -> Run | None:
+    def run(self) -> RunRecord | None:
         rows = self._rows("SELECT data FROM run")
-        return msgspec.json.decode(rows[0][0], type=Run) if rows else None
+        return msgspec.json.decode(rows[0][0], type=RunRecord) if rows else None
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: RunRecord) -> None:
         """A new run: the exports of the one before are forgotten, and their files removed."""
         with self._transaction() as database:
             database.execute("DELETE FROM run")
@@ -118,7 +118,7 @@ class State:
             database.execute("INSERT INTO run VALUES (?)", (_encode(run),))
         shutil.rmtree(self.folder / "files", ignore_errors=True)
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: RunRecord) -> None:
         with self._transaction() as database:
             database.execute("UPDATE run SET data = ?", (_encode(run),))
 
@@ -161,12 +161,12 @@ class State:
 
     # --- what was published, and learned
 
-    def published(self) -> dict[str, Published]:
+    def published(self) -> dict[str, PublishedOutput]:
         rows = self._rows("SELECT data FROM outputs")
-        found = (msgspec.json.decode(data, type=Published) for (data,) in rows)
+        found = (msgspec.json.decode(data, type=PublishedOutput) for (data,) in rows)
         return {one.output: one for one in found}
 
-    async def publish(self, published: Published, exports: Sequence[Export]) -> None:
+    async def publish(self, published: PublishedOutput, exports: Sequence[Export]) -> None:
         row = (published.output, _encode(published))
 
         def write(database: sqlite3.Connection) -> None:

@@ -24,17 +24,17 @@ from bide.core.errors import (
     ServiceUnreachable,
     UnusableService,
 )
-from bide.pipeline.run.phase import Event, Export, advance
-from bide.pipeline.run.checkpoint import State
+from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.phase import Export, PhaseEvent, advance
 
 FAILURES = 3  # in a row at one host, after which only one export tries it
 
 
-class Halt(BideError):
+class RunHalted(BideError):
     """Why the whole run cannot go on for now. No phase is changed: the next run goes on."""
 
 
-class Stopped(BideError):
+class ExportStopped(BideError):
     """Why one export cannot go on for now; its phase stays, and the next run goes on with it."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -42,7 +42,7 @@ class Stopped(BideError):
         self.error = ErrorInfo(code, message, retryable=True)
 
 
-class Refused(BideError):
+class ExportRefused(BideError):
     """The API's own verdict: this export failed."""
 
     def __init__(self, error: ErrorInfo, *, lost: bool = False) -> None:
@@ -52,7 +52,7 @@ class Refused(BideError):
 
 
 @dataclass(frozen=True)
-class News:
+class ExportUpdate:
     """A change of one export: of its phase, or on the way to the next one."""
 
     export: Export
@@ -62,12 +62,12 @@ class News:
 
 
 @dataclass
-class Desk:
+class RunContext:
     account: Account
-    state: State
+    state: Checkpoint
     timing: Timing
     patience: float
-    tell: Callable[[News], object]
+    tell: Callable[[ExportUpdate], object]
     run_id: str
     resubmit: bool = False  # also what is not to be sent again by itself
     rng: random.Random = field(default_factory=random.Random)
@@ -89,18 +89,18 @@ class Desk:
             self._hosts[host] = Retrying(policy, self.timing, self.rng, host)
         return self._hosts[host]
 
-    async def step(self, export: Export, event: Event, **known: object) -> Export:
+    async def step(self, export: Export, event: PhaseEvent, **known: object) -> Export:
         """The next phase: on disk first, told then."""
         after = advance(export, event, **known)
         await self.state.save(after)
-        self.tell(News(after))
+        self.tell(ExportUpdate(after))
         return after
 
     async def note(self, export: Export, error: ErrorInfo) -> Export:
         """Why it stays where it is."""
         after = msgspec.structs.replace(export, error=error)
         await self.state.save(after)
-        self.tell(News(after))
+        self.tell(ExportUpdate(after))
         return after
 
     @contextmanager
@@ -148,13 +148,13 @@ class Desk:
 def explained(error: Exception) -> BideError:
     """What a failed exchange with the API means for who asked: the run halts, or only this export stops or fails."""
     if isinstance(error, UnusableService):
-        return Halt(str(error))
+        return RunHalted(str(error))
     if isinstance(error, ServiceError):
         if error.status == 401:
-            return Halt(f"the API does not take the credential: {error}. Renew it and run again")
+            return RunHalted(f"the API does not take the credential: {error}. Renew it and run again")
         if error.status >= 500 or error.status in (408, 425, 429):
-            return Stopped("UNREACHABLE", f"{error}; run again later")
-        return Refused(ErrorInfo(error.code.upper().replace("-", "_"), str(error)))
+            return ExportStopped("UNREACHABLE", f"{error}; run again later")
+        return ExportRefused(ErrorInfo(error.code.upper().replace("-", "_"), str(error)))
     if isinstance(error, ServiceUnreachable):
-        return Stopped("UNREACHABLE", f"{error}; run again later")
-    return error if isinstance(error, BideError) else Halt(str(error))
+        return ExportStopped("UNREACHABLE", f"{error}; run again later")
+    return error if isinstance(error, BideError) else RunHalted(str(error))

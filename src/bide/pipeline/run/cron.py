@@ -77,7 +77,7 @@ _FIELDS = (
 
 
 @dataclass(frozen=True)
-class Cron:
+class CronExpression:
     """A schedule. Made by `read_cron`."""
 
     text: str
@@ -119,7 +119,7 @@ class Cron:
                     yield local.replace(fold=1).timestamp()
 
 
-def read_cron(text: str) -> Cron:
+def read_cron(text: str) -> CronExpression:
     """ValueError says what is wrong."""
     written = NICKNAMES.get(text.strip().lower(), text)
     fields = written.split()
@@ -132,7 +132,9 @@ def read_cron(text: str) -> Cron:
         field.read(told) for field, told in zip(_FIELDS, fields, strict=True)
     )
     either = not fields[2].startswith("*") and not fields[4].startswith("*")
-    cron = Cron(text, minutes, hours, days, months, frozenset(day % 7 for day in weekdays), either)
+    cron = CronExpression(
+        text, minutes, hours, days, months, frozenset(day % 7 for day in weekdays), either
+    )
     if cron.next(0.0) is None:
         raise ValueError(f"{text!r} is no schedule: there is no such day")
     return cron

@@ -20,8 +20,8 @@ from bide.client.apis.templates import MissingValue, fill_body
 from bide.client.apis.values import instant
 from bide.core.clock import render_instant
 from bide.core.errors import SetupError
-from bide.pipeline.plan.form import Since
-from bide.pipeline.plan.loader import Dataset, Plan
+from bide.pipeline.plan.form import SinceTable
+from bide.pipeline.plan.loader import Dataset, PipelinePlan
 from bide.pipeline.run.phase import Export
 
 log = logging.getLogger("bide.pipeline")
@@ -29,7 +29,7 @@ Values = dict[str, str | int]
 GUARDS = ("minimum_rows", "max_drop")  # of an output: they decide whether it is published, not what
 
 
-class Run(msgspec.Struct, kw_only=True):
+class RunRecord(msgspec.Struct, kw_only=True):
     """One run: what it was given at its beginning stays the same until its end, over any crash."""
 
     id: str
@@ -41,7 +41,7 @@ class Run(msgspec.Struct, kw_only=True):
     since: dict[str, str | None] = {}  # by output
 
 
-class Published(msgspec.Struct, kw_only=True, omit_defaults=True):
+class PublishedOutput(msgspec.Struct, kw_only=True, omit_defaults=True):
     """An output as it was last published."""
 
     output: str
@@ -53,7 +53,7 @@ class Published(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlannedExport:
     """One export, with all that is needed to ask for it and to put its rows where they belong."""
 
     export: Export
@@ -64,9 +64,9 @@ class Wanted:
     path: Path
 
 
-def wanted(plan: Plan, run: Run) -> list[Wanted]:
+def wanted(plan: PipelinePlan, run: RunRecord) -> list[PlannedExport]:
     """SetupError when a combination has no sensible path."""
-    found: dict[str, Wanted] = {}
+    found: dict[str, PlannedExport] = {}
     for dataset in plan.datasets:
         for values in combinations(dataset, run.listed.get(dataset.name, {})):
             one = _wanted(plan, dataset, values, run)
@@ -84,7 +84,7 @@ def combinations(dataset: Dataset, listed: Mapping[str, Sequence[str | int]]) ->
         yield dict(zip(dataset.values, chosen, strict=True))
 
 
-def outputs(plan: Plan, run: Run) -> dict[str, Dataset]:
+def outputs(plan: PipelinePlan, run: RunRecord) -> dict[str, Dataset]:
     """Every output of the run, by its name in the checkpoint."""
     return {
         output_of(plan, dataset, values, run)[0]: dataset
@@ -93,7 +93,7 @@ def outputs(plan: Plan, run: Run) -> dict[str, Dataset]:
     }
 
 
-def output_of(plan: Plan, dataset: Dataset, values: Values, run: Run) -> tuple[str, Path]:
+def output_of(plan: PipelinePlan, dataset: Dataset, values: Values, run: RunRecord) -> tuple[str, Path]:
     """Its name in the checkpoint, and its path."""
     given = {**values, "period": run.period}
     for name in dataset.path.names:
@@ -105,7 +105,7 @@ def output_of(plan: Plan, dataset: Dataset, values: Values, run: Run) -> tuple[s
     return (f"{path}" if table is None else f"{path}:{table}"), path
 
 
-def _wanted(plan: Plan, dataset: Dataset, values: Values, run: Run) -> Wanted:
+def _wanted(plan: PipelinePlan, dataset: Dataset, values: Values, run: RunRecord) -> PlannedExport:
     output, path = output_of(plan, dataset, values, run)
     given = {**values, "period": run.period, "since": run.since.get(output)}
     try:
@@ -121,10 +121,10 @@ def _wanted(plan: Plan, dataset: Dataset, values: Values, run: Run) -> Wanted:
     asked = [run.id, plan.api.name, plan.api.url, dataset.name, values, kind, input, columns, result]
     key = hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:32]
     export = Export(key=key, name=name, dataset=dataset.name, output=output)
-    return Wanted(export, dataset, kind, input, columns, path)
+    return PlannedExport(export, dataset, kind, input, columns, path)
 
 
-def since_of(since: Since, before: Published | None) -> str | None:
+def since_of(since: SinceTable, before: PublishedOutput | None) -> str | None:
     """Where a run has to go on after the one before it."""
     if before is None or (since.by == "cursor" and before.cursor is None):
         return since.start

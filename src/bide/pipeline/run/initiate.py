@@ -14,31 +14,31 @@ import msgspec
 from bide.client.apis import Api, BadPoll
 from bide.client.http.sender import refusal
 from bide.core.errors import ErrorInfo, ServiceError, ServiceUnreachable
-from bide.pipeline.run.context import Desk, Refused, Stopped, explained
-from bide.pipeline.run.exports import Wanted
-from bide.pipeline.run.phase import Event, Export, Phase
+from bide.pipeline.run.context import ExportRefused, ExportStopped, RunContext, explained
+from bide.pipeline.run.exports import PlannedExport
+from bide.pipeline.run.phase import Export, Phase, PhaseEvent
 
 log = logging.getLogger("bide.pipeline")
 
 
-async def initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
+async def initiate(desk: RunContext, wanted: PlannedExport, export: Export) -> Export:
     with desk.on_the_way():
         return await _initiate(desk, wanted, export)
 
 
-async def _initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
+async def _initiate(desk: RunContext, wanted: PlannedExport, export: Export) -> Export:
     api = desk.account.api
     keyed = knows_keys(api)
     again = wanted.dataset.table.resubmit or desk.resubmit
     if export.phase is Phase.INITIATING and not keyed:
         if not again:
-            raise Stopped(
+            raise ExportStopped(
                 "UNSURE",
                 f"it may have been submitted before the last run ended, and {api.name} has no way to tell: look "
                 "there, then run with --resubmit",
             )
         log.warning("%s may have been submitted before, and is submitted again", export.name)
-    export = await desk.step(export, Event.SEND)
+    export = await desk.step(export, PhaseEvent.SEND)
     key = submission_key(desk.run_id, export) if keyed else None
     try:
         if keyed or again:
@@ -50,7 +50,9 @@ async def _initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
     except ServiceUnreachable as error:
         if keyed or again:
             raise explained(error) from error
-        raise Stopped("UNSURE", f"{error}. Look whether it has it, then run with --resubmit") from None
+        raise ExportStopped(
+            "UNSURE", f"{error}. Look whether it has it, then run with --resubmit"
+        ) from None
     except BadPoll as error:
         raise explained(refusal(error, api)) from error
     except ServiceError as error:
@@ -61,9 +63,9 @@ async def _initiate(desk: Desk, wanted: Wanted, export: Export) -> Export:
             f"{api.name} returned job {job.job_id}, which already belongs to export {owner}. Check the idempotency key and "
             "the input of both exports."
         )
-        raise Refused(ErrorInfo("DUPLICATE_JOB", message, retryable=True))
+        raise ExportRefused(ErrorInfo("DUPLICATE_JOB", message, retryable=True))
     desk.jobs[export.key] = job
-    return await desk.step(export, Event.ACCEPTED, ref=job.ref, submitted_at=job.submitted_at)
+    return await desk.step(export, PhaseEvent.ACCEPTED, ref=job.ref, submitted_at=job.submitted_at)
 
 
 def knows_keys(api: Api) -> bool:

@@ -11,14 +11,14 @@ from bide.client.apis.values import word
 from bide.client.http.download import MOST_PAGES
 from bide.client.http.retrying import Retrying
 from bide.core.errors import SetupError
-from bide.pipeline.plan.form import Listing
+from bide.pipeline.plan.form import ListingTable
 from bide.pipeline.run.pages import Pager
 
 MOST_VALUES = 1_000_000
 
 
 async def list_values(
-    account: Account, retrying: Retrying, name: str, listing: Listing
+    account: Account, retrying: Retrying, name: str, listing: ListingTable
 ) -> list[str | int]:
     """In the API's order, each once; SetupError if the listing has none, or cannot be read."""
     items, value = source(listing.items), source(listing.value)
@@ -54,7 +54,7 @@ async def list_values(
     return list(found)
 
 
-def _path(listing: Listing) -> str:
+def _path(listing: ListingTable) -> str:
     return listing.items if isinstance(listing.items, str) else listing.items[0]
 
 

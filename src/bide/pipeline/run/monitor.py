@@ -14,20 +14,24 @@ from bide.client.followed import Followed
 from bide.core.errors import BideError, ErrorInfo
 from bide.core.record import SUCCESSFUL
 from bide.core.wire import WireJob
-from bide.pipeline.run.context import Desk, News, Refused, Stopped, explained
-from bide.pipeline.run.exports import Wanted
-from bide.pipeline.run.phase import Event, Export
+from bide.pipeline.run.context import ExportRefused, ExportStopped, ExportUpdate, RunContext, explained
+from bide.pipeline.run.exports import PlannedExport
+from bide.pipeline.run.phase import Export, PhaseEvent
 
 LONGEST_HOLD = 300.0  # seconds
 
 
-async def monitor(desk: Desk, wanted: Wanted, export: Export) -> Export:
+async def monitor(desk: RunContext, wanted: PlannedExport, export: Export) -> Export:
     job = desk.job(export, wanted.kind)
 
     def changed(record: WireJob) -> None:
         progress = record.progress
         percent = progress.percent if progress is not None else None
-        desk.tell(News(export, percent, progress.message if progress is not None else None, moved=False))
+        desk.tell(
+            ExportUpdate(
+                export, percent, progress.message if progress is not None else None, moved=False
+            )
+        )
 
     timeout = wanted.dataset.table.timeout
     age = desk.timing.wall() - (export.submitted_at or desk.timing.wall())
@@ -42,16 +46,16 @@ async def monitor(desk: Desk, wanted: Wanted, export: Export) -> Export:
         message = (
             f"job {job.job_id} has not ended within {timeout:g} s; raise `timeout`, or run again later"
         )
-        raise Stopped("TIMED_OUT", message) from None
+        raise ExportStopped("TIMED_OUT", message) from None
     except BideError as error:
         raise explained(error) from error
     if record.status in SUCCESSFUL:
-        return await desk.step(export, Event.ENDED)
+        return await desk.step(export, PhaseEvent.ENDED)
     verdict = record.error or ErrorInfo(record.status, f"job {job.job_id} ended as {record.status}")
-    raise Refused(verdict, lost=verdict.code in (NOT_FOUND, GONE))
+    raise ExportRefused(verdict, lost=verdict.code in (NOT_FOUND, GONE))
 
 
-async def _after_the_others(desk: Desk) -> None:
+async def _after_the_others(desk: RunContext) -> None:
     await asyncio.sleep(0)  # those that begin together with this one set out first
     if not desk.submitting:
         return

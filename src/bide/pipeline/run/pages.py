@@ -7,13 +7,13 @@ from bide.client.apis.pagination import NextCheck, NextPage
 from bide.client.apis.paths import source
 from bide.client.apis.signs import document
 from bide.client.apis.values import count, with_parameter
-from bide.pipeline.plan.form import Pages
+from bide.pipeline.plan.form import PagesTable
 
 
 class Pager:
     """The pages of one result. `records` is the path of the rows: without a total, a page without rows is the last."""
 
-    def __init__(self, pages: Pages, records: str = "") -> None:
+    def __init__(self, pages: PagesTable, records: str = "") -> None:
         self._pages = pages
         self._named: NextPage | None = None
         if pages.link or pages.next is not None:

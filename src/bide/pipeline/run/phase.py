@@ -38,7 +38,7 @@ class Phase(StrEnum):
 _SETTLED = frozenset((Phase.RESOLVED, Phase.PUBLISHED, Phase.FAILED))
 
 
-class Event(StrEnum):
+class PhaseEvent(StrEnum):
     SEND = "send"  # the submission is about to go out
     ACCEPTED = "accepted"  # the API named its job
     ENDED = "ended"  # the job ended well
@@ -50,27 +50,27 @@ class Event(StrEnum):
     AGAIN = "again"  # it is to be done from the beginning
 
 
-TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
-    (Phase.NEW, Event.SEND): Phase.INITIATING,
-    (Phase.INITIATING, Event.SEND): Phase.INITIATING,
-    (Phase.INITIATING, Event.ACCEPTED): Phase.INITIATED,
-    (Phase.INITIATED, Event.ENDED): Phase.READY,
-    (Phase.READY, Event.FETCHED): Phase.RESOLVED,
-    (Phase.RESOLVED, Event.PUBLISHED): Phase.PUBLISHED,
-    (Phase.INITIATING, Event.REFUSED): Phase.FAILED,
-    (Phase.INITIATED, Event.REFUSED): Phase.FAILED,
-    (Phase.READY, Event.REFUSED): Phase.FAILED,
-    (Phase.RESOLVED, Event.LOST): Phase.READY,
-    (Phase.PUBLISHED, Event.REOPENED): Phase.RESOLVED,
-    (Phase.INITIATED, Event.AGAIN): Phase.NEW,
-    (Phase.READY, Event.AGAIN): Phase.NEW,
-    (Phase.RESOLVED, Event.AGAIN): Phase.NEW,
-    (Phase.PUBLISHED, Event.AGAIN): Phase.NEW,
-    (Phase.FAILED, Event.AGAIN): Phase.NEW,
+TRANSITIONS: dict[tuple[Phase, PhaseEvent], Phase] = {
+    (Phase.NEW, PhaseEvent.SEND): Phase.INITIATING,
+    (Phase.INITIATING, PhaseEvent.SEND): Phase.INITIATING,
+    (Phase.INITIATING, PhaseEvent.ACCEPTED): Phase.INITIATED,
+    (Phase.INITIATED, PhaseEvent.ENDED): Phase.READY,
+    (Phase.READY, PhaseEvent.FETCHED): Phase.RESOLVED,
+    (Phase.RESOLVED, PhaseEvent.PUBLISHED): Phase.PUBLISHED,
+    (Phase.INITIATING, PhaseEvent.REFUSED): Phase.FAILED,
+    (Phase.INITIATED, PhaseEvent.REFUSED): Phase.FAILED,
+    (Phase.READY, PhaseEvent.REFUSED): Phase.FAILED,
+    (Phase.RESOLVED, PhaseEvent.LOST): Phase.READY,
+    (Phase.PUBLISHED, PhaseEvent.REOPENED): Phase.RESOLVED,
+    (Phase.INITIATED, PhaseEvent.AGAIN): Phase.NEW,
+    (Phase.READY, PhaseEvent.AGAIN): Phase.NEW,
+    (Phase.RESOLVED, PhaseEvent.AGAIN): Phase.NEW,
+    (Phase.PUBLISHED, PhaseEvent.AGAIN): Phase.NEW,
+    (Phase.FAILED, PhaseEvent.AGAIN): Phase.NEW,
 }
 
 
-class Fetched(msgspec.Struct, frozen=True):
+class DownloadedFile(msgspec.Struct, frozen=True):
     """A file that was downloaded: its name in the export's folder, and what must still be true of it."""
 
     name: str
@@ -89,22 +89,22 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0  # grows with each submission that is not the repetition of one
     ref: Ref | None = None
     submitted_at: float | None = None  # epoch seconds
-    files: tuple[Fetched, ...] = ()
+    files: tuple[DownloadedFile, ...] = ()
     error: ErrorInfo | None = None  # why it failed, or why it stopped where it is
 
 
 _NOTHING: dict[str, Any] = {"ref": None, "submitted_at": None, "files": (), "error": None}
 
 
-def advance(export: Export, event: Event, **known: Any) -> Export:
+def advance(export: Export, event: PhaseEvent, **known: Any) -> Export:
     """The export after an event; ValueError when the table has no such step."""
     after = TRANSITIONS.get((export.phase, event))
     if after is None:
         raise ValueError(f"{export.name} is {export.phase}: {event} makes no sense")
     if after is Phase.NEW:
         return msgspec.structs.replace(export, phase=after, **_NOTHING)
-    if (export.phase, event) == (Phase.NEW, Event.SEND):
+    if (export.phase, event) == (Phase.NEW, PhaseEvent.SEND):
         known = {"attempt": export.attempt + 1, **known}
-    if event is Event.LOST:
+    if event is PhaseEvent.LOST:
         known = {"files": (), **known}
     return msgspec.structs.replace(export, phase=after, **{"error": None, **known})

@@ -22,19 +22,26 @@ from bide.client.timing import Timing
 from bide.core.clock import render_instant
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable
 from bide.core.retry import backoff
-from bide.pipeline.plan.form import Listing
-from bide.pipeline.plan.loader import Plan
-from bide.pipeline.run.checkpoint import State
-from bide.pipeline.run.context import Desk, Halt, News, Refused, Stopped, explained
-from bide.pipeline.run.exports import Run, Wanted, outputs, since_of, wanted
+from bide.pipeline.plan.form import ListingTable
+from bide.pipeline.plan.loader import PipelinePlan
+from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.context import (
+    ExportRefused,
+    ExportStopped,
+    ExportUpdate,
+    RunContext,
+    RunHalted,
+    explained,
+)
+from bide.pipeline.run.exports import PlannedExport, RunRecord, outputs, since_of, wanted
 from bide.pipeline.run.initiate import initiate
 from bide.pipeline.run.listing import list_values
 from bide.pipeline.run.monitor import monitor
-from bide.pipeline.run.phase import Event, Export, Phase, advance
-from bide.pipeline.run.publication import Group, OutputNews, check, publish, unchanged, warm
+from bide.pipeline.run.phase import Export, Phase, PhaseEvent, advance
+from bide.pipeline.run.publication import OutputGroup, OutputUpdate, check, publish, unchanged, warm
 from bide.pipeline.run.resolve import intact, resolve
 
-Step = Callable[[Desk, Wanted, Export], Awaitable[Export]]
+Step = Callable[[RunContext, PlannedExport, Export], Awaitable[Export]]
 AT_THE_API: dict[Phase, Step] = {
     Phase.NEW: initiate,
     Phase.INITIATING: initiate,
@@ -45,7 +52,7 @@ PAUSE, LONGEST = 2.0, 60.0  # seconds before an export is tried again
 
 
 @dataclass(frozen=True)
-class Start:
+class RunOptions:
     """Which run is wanted."""
 
     period: str | None = None  # its name; another one is another run
@@ -56,11 +63,11 @@ class Start:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
-    run: Run
-    outputs: list[OutputNews] = field(default_factory=list)
+    run: RunRecord
+    outputs: list[OutputUpdate] = field(default_factory=list)
     exports: list[Export] = field(default_factory=list)
     requests: int = 0
 
@@ -73,7 +80,9 @@ class Outcome:
         return not self.failed and all(output.good for output in self.outputs)
 
 
-def client_of(plan: Plan, timing: Timing | None = None, budget: str | None = None) -> AsyncClient:
+def client_of(
+    plan: PipelinePlan, timing: Timing | None = None, budget: str | None = None
+) -> AsyncClient:
     """The account of the pipeline; SetupError when its credential is nowhere."""
     table = plan.table.api
     options = ClientOptions(
@@ -87,16 +96,16 @@ def client_of(plan: Plan, timing: Timing | None = None, budget: str | None = Non
     return AsyncClient(url, plan.key(), api=api, timing=timing, **options)
 
 
-class Sync:
+class PipelineRun:
     """`told` hears of each export, `published` of each output."""
 
     def __init__(
         self,
-        plan: Plan,
-        state: State,
+        plan: PipelinePlan,
+        state: Checkpoint,
         *,
-        told: Callable[[News], object] = lambda news: None,
-        published: Callable[[OutputNews], object] = lambda news: None,
+        told: Callable[[ExportUpdate], object] = lambda news: None,
+        published: Callable[[OutputUpdate], object] = lambda news: None,
         timing: Timing | None = None,
         budget: str | None = None,
     ) -> None:
@@ -109,9 +118,9 @@ class Sync:
         self._timing = timing or Timing()
         self._exports: dict[str, Export] = {}
 
-    async def run(self, start: Start | None = None) -> Outcome:
+    async def run(self, start: RunOptions | None = None) -> RunOutcome:
         """Halt or SetupError when it could not go on; the same call goes on later."""
-        start = start or Start()
+        start = start or RunOptions()
         check(self._plan.datasets)
         warming = asyncio.create_task(asyncio.to_thread(warm))
         client = client_of(self._plan, self._timing, self._budget)
@@ -122,7 +131,7 @@ class Sync:
             found = wanted(self._plan, run)
             groups = _groups(found)
             self._recall(desk, found, groups)
-            outcome = Outcome(run)
+            outcome = RunOutcome(run)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     going = [
@@ -138,12 +147,12 @@ class Sync:
         self._state.finish(run)
         return outcome
 
-    async def _desk(self, client: AsyncClient, start: Start) -> Desk:
+    async def _desk(self, client: AsyncClient, start: RunOptions) -> RunContext:
         table, account = self._plan.table.api, await client.account()
         account.knowledge = self._state
         account.terms = replace(account.terms, tries=1)  # the exports wait together: see Desk.retrying
         concurrent = table.concurrent or account.api.concurrent
-        return Desk(
+        return RunContext(
             account,
             self._state,
             self._timing,
@@ -155,21 +164,21 @@ class Sync:
             room=asyncio.Semaphore(concurrent) if concurrent else None,
         )
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: ExportUpdate) -> None:
         if news.moved:
             self._exports[news.export.key] = news.export
         self._told(news)
 
     # --- the beginning
 
-    async def _begin(self, desk: Desk, start: Start) -> Run:
+    async def _begin(self, desk: RunContext, start: RunOptions) -> RunRecord:
         """The run that is under way, or a new one."""
         run = self._state.run()
         other = run is not None and start.period is not None and run.period != start.period
         if run is not None and not start.fresh and not other:
             return run
         began = self._timing.wall()
-        run = Run(
+        run = RunRecord(
             id=secrets.token_hex(8),
             period=start.period or render_instant(began)[:10],
             began=began,
@@ -183,20 +192,22 @@ class Sync:
         self._state.begin(run)
         return run
 
-    async def _list(self, desk: Desk) -> dict[str, dict[str, list[str | int]]]:
+    async def _list(self, desk: RunContext) -> dict[str, dict[str, list[str | int]]]:
         found: dict[str, dict[str, list[str | int]]] = {}
         retrying = desk.retrying(desk.account.api.url or "")
         for dataset in self._plan.datasets:
             for name, listing in dataset.values.items():
-                if isinstance(listing, Listing):
+                if isinstance(listing, ListingTable):
                     try:
                         values = await list_values(desk.account, retrying, name, listing)
                     except (ServiceError, ServiceUnreachable) as error:
-                        raise Halt(f"the listing of {name} cannot be had: {error}") from error
+                        raise RunHalted(f"the listing of {name} cannot be had: {error}") from error
                     found.setdefault(dataset.name, {})[name] = values
         return found
 
-    def _recall(self, desk: Desk, found: Sequence[Wanted], groups: Sequence[Group]) -> None:
+    def _recall(
+        self, desk: RunContext, found: Sequence[PlannedExport], groups: Sequence[OutputGroup]
+    ) -> None:
         """What the checkpoint knows of the exports; what has to be done again begins anew."""
         known = self._state.exports()
         for one in found:
@@ -216,16 +227,18 @@ class Sync:
     def _reopened(self, export: Export) -> Export:
         there = intact(self._state.files(export.key), export.files)
         if export.phase is Phase.FAILED:
-            return advance(export, Event.AGAIN)
+            return advance(export, PhaseEvent.AGAIN)
         if export.phase is Phase.PUBLISHED:
-            return advance(export, Event.REOPENED if there else Event.AGAIN)
+            return advance(export, PhaseEvent.REOPENED if there else PhaseEvent.AGAIN)
         if export.phase is Phase.RESOLVED and not there:
-            return advance(export, Event.LOST)
+            return advance(export, PhaseEvent.LOST)
         return msgspec.structs.replace(export, error=None)
 
     # --- the way
 
-    async def _output(self, desk: Desk, run: Run, group: Group, start: Start) -> OutputNews:
+    async def _output(
+        self, desk: RunContext, run: RunRecord, group: OutputGroup, start: RunOptions
+    ) -> OutputUpdate:
         async with asyncio.TaskGroup() as tasks:
             for one in group.wanted:
                 tasks.create_task(self._carry(desk, one))
@@ -238,8 +251,8 @@ class Sync:
         return news
 
     async def _publish(
-        self, run: Run, group: Group, exports: Sequence[Export], accept_drop: bool
-    ) -> OutputNews:
+        self, run: RunRecord, group: OutputGroup, exports: Sequence[Export], accept_drop: bool
+    ) -> OutputUpdate:
         before = self._state.published().get(group.output)
         if unchanged(group, exports, before):
             return group.news("unchanged", report=before.report if before is not None else None)
@@ -252,45 +265,45 @@ class Sync:
         if news.stage == "published":
             for export in exports:
                 if export.phase is Phase.RESOLVED:
-                    self._hear(News(advance(export, Event.PUBLISHED)))
+                    self._hear(ExportUpdate(advance(export, PhaseEvent.PUBLISHED)))
         return news
 
-    async def _carry(self, desk: Desk, one: Wanted) -> None:
+    async def _carry(self, desk: RunContext, one: PlannedExport) -> None:
         """One export, as far as it comes."""
         tries = 0
         while not self._exports[one.export.key].phase.settled:
             try:
                 await self._go(desk, one)
-            except Stopped as stopped:
+            except ExportStopped as stopped:
                 await desk.note(self._exports[one.export.key], stopped.error)
                 return
-            except Refused as refused:
+            except ExportRefused as refused:
                 failed = await desk.step(
-                    self._exports[one.export.key], Event.REFUSED, error=refused.error
+                    self._exports[one.export.key], PhaseEvent.REFUSED, error=refused.error
                 )
                 tries += 1
                 if tries > max(one.dataset.table.retries, int(refused.lost)):
                     return
                 await self._timing.sleep(backoff(tries - 1, PAUSE, LONGEST, desk.rng))
-                await desk.step(failed, Event.AGAIN)
+                await desk.step(failed, PhaseEvent.AGAIN)
 
-    async def _go(self, desk: Desk, one: Wanted) -> None:
+    async def _go(self, desk: RunContext, one: PlannedExport) -> None:
         if self._exports[one.export.key].phase in AT_THE_API:
             async with desk.room or nullcontext():
                 await self._steps(desk, one, AT_THE_API)
         await self._steps(desk, one, AFTERWARDS)
 
-    async def _steps(self, desk: Desk, one: Wanted, steps: dict[Phase, Step]) -> None:
+    async def _steps(self, desk: RunContext, one: PlannedExport, steps: dict[Phase, Step]) -> None:
         while (export := self._exports[one.export.key]).phase in steps:
             await steps[export.phase](desk, one, export)
 
 
-def _groups(found: Sequence[Wanted]) -> list[Group]:
-    groups: dict[str, list[Wanted]] = {}
+def _groups(found: Sequence[PlannedExport]) -> list[OutputGroup]:
+    groups: dict[str, list[PlannedExport]] = {}
     for one in found:
         groups.setdefault(one.export.output, []).append(one)
     return [
-        Group(output, several[0].path, several[0].dataset, tuple(several))
+        OutputGroup(output, several[0].path, several[0].dataset, tuple(several))
         for output, several in groups.items()
     ]
 
@@ -300,4 +313,4 @@ def _first(several: BaseExceptionGroup[BideError]) -> BideError:
     error: BaseException = several
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return explained(error) if isinstance(error, BideError) else Halt(str(error))
+    return explained(error) if isinstance(error, BideError) else RunHalted(str(error))

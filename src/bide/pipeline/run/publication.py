@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bide.core.errors import BideError, SetupError
-from bide.pipeline.plan.form import Output
+from bide.pipeline.plan.form import OutputTable
 from bide.pipeline.plan.loader import Dataset, read_max_drop
 from bide.pipeline.plan.schema import hash_key
-from bide.pipeline.rows.normalize import Report, Source, normalize
+from bide.pipeline.rows.normalize import NormalizationReport, SourceFile, normalize
 from bide.pipeline.rows.report import TooFewRows
 from bide.pipeline.rows.target import Target
-from bide.pipeline.run.checkpoint import State
-from bide.pipeline.run.exports import Published, Run, Wanted, fingerprint
-from bide.pipeline.run.phase import Event, Export, Phase, advance
+from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.exports import PlannedExport, PublishedOutput, RunRecord, fingerprint
+from bide.pipeline.run.phase import Export, Phase, PhaseEvent, advance
 
 Stage = Literal["normalizing", "published", "unchanged", "refused", "failed"]
 
 
 @dataclass(frozen=True)
-class OutputNews:
+class OutputUpdate:
     """What became of one output."""
 
     output: str
@@ -47,19 +47,19 @@ class OutputNews:
 
 
 @dataclass(frozen=True)
-class Group:
+class OutputGroup:
     """All that goes into one output, in the order of the pipeline."""
 
     output: str
     path: Path
     dataset: Dataset
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[PlannedExport, ...]
 
-    def news(self, stage: Stage, **more: Any) -> OutputNews:
-        return OutputNews(self.output, self.path, self.dataset.name, stage, **more)
+    def news(self, stage: Stage, **more: Any) -> OutputUpdate:
+        return OutputUpdate(self.output, self.path, self.dataset.name, stage, **more)
 
 
-def unchanged(group: Group, exports: Sequence[Export], before: Published | None) -> bool:
+def unchanged(group: OutputGroup, exports: Sequence[Export], before: PublishedOutput | None) -> bool:
     """Whether what is published is what this run would publish."""
     return (
         before is not None
@@ -84,8 +84,13 @@ def warm() -> None:
 
 
 async def publish(
-    state: State, run: Run, group: Group, exports: Sequence[Export], *, accept_drop: bool = False
-) -> OutputNews:
+    state: Checkpoint,
+    run: RunRecord,
+    group: OutputGroup,
+    exports: Sequence[Export],
+    *,
+    accept_drop: bool = False,
+) -> OutputUpdate:
     """`exports` in the order of the group, those that failed too; what may be published without them is."""
     included = [(w, e) for w, e in zip(group.wanted, exports, strict=True) if e.phase is Phase.RESOLVED]
     missing = tuple(e.name for e in exports if e.phase is not Phase.RESOLVED)
@@ -110,12 +115,12 @@ async def publish(
         said = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         return group.news("failed", missing=missing, error=said)
     published = _published(run, group, [e for _, e in included], missing, before, report)
-    done = [advance(e, Event.PUBLISHED) for _, e in included]
+    done = [advance(e, PhaseEvent.PUBLISHED) for _, e in included]
     await state.publish(published, done)
     return group.news("published", report=published.report, missing=missing)
 
 
-def _check_rows(rows: int, output: Output, before: Published | None) -> None:
+def _check_rows(rows: int, output: OutputTable, before: PublishedOutput | None) -> None:
     if rows < output.minimum_rows:
         wrong = f"it would have {rows} rows, and `minimum_rows` is {output.minimum_rows}"
     elif _dropped(rows, output, before):
@@ -132,29 +137,29 @@ def _check_rows(rows: int, output: Output, before: Published | None) -> None:
     )
 
 
-def _dropped(rows: int, output: Output, before: Published | None) -> bool:
+def _dropped(rows: int, output: OutputTable, before: PublishedOutput | None) -> bool:
     published = before.report.get("rows", 0) if before is not None else 0
     most = read_max_drop(output.max_drop)
     return most is not None and published - rows > most * published + 1e-9
 
 
-def _sources(state: State, wanted: Wanted, export: Export) -> list[Source]:
+def _sources(state: Checkpoint, wanted: PlannedExport, export: Export) -> list[SourceFile]:
     result = wanted.dataset.table.result
     folder = state.files(export.key)
     return [
-        Source(folder / file.name, export.name, result.format, result.records, wanted.columns)
+        SourceFile(folder / file.name, export.name, result.format, result.records, wanted.columns)
         for file in export.files
     ]
 
 
 def _published(
-    run: Run,
-    group: Group,
+    run: RunRecord,
+    group: OutputGroup,
     included: Sequence[Export],
     missing: Sequence[str],
-    before: Published | None,
-    report: Report,
-) -> Published:
+    before: PublishedOutput | None,
+    report: NormalizationReport,
+) -> PublishedOutput:
     """The cursor does not pass what is missing: the next run asks for it again."""
     cursor = report.cursor
     began: float | None = run.began
@@ -162,7 +167,7 @@ def _published(
         cursor, began = None, before.began if before is not None else None
     if cursor is None and before is not None:
         cursor = before.cursor
-    return Published(
+    return PublishedOutput(
         output=group.output,
         fingerprint=fingerprint(group.dataset, included),
         at=run.began,
@@ -172,7 +177,7 @@ def _published(
     )
 
 
-def _told(report: Report) -> dict[str, Any]:
+def _told(report: NormalizationReport) -> dict[str, Any]:
     """What is kept and shown of a report: numbers and names, no values."""
     return {
         "rows": report.rows,

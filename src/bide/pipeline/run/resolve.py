@@ -26,25 +26,32 @@ from bide.client.http.download import MOST_PAGES, Damaged, download, expectation
 from bide.client.http.transport import LARGEST
 from bide.client.tracked import Tracked
 from bide.core.errors import BideError, ErrorInfo, ServiceError, ServiceUnreachable
-from bide.pipeline.run.context import Desk, Halt, News, Refused, Stopped, explained
-from bide.pipeline.plan.form import Result
+from bide.pipeline.plan.form import ResultTable
+from bide.pipeline.run.context import (
+    ExportRefused,
+    ExportStopped,
+    ExportUpdate,
+    RunContext,
+    RunHalted,
+    explained,
+)
+from bide.pipeline.run.exports import PlannedExport
 from bide.pipeline.run.pages import Pager
-from bide.pipeline.run.phase import Event, Export, Fetched
-from bide.pipeline.run.exports import Wanted
+from bide.pipeline.run.phase import DownloadedFile, Export, PhaseEvent
 
 RENEWALS = 3  # times that an expired address is asked for anew
 DAMAGED = 2  # times that a file that arrived damaged is fetched again
 
 
 @dataclass(frozen=True)
-class Part:
+class ResultPart:
     """Something that a job has made: at an address, or in the answer itself."""
 
     found: Found | None = None
     value: Any = None
 
 
-async def resolve(desk: Desk, wanted: Wanted, export: Export) -> Export:
+async def resolve(desk: RunContext, wanted: PlannedExport, export: Export) -> Export:
     job = desk.job(export, wanted.kind)
     folder = desk.state.files(export.key)
     try:
@@ -54,16 +61,16 @@ async def resolve(desk: Desk, wanted: Wanted, export: Export) -> Export:
     except (ServiceError, ServiceUnreachable) as error:
         raise explained(error) from error
     except OSError as error:
-        raise Halt(
+        raise RunHalted(
             f"{folder} cannot be written: {error.strerror or error}. Make room and run again: it goes on where it was"
         ) from error
-    return await desk.step(export, Event.FETCHED, files=tuple(files))
+    return await desk.step(export, PhaseEvent.FETCHED, files=tuple(files))
 
 
 async def _fetch(
-    desk: Desk, wanted: Wanted, export: Export, job: Tracked, folder: Path
-) -> list[Fetched]:
-    files: list[Fetched] = []
+    desk: RunContext, wanted: PlannedExport, export: Export, job: Tracked, folder: Path
+) -> list[DownloadedFile]:
+    files: list[DownloadedFile] = []
     number = renewals = damaged = 0
     parts = await _parts(desk, wanted, job)
     while number < len(parts):
@@ -76,7 +83,7 @@ async def _fetch(
             renewals += 1
             if renewals > RENEWALS:
                 message = f"its result cannot be fetched, although it was asked for again: {error}"
-                raise Refused(ErrorInfo("RESULT_EXPIRED", message, retryable=True)) from None
+                raise ExportRefused(ErrorInfo("RESULT_EXPIRED", message, retryable=True)) from None
             await desk.timing.sleep(2.0 ** (renewals - 1) - 1.0)
             job.seen = None
             parts = await _parts(desk, wanted, job)
@@ -84,33 +91,33 @@ async def _fetch(
         except Damaged as error:
             damaged += 1
             if damaged > DAMAGED:
-                raise Stopped("DAMAGED", str(error)) from None
+                raise ExportStopped("DAMAGED", str(error)) from None
             del files[before:]
         else:
             number += 1
     return files
 
 
-def _same(desk: Desk, error: ServiceError) -> bool:
+def _same(desk: RunContext, error: ServiceError) -> bool:
     """The credential is wrong, and not the address."""
     return error.status == 401 and error.url.startswith(desk.account.api.url or "-")
 
 
-async def _parts(desk: Desk, wanted: Wanted, job: Tracked) -> list[Part]:
+async def _parts(desk: RunContext, wanted: PlannedExport, job: Tracked) -> list[ResultPart]:
     if job.seen is None or not job.seen.terminal:
         await desk.look(job)
     seen = job.seen
     assert seen is not None
     if seen.error is not None and seen.error.code in (NOT_FOUND, GONE):
-        raise Refused(seen.error, lost=True)
+        raise ExportRefused(seen.error, lost=True)
     parts = parts_of(seen, wanted.dataset.table.result, desk.account.api.url or "")
     if not parts:
         message = f"job {job.job_id} ended well and names no result: see [exports.result]"
-        raise Refused(ErrorInfo("NO_RESULT", message))
+        raise ExportRefused(ErrorInfo("NO_RESULT", message))
     return parts
 
 
-def parts_of(seen: Seen, result: Result, base: str) -> list[Part]:
+def parts_of(seen: Seen, result: ResultTable, base: str) -> list[ResultPart]:
     """What of an answer is the export, in the order in which it is told."""
     files = seen.files
     if seen.record is not None:
@@ -122,21 +129,21 @@ def parts_of(seen: Seen, result: Result, base: str) -> list[Part]:
     if take == "auto":
         take = "files" if files and seen.result is None else "url" if seen.result_url else "value"
     if take == "files":
-        return [Part(_absolute(file, base)) for file in files]
+        return [ResultPart(_absolute(file, base)) for file in files]
     if take == "url":
         known = next((file for file in files if file.url == seen.result_url), None)
         url = seen.result_url
-        return [] if url is None else [Part(known or Found("result", url))]
-    return [] if seen.result is None else [Part(value=seen.result)]
+        return [] if url is None else [ResultPart(known or Found("result", url))]
+    return [] if seen.result is None else [ResultPart(value=seen.result)]
 
 
-def _at(value: Any, base: str) -> list[Part]:
+def _at(value: Any, base: str) -> list[ResultPart]:
     """An address, several, or the rows themselves."""
     many = value if isinstance(value, list) and value else [value]
     urls = [absolute(base + "/", one) for one in many]
     if all(isinstance(one, str) for one in many) and None not in urls:
-        return [Part(Found("result", url)) for url in urls if url is not None]
-    return [] if value is None else [Part(value=value)]
+        return [ResultPart(Found("result", url)) for url in urls if url is not None]
+    return [] if value is None else [ResultPart(value=value)]
 
 
 def _absolute(file: Found, base: str) -> Found:
@@ -144,7 +151,12 @@ def _absolute(file: Found, base: str) -> Found:
 
 
 async def _one(
-    desk: Desk, wanted: Wanted, export: Export, part: Part, folder: Path, files: list[Fetched]
+    desk: RunContext,
+    wanted: PlannedExport,
+    export: Export,
+    part: ResultPart,
+    folder: Path,
+    files: list[DownloadedFile],
 ) -> None:
     if part.found is None:
         data = msgspec.json.encode(part.value)
@@ -161,7 +173,7 @@ async def _one(
     number = 0
     while call is not None:
         if call.url in seen or number >= MOST_PAGES:
-            raise Refused(
+            raise ExportRefused(
                 ErrorInfo("PAGES", f"page {number + 1} leads back to an earlier one, or on for ever")
             )
         seen.add(call.url)
@@ -171,22 +183,22 @@ async def _one(
         done = await download(
             desk.account.open_download, call, path, retrying, sync=True, **expectation(expected)
         )
-        file, headers = Fetched(path.name, done.size, done.sha256), done.headers
+        file, headers = DownloadedFile(path.name, done.size, done.sha256), done.headers
         _check_new(file, files, paged=number > 0)
         files.append(file)
-        desk.tell(News(export, None, f"{len(files)} files", moved=False))
+        desk.tell(ExportUpdate(export, None, f"{len(files)} files", moved=False))
         try:
             url = await _next(rule or pager, call.url, number, headers, path)
             call = None if url is None else api.calls.fetch(url)
         except NextMissing as error:
-            raise Refused(ErrorInfo("PAGES", str(error))) from None
+            raise ExportRefused(ErrorInfo("PAGES", str(error))) from None
         number += 1
 
 
-def _check_new(file: Fetched, files: Sequence[Fetched], paged: bool) -> None:
+def _check_new(file: DownloadedFile, files: Sequence[DownloadedFile], paged: bool) -> None:
     """An API that does not know the parameter gives the first page for ever."""
     if paged and file.sha256 == files[-1].sha256 and file.size > 2:
-        raise Refused(ErrorInfo("PAGES", "two pages in a row are the same: is `query` right?"))
+        raise ExportRefused(ErrorInfo("PAGES", "two pages in a row are the same: is `query` right?"))
 
 
 async def _next(
@@ -208,9 +220,9 @@ def _read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _write(path: Path, data: bytes) -> Fetched:
+def _write(path: Path, data: bytes) -> DownloadedFile:
     write_file(path, data)
-    return Fetched(path.name, len(data), hashlib.sha256(data).hexdigest())
+    return DownloadedFile(path.name, len(data), hashlib.sha256(data).hexdigest())
 
 
 def _empty(folder: Path) -> None:
@@ -218,7 +230,7 @@ def _empty(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True)
 
 
-def intact(folder: Path, files: Sequence[Fetched]) -> bool:
+def intact(folder: Path, files: Sequence[DownloadedFile]) -> bool:
     """Whether what was downloaded is still there. Its bytes are not read again: they were synced before they were named."""
     try:
         return bool(files) and all((folder / f.name).stat().st_size == f.size for f in files)

@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
 from bide.core.errors import BideError
-from bide.pipeline.run.checkpoint import State
-from bide.pipeline.run.cron import Cron
-from bide.pipeline.run.pipeline_run import Start
+from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.cron import CronExpression
+from bide.pipeline.run.pipeline_run import RunOptions
 
 log = logging.getLogger("bide.pipeline")
-Once = Callable[[Start], Awaitable[object]]
+Once = Callable[[RunOptions], Awaitable[object]]
 LONGEST_SLEEP = 30.0  # seconds: a machine that was asleep is noticed so soon
 
 
 @dataclass
-class Schedule:
+class RunSchedule:
     """`wall` tells epoch seconds, `sleep` waits."""
 
-    cron: Cron
+    cron: CronExpression
     zone: tzinfo
-    state: State
+    state: Checkpoint
     wall: Callable[[], float]
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 
@@ -45,7 +45,7 @@ class Schedule:
             while (now := self.wall()) < at:
                 await self.sleep(min(at - now, LONGEST_SLEEP))
             last = self._latest(at, now)
-            await _run(once, Start(period=self.name(last), scheduled=last))
+            await _run(once, RunOptions(period=self.name(last), scheduled=last))
 
     async def _catch_up(self, once: Once) -> float:
         """What an earlier process left behind; the moment after which the next one is looked for."""
@@ -54,12 +54,12 @@ class Schedule:
         if run is None:
             return now
         if run.finished is None:
-            await _run(once, Start())
+            await _run(once, RunOptions())
         last = run.scheduled if run.scheduled is not None else run.began
         missed = self.cron.next(last, self.zone)
         if missed is not None and missed <= now:
             last = self._latest(missed, now)
-            await _run(once, Start(period=self.name(last), scheduled=last))
+            await _run(once, RunOptions(period=self.name(last), scheduled=last))
         return max(last, now)
 
     def _latest(self, at: float, now: float) -> float:
@@ -75,7 +75,7 @@ class Schedule:
         return datetime.fromtimestamp(at, self.zone).isoformat(timespec="minutes")
 
 
-async def _run(once: Once, start: Start) -> None:
+async def _run(once: Once, start: RunOptions) -> None:
     try:
         await once(start)
     except (BideError, OSError) as error:

@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from bide.pipeline.plan.schema import Schema, escaped
-from bide.pipeline.rows.report import Source
+from bide.pipeline.rows.report import SourceFile
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenRecord:
     """A record that cannot even be taken apart."""
 
     row: int
@@ -33,7 +33,7 @@ class Chunk:
     rows: int
     first: int  # the number of its first record, from 1
     skipped: Sequence[int] = ()  # numbers of records between its own that are broken
-    broken: Sequence[Broken] = ()
+    broken: Sequence[BrokenRecord] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
     is_text: bool = False  # null words of the schema are nulls already
 
@@ -48,7 +48,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnPaths:
     """What of the sources is used: paths to columns, in the order in which they are sought."""
 
     schema: Schema
@@ -60,7 +60,7 @@ class Wanted:
         return list(dict.fromkeys((*known, *map(escaped, self.kept))))
 
 
-def chunks(source: Source, wanted: Wanted) -> Iterator[Chunk]:
+def chunks(source: SourceFile, wanted: ColumnPaths) -> Iterator[Chunk]:
     """All records of a source, in order."""
     from bide.pipeline.rows.readers import archive, csv, json
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol
 
-from bide.pipeline.plan.schema import Limits
-from bide.pipeline.rows.report import BadSource, Source
+from bide.pipeline.plan.schema import SchemaLimits
+from bide.pipeline.rows.report import BadSource, SourceFile
 
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"
@@ -27,10 +27,12 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Bytes:
+class ByteStream:
     """A stream of one file's bytes: `read` gives exactly as many as asked for, until the end."""
 
-    def __init__(self, file: Readable, source: str, limits: Limits, packed: int | None = None) -> None:
+    def __init__(
+        self, file: Readable, source: str, limits: SchemaLimits, packed: int | None = None
+    ) -> None:
         self._file = file
         self._source = source
         self._limits = limits
@@ -95,7 +97,7 @@ class Bytes:
             )
 
 
-def files(source: Source, limits: Limits) -> Iterator[tuple[str, Bytes]]:
+def files(source: SourceFile, limits: SchemaLimits) -> Iterator[tuple[str, ByteStream]]:
     """Each file of a source with its name: one, or the members of a zip in their order."""
     try:
         file = source.path.open("rb")
@@ -106,13 +108,13 @@ def files(source: Source, limits: Limits) -> Iterator[tuple[str, Bytes]]:
         file.seek(0)
         if start[:2] == GZIP:
             with gzip.GzipFile(fileobj=file) as unpacked:
-                stream = Bytes(_buffered(unpacked), source.name, limits, _size(source.path))
+                stream = ByteStream(_buffered(unpacked), source.name, limits, _size(source.path))
                 _refuse_archive(stream, source.name)
                 yield source.name, stream
         elif start in (ZIP, EMPTY_ZIP):
             yield from _members(file, source, limits)
         else:
-            yield source.name, Bytes(file, source.name, limits)
+            yield source.name, ByteStream(file, source.name, limits)
 
 
 def _buffered(file: gzip.GzipFile) -> Readable:
@@ -123,7 +125,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
-def _members(file: IO[bytes], source: Source, limits: Limits) -> Iterator[tuple[str, Bytes]]:
+def _members(
+    file: IO[bytes], source: SourceFile, limits: SchemaLimits
+) -> Iterator[tuple[str, ByteStream]]:
     with _opened(file, source.name) as archive:
         members = [member for member in archive.infolist() if _holds_rows(member)]
         if not members:
@@ -145,7 +149,7 @@ def _members(file: IO[bytes], source: Source, limits: Limits) -> Iterator[tuple[
             except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
                 raise BadSource(name, f"the archive cannot be opened: {error}") from None
             with unpacked:
-                stream = Bytes(unpacked, name, limits, member.compress_size)
+                stream = ByteStream(unpacked, name, limits, member.compress_size)
                 _refuse_archive(stream, name)
                 yield name, stream
 
@@ -166,7 +170,7 @@ def _holds_rows(member: zipfile.ZipInfo) -> bool:
     return not member.is_dir() and parts[0] != "__MACOSX" and parts[-1] != ".DS_Store"
 
 
-def _refuse_archive(stream: Bytes, name: str) -> None:
+def _refuse_archive(stream: ByteStream, name: str) -> None:
     start = stream.peek(4)
     if start[:2] == GZIP or start == ZIP:
         raise BadSource(name, "there is an archive inside of the archive: unpack it before")

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from bide.pipeline.plan.schema import Csv, Schema, parts
-from bide.pipeline.rows.readers import Broken, Chunk, Wanted
-from bide.pipeline.rows.readers.archive import Bytes
+from bide.pipeline.plan.schema import CsvTable, Schema, parts
+from bide.pipeline.rows.readers import BrokenRecord, Chunk, ColumnPaths
+from bide.pipeline.rows.readers.archive import ByteStream
 from bide.pipeline.rows.report import BadSource
 
 BLOCK = 1 << 20  # a larger one is no faster, and takes several times as much memory
@@ -28,7 +28,7 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def header(stream: Bytes, name: str, csv_table: Csv, most: int) -> tuple[list[str], str]:
+def header(stream: ByteStream, name: str, csv_table: CsvTable, most: int) -> tuple[list[str], str]:
     """The names of the columns and the delimiter; the stream is at the first row then."""
     head = stream.read(1 << 16)
     if not head:
@@ -77,7 +77,7 @@ def _names(text: str, name: str, delimiter: str, quote: str) -> list[str]:
     return [one.strip() for one in found]
 
 
-def _first_record(head: bytes, csv_table: Csv, *, whole: bool) -> int | None:
+def _first_record(head: bytes, csv_table: CsvTable, *, whole: bool) -> int | None:
     """Where the first record that is not blank ends; None when it goes on beyond what is there."""
     quote = csv_table.quote.encode()
     at = quotes = 0
@@ -101,7 +101,9 @@ def _delimiter(text: str, quote: str) -> str:
     return max(DELIMITERS, key=outside.count)
 
 
-def chunks(stream: Bytes, name: str, wanted: Wanted, constants: Mapping[str, str]) -> Iterator[Chunk]:
+def chunks(
+    stream: ByteStream, name: str, wanted: ColumnPaths, constants: Mapping[str, str]
+) -> Iterator[Chunk]:
     schema = wanted.schema
     names, delimiter = header(stream, name, schema.csv, schema.limits.columns)
     places = {name: f"c{index}" for index, name in enumerate(names) if name}
@@ -110,11 +112,11 @@ def chunks(stream: Bytes, name: str, wanted: Wanted, constants: Mapping[str, str
     used = {path: place for path, place in found.items() if place is not None and path not in constants}
     # A row is counted even where nothing of it is used.
     included = list(dict.fromkeys(used.values())) or ["c0"]
-    broken: deque[Broken] = deque()
+    broken: deque[BrokenRecord] = deque()
 
     def refuse(row: Any) -> str:
         reason = "too many cells" if row.actual_columns > row.expected_columns else "too few cells"
-        broken.append(Broken(row.number, reason, row.text[:10_000]))
+        broken.append(BrokenRecord(row.number, reason, row.text[:10_000]))
         return "skip"
 
     if not stream.peek(1):
@@ -144,7 +146,7 @@ def chunks(stream: Bytes, name: str, wanted: Wanted, constants: Mapping[str, str
 
 
 def _batches(
-    stream: Bytes,
+    stream: ByteStream,
     name: str,
     names: list[str],
     delimiter: str,

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from bide.pipeline.plan.schema import Limits, parts
-from bide.pipeline.rows.readers import Broken, Chunk, Wanted
-from bide.pipeline.rows.readers.archive import Bytes
+from bide.pipeline.plan.schema import SchemaLimits, parts
+from bide.pipeline.rows.readers import BrokenRecord, Chunk, ColumnPaths
+from bide.pipeline.rows.readers.archive import ByteStream
 from bide.pipeline.rows.readers.json_array import READ, find_array, finish, guesses, opening, records
 from bide.pipeline.rows.report import BadSource
 
@@ -24,7 +24,7 @@ _SPACE = b" \t\r\n"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def recognise(stream: Bytes, path: str) -> str:
+def recognise(stream: ByteStream, path: str) -> str:
     """csv, json or jsonl, by how the content begins."""
     start = stream.peek(READ).removeprefix(_BOM).lstrip(_SPACE)
     if start[:1] == b"[":
@@ -42,10 +42,10 @@ def recognise(stream: Bytes, path: str) -> str:
     return "jsonl"
 
 
-Run = tuple[list[Any], list[Broken]]
+Records = tuple[list[Any], list[BrokenRecord]]
 
 
-class Decoder:
+class RecordDecoder:
     """Texts into records of one type."""
 
     def __init__(self, record: Any, *, exact: bool = False) -> None:
@@ -70,14 +70,14 @@ class Decoder:
         except _UNREADABLE:
             return None
 
-    def each(self, texts: list[bytes]) -> Run:
+    def each(self, texts: list[bytes]) -> Records:
         """One by one, where not all are records; the broken ones with their place among them."""
         good, broken = [], []
         for number, text in enumerate(texts):
             try:
                 good.append(self._one.decode(text))
             except _UNREADABLE as error:
-                broken.append(Broken(number, _why(error), text[:10_000].decode(errors="replace")))
+                broken.append(BrokenRecord(number, _why(error), text[:10_000].decode(errors="replace")))
         return good, broken
 
 
@@ -87,10 +87,10 @@ def _why(error: Exception) -> str:
     return "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON"
 
 
-class Columns:
+class RecordColumns:
     """What is wanted of records: the type to decode them to, and the columns of some of them."""
 
-    def __init__(self, wanted: Wanted, constants: Mapping[str, str]) -> None:
+    def __init__(self, wanted: ColumnPaths, constants: Mapping[str, str]) -> None:
         paths = [path for path in wanted.paths if path not in constants]
         tops: dict[str, str] = {}
         for path in paths:
@@ -134,25 +134,27 @@ def _walk(value: Any, keys: list[str]) -> Any:
 
 
 def chunks(
-    stream: Bytes, name: str, wanted: Wanted, path: str | None, constants: Mapping[str, str]
+    stream: ByteStream, name: str, wanted: ColumnPaths, path: str | None, constants: Mapping[str, str]
 ) -> Iterator[Chunk]:
     """`path` leads to the array in the document; None: one record a line."""
-    columns = Columns(wanted, constants)
+    columns = RecordColumns(wanted, constants)
     exact = any(column.type == "decimal" for column in wanted.schema.columns)
     first = 1
     for rows, found in runs(
-        stream, name, path, Decoder(columns.record, exact=exact), wanted.schema.limits
+        stream, name, path, RecordDecoder(columns.record, exact=exact), wanted.schema.limits
     ):
-        broken = [Broken(first + one.row, one.reason, one.text) for one in found]
+        broken = [BrokenRecord(first + one.row, one.reason, one.text) for one in found]
         skipped = [one.row for one in broken]
         yield Chunk(name, columns.of(rows), len(rows), first, skipped, broken, constants)
         first += len(rows) + len(broken)
 
 
-def keys(stream: Bytes, name: str, path: str | None, limits: Limits, *, whole: bool) -> set[str]:
+def keys(
+    stream: ByteStream, name: str, path: str | None, limits: SchemaLimits, *, whole: bool
+) -> set[str]:
     """The keys of all records, or of those at the start."""
     found: set[str] = set()
-    for rows, _ in runs(stream, name, path, Decoder(dict[str, msgspec.Raw]), limits):
+    for rows, _ in runs(stream, name, path, RecordDecoder(dict[str, msgspec.Raw]), limits):
         found.update(*rows)
         if len(found) > limits.columns:
             raise BadSource(name, f"its records have more than {limits.columns} different keys")
@@ -161,7 +163,9 @@ def keys(stream: Bytes, name: str, path: str | None, limits: Limits, *, whole: b
     return found
 
 
-def runs(stream: Bytes, name: str, path: str | None, decoder: Decoder, limits: Limits) -> Iterator[Run]:
+def runs(
+    stream: ByteStream, name: str, path: str | None, decoder: RecordDecoder, limits: SchemaLimits
+) -> Iterator[Records]:
     """Records in order, some at a time."""
     if stream.peek(3) == _BOM:
         stream.read(3)
@@ -170,7 +174,9 @@ def runs(stream: Bytes, name: str, path: str | None, decoder: Decoder, limits: L
     return _array(stream, name, path, decoder, limits.record)
 
 
-def _array(stream: Bytes, name: str, path: str, decoder: Decoder, limit: int) -> Iterator[Run]:
+def _array(
+    stream: ByteStream, name: str, path: str, decoder: RecordDecoder, limit: int
+) -> Iterator[Records]:
     depth = find_array(stream, name, path)
     data = b""
     begins: bytes | None = None
@@ -201,7 +207,7 @@ def _array(stream: Bytes, name: str, path: str, decoder: Decoder, limit: int) ->
                 raise BadSource(name, _too_long(limit))
 
 
-def _lines(stream: Bytes, name: str, decoder: Decoder, limit: int) -> Iterator[Run]:
+def _lines(stream: ByteStream, name: str, decoder: RecordDecoder, limit: int) -> Iterator[Records]:
     data = b""
     while True:
         more = stream.read(READ)

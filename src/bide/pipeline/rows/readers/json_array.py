@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from bide.pipeline.plan.schema import parts
-from bide.pipeline.rows.readers.archive import Bytes
+from bide.pipeline.rows.readers.archive import ByteStream
 from bide.pipeline.rows.report import BadSource
 
 READ = 1 << 20
@@ -68,7 +68,7 @@ def records(data: bytes) -> tuple[list[bytes], int, bool]:
     return found, start, False
 
 
-def find_array(stream: Bytes, name: str, path: str) -> int:
+def find_array(stream: ByteStream, name: str, path: str) -> int:
     """Reads on to the first record of the array at a path; how many objects are open around it."""
     wanted = tuple(parts(path)) if path else ()
     around: list[
@@ -97,7 +97,7 @@ def find_array(stream: Bytes, name: str, path: str) -> int:
     raise BadSource(name, f"the JSON document has no array {where}{advice}")
 
 
-def finish(stream: Bytes, name: str, depth: int) -> None:
+def finish(stream: ByteStream, name: str, depth: int) -> None:
     """What follows the array must close what is open around it: a document that is cut off is no document."""
     if depth:
         for token, data, end in _tokens(stream, name):
@@ -112,7 +112,7 @@ def finish(stream: Bytes, name: str, depth: int) -> None:
             raise BadSource(name, "something follows the end of the JSON document")
 
 
-def _tokens(stream: Bytes, name: str) -> Iterator[tuple[bytes, bytes, int]]:
+def _tokens(stream: ByteStream, name: str) -> Iterator[tuple[bytes, bytes, int]]:
     """Every token that gives a document its shape, with the data it was found in and its end there."""
     data = b""
     while more := stream.read(max(READ, len(data))):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from bide.pipeline.rows.target import Target
 
 
-class Writer(Protocol):
+class RowWriter(Protocol):
     def write(self, table: Any) -> None:
         """Some more rows, as a pyarrow table; all have the same columns."""
 
@@ -23,7 +23,7 @@ class Writer(Protocol):
         """Nothing of it is to be kept."""
 
 
-def writer(target: Target, path: Path, fields: Any) -> Writer:
+def writer(target: Target, path: Path, fields: Any) -> RowWriter:
     if target.format == "parquet":
         from bide.pipeline.rows.writers.parquet import ParquetRows
 
