@@ -24,10 +24,9 @@ from bide.client.apis.demands import Demands
 from bide.core.errors import SetupError
 from bide.pipeline.plan.loader import PipelinePlan, load_plan
 from bide.pipeline.run.checkpoint import Checkpoint
-from bide.pipeline.run.cron import CronExpression, read_cron
 from bide.pipeline.run.exports import combinations
 from bide.pipeline.run.pipeline_run import PipelineRun, RunOptions
-from bide.pipeline.run.schedule import RunSchedule
+from bide.pipeline.run.schedule import CronExpression, RunSchedule, read_cron
 
 
 def _cron(ctx: click.Context, parameter: click.Parameter, value: str | None) -> CronExpression | None:
@@ -160,12 +159,13 @@ async def _keep(
     budget: str | None,
 ) -> bool:
     async def once(start: RunOptions) -> None:
-        await _once(plan(), schedule.state, replace(start, resubmit=given.resubmit), as_json, budget)
+        await _once(
+            plan(), schedule.checkpoint, replace(start, resubmit=given.resubmit), as_json, budget
+        )
 
     at = schedule.cron.next(time.time(), schedule.zone)
-    if at is not None:
-        click.echo(f"bide: the next run is at {schedule.name(at)}", err=True)
-    await schedule.keep(once)
+    click.echo(f"bide: the next run is at {schedule.name(at)}", err=True)
+    await schedule.follow(once)
     return True
 
 
