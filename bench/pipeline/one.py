@@ -32,7 +32,7 @@ def bare_own(file: Path, folder: Path) -> int:
     """The parser that bide uses, and nothing else: records decoded by msgspec and thrown away."""
     from bide.pipeline.rows.readers import ColumnPaths
     from bide.pipeline.rows.readers.archive import files
-    from bide.pipeline.rows.readers.json import RecordColumns, RecordDecoder, runs
+    from bide.pipeline.rows.readers.json import RecordColumns, RecordDecoder, groups
     from bide.pipeline.rows.report import SourceFile
 
     schema = _schema()
@@ -40,7 +40,7 @@ def bare_own(file: Path, folder: Path) -> int:
     return sum(
         len(rows)
         for name, stream in files(SourceFile(file, "bench"), schema.limits)
-        for rows, _ in runs(stream, name, "", RecordDecoder(record), schema.limits)
+        for rows, _ in groups(stream, name, "", RecordDecoder(record), schema.limits)
     )
 
 
@@ -71,7 +71,7 @@ def _schema(**more: Any) -> Any:
 
 
 def _normalize(file: Path, folder: Path, **more: Any) -> int:
-    from bide.pipeline.rows.normalize import SourceFile, normalize
+    from bide.pipeline.rows import SourceFile, normalize
     from bide.pipeline.rows.target import Target
 
     return normalize([SourceFile(file, "bench")], _schema(**more), Target(folder / "out.parquet")).rows

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bide.pipeline.plan.schema import read_schema
-from bide.pipeline.rows.normalize import SourceFile, UnwritableTarget, normalize
+from bide.pipeline.rows import SourceFile, UnwritableTarget, normalize
 from bide.pipeline.rows.target import Target
 
 

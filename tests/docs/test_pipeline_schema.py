@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from bide.pipeline.plan.schema import TABLES
-from bide.pipeline.rows.normalize import BadRowSummary, NormalizationReport
+from bide.pipeline.rows import BadRowSummary, NormalizationReport
 from bide.pipeline.rows.target import FORMATS
 from tests.docs.test_reference import codes, page, section
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.pipeline.rows.normalize import UnwritableTarget
+from bide.pipeline.rows import UnwritableTarget
 from tests.apps import normalizer
 
 ROWS = 150_000
@@ -134,7 +134,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, format: str, ke
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 3, said
     assert f"out.{format} cannot be written: " in said
-    assert "what was published before is as it was" in said
+    assert "The published output is unchanged" in said
     assert published(tmp_path, format) == old
     left = [path.name for path in tmp_path.iterdir()]
     assert sorted(name for name in left if not name.endswith("-journal")) == only_results(format)
@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     target = normalizer.target(tmp_path / "file", "csv")
     with pytest.raises(UnwritableTarget, match=r"out\.csv cannot be written: "):
-        from bide.pipeline.rows.normalize import SourceFile, normalize
+        from bide.pipeline.rows import SourceFile, normalize
 
         normalize([SourceFile(tmp_path / "in.csv", "export")], normalizer.schema(False), target)
 

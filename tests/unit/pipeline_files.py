@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bide.pipeline.plan.schema import Schema, read_schema
-from bide.pipeline.rows.normalize import NormalizationReport, SourceFile, normalize
+from bide.pipeline.rows import NormalizationReport, SourceFile, normalize
 from bide.pipeline.rows.target import Target
 
 Row = Mapping[str, Any]

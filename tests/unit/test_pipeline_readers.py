@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.pipeline.rows.normalize import BadSource
-from bide.pipeline.rows.readers.json_array import GUESSES, READ, guesses, opening, records
+from bide.pipeline.rows import BadSource
+from bide.pipeline.rows.readers.json_array import GUESSES, READ, guesses, record_start, records
 from tests.unit.pipeline_files import Bench, Row, as_csv, as_json, as_jsonl, packed, schema, zipped
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
@@ -169,7 +169,7 @@ def test_what_is_cut_anywhere_gives_whole_records_only(
     assert [json.loads(one) for one in found] == rows[: len(found)]
     assert ended == (cut == text)
     assert cut[:taken].rstrip(b", ]").count(b"{") == sum(one.count(b"{") for one in found)
-    for end in list(guesses(cut, opening(cut)))[:GUESSES]:
+    for end in list(guesses(cut, record_start(cut)))[:GUESSES]:
         try:
             assert (
                 json.loads(b"[" + cut[:end] + b"]") == rows[: len(json.loads(b"[" + cut[:end] + b"]"))]
@@ -213,7 +213,7 @@ def refused(bench: Bench, data: bytes, *columns: str, records: str = "", **more:
 
 def test_a_truncated_gzip(bench: Bench) -> None:
     data = gzip.compress(as_csv([{"id": n} for n in range(5000)], ["id"]))
-    assert "cut off" in refused(bench, data[: len(data) // 2])
+    assert "truncated" in refused(bench, data[: len(data) // 2])
 
 
 def test_a_damaged_gzip_and_zip(bench: Bench) -> None:
@@ -223,7 +223,7 @@ def test_a_damaged_gzip_and_zip(bench: Bench) -> None:
     archive = bytearray(zipped({"a.csv": as_csv([{"id": n * n} for n in range(5000)], ["id"])}))
     archive[2000] ^= 255
     assert "damaged" in refused(bench, bytes(archive))
-    assert "damaged or cut off" in refused(bench, bytes(archive[:3000]))
+    assert "damaged or truncated" in refused(bench, bytes(archive[:3000]))
 
 
 def test_a_zip_bomb(bench: Bench) -> None:
@@ -244,8 +244,8 @@ def test_an_archive_that_unpacks_to_too_much(bench: Bench) -> None:
 
 def test_an_archive_inside_of_an_archive(bench: Bench) -> None:
     inner = zipped({"a.csv": b"id\n1\n"})
-    assert "inside of the archive" in refused(bench, zipped({"inner.zip": inner}))
-    assert "inside of the archive" in refused(bench, gzip.compress(gzip.compress(b"id\n1\n")))
+    assert "inside the archive" in refused(bench, zipped({"inner.zip": inner}))
+    assert "inside the archive" in refused(bench, gzip.compress(gzip.compress(b"id\n1\n")))
 
 
 def test_a_million_columns(bench: Bench) -> None:
@@ -266,10 +266,10 @@ def test_a_row_of_a_million_cells_is_one_bad_row(bench: Bench) -> None:
     ("data", "word"),
     [
         (b"id\n1\n" + b"x" * 3_000_000 + b"\n2\n", "a row of more than 1048576 bytes"),
-        (b'id\n1\n"' + b"x\n" * 2_000_000, "never closed"),
+        (b'id\n1\n"' + b"x\n" * 2_000_000, "not closed"),
         (b'{"id":1}\n{"id":"' + b"x" * 3_000_000, "longer than 1048576 bytes"),
         (b'[{"id":1},{"id":"' + b"x" * 3_000_000, "longer than 1048576 bytes"),
-        (b'{"a":"' + b"x" * 9_000_000, "longer than"),
+        (b'{"a":"' + b"x" * 9_000_000, "a text of more than 4194304 bytes"),
     ],
     ids=["csv", "quote", "jsonl", "json", "document"],
 )
@@ -282,11 +282,11 @@ def test_a_line_that_never_ends(bench: Bench, data: bytes, word: str) -> None:
     [
         (b"", "is empty"),
         (b"\n\n", "names no columns"),
-        (b"id,name,id,name\n", "twice in its header: 'id', 'name'"),
+        (b"id,name,id,name\n", "its header has columns twice: 'id', 'name'"),
         (b"\xff\xfei\x00d\x00", "UTF-16"),
         (b"na\xefve\n1\n", "not UTF-8"),
-        (b'[{"id":1},{"id":2}', "cut off"),
-        (b'[{"id":1}] {"id":2}', "something follows"),
+        (b'[{"id":1},{"id":2}', "truncated"),
+        (b'[{"id":1}] {"id":2}', "data after the end"),
         (b'{\n "data": [{"id":1}]\n}', 'records = "data"'),
     ],
 )
@@ -295,7 +295,7 @@ def test_files_that_are_not_whole_or_not_what_they_seem(bench: Bench, data: byte
 
 
 def test_a_document_that_is_cut_off_behind_its_records(bench: Bench) -> None:
-    assert "cut off" in refused(bench, b'{"data": [{"id":1}], "next": {"page"', records="data")
+    assert "truncated" in refused(bench, b'{"data": [{"id":1}], "next": {"page"', records="data")
     assert "no array at 'rows'" in refused(bench, b'{"data": [{"id":1}]}', records="rows")
 
 

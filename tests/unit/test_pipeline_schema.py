@@ -117,10 +117,10 @@ def test_the_key_for_hashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_a_target_is_checked() -> None:
-    with pytest.raises(SetupError, match="there is no format 'xlsx'"):
+    with pytest.raises(SetupError, match="'xlsx' is not a format"):
         Target(Path("a.xlsx"), "xlsx")
-    with pytest.raises(SetupError, match="SQLite needs one"):
+    with pytest.raises(SetupError, match="sqlite needs the name of a table"):
         Target(Path("a.db"), "sqlite")
-    with pytest.raises(SetupError, match="for SQLite"):
+    with pytest.raises(SetupError, match="for the format sqlite"):
         Target(Path("a.csv"), "csv", "t")
     assert Target(Path("x/a.db"), "sqlite", "t/1").dead_letters == Path("x/a.db.t_1.bad.jsonl")

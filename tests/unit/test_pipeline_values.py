@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.pipeline.plan.schema import Column, Schema
-from bide.pipeline.rows.columns import ColumnConverter
-from bide.pipeline.rows.values import Misfit, converter
+from bide.pipeline.rows.conversion import ColumnConverter, Misfit, value_converter
 
 BERLIN = "Europe/Berlin"
 
@@ -145,7 +144,7 @@ TEXTS: dict[str, st.SearchStrategy[str]] = {
 @pytest.mark.parametrize("type", sorted(TEXTS))
 def test_all_at_once_is_the_same_as_one_by_one(type: Any) -> None:
     column = Column(name="x", type=type)
-    one = converter(column, Schema(columns=(column,)))
+    one = value_converter(column, Schema(columns=(column,)))
 
     @given(TEXTS[type])
     def check(text: str) -> None:

@@ -1,6 +1,6 @@
-"""Rows that do not fit: counted, told, and kept in a dead-letter file when the schema says so.
+"""Bad rows: counted, reported, and written to a dead-letter file if the schema says so.
 
-A dead-letter file is JSON lines: source, row, column, reason, and the row as it was, without personal values.
+A dead-letter file has JSON lines: source, row, column, reason, and the row of the source without personal values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class BadRowLog:
-    """What happens to rows that do not fit, by the schema's `bad_rows`."""
+    """Handles bad rows as `bad_rows` of the schema says."""
 
     def __init__(self, schema: Schema, target: Target, partial: Path) -> None:
         self._policy = schema.bad_rows
@@ -33,8 +33,8 @@ class BadRowLog:
         self._earlier: set[bytes] = set()
         self.written = 0
 
-    def go_on(self, previous: Path) -> None:
-        """Keeps what an earlier run put aside: those rows are not in the sources again."""
+    def copy_earlier(self, previous: Path) -> None:
+        """Copies the dead letters of an earlier run: its rows are not in the sources again."""
         if self._file is None or not previous.exists():
             return
         with previous.open("rb") as earlier:
@@ -42,8 +42,8 @@ class BadRowLog:
                 self._earlier.add(_digest(line))
                 self._write(line)
 
-    def take(self, bad: list[BadRow], raw: Callable[[], Any], *, left_out: bool) -> None:
-        """`raw` gives the row as it was, in so far as it may be told."""
+    def add(self, bad: list[BadRow], raw: Callable[[], Any], *, left_out: bool) -> None:
+        """`raw` returns the row of the source without personal values. `left_out`: the output does not have the row."""
         self._rows += 1
         for one in bad:
             self._counts[one.reason] += 1
@@ -52,12 +52,12 @@ class BadRowLog:
         if self._policy == "refuse":
             raise BadRows(tuple(bad), "a row does not fit the schema")
         if self._policy == "null" and left_out:
-            raise BadRows(tuple(bad), "a row does not fit the schema, and null cannot mend it")
+            raise BadRows(tuple(bad), "a row does not fit the schema, and null cannot replace the value")
         if self._file is None:
             return
         for one in bad:
-            told = {"source": one.source, "row": one.row, "column": one.column, "reason": one.reason}
-            line = _ENCODER.encode({**told, "raw": raw()}) + b"\n"
+            known = {"source": one.source, "row": one.row, "column": one.column, "reason": one.reason}
+            line = _ENCODER.encode({**known, "raw": raw()}) + b"\n"
             if not self._earlier or _digest(line) not in self._earlier:
                 self._write(line)
 
@@ -70,7 +70,7 @@ class BadRowLog:
         if self._file is not None:
             self._file.close()
 
-    def told(self) -> BadRowSummary:
+    def summary(self) -> BadRowSummary:
         file = self._final if self._file is not None and self.written else None
         return BadRowSummary(dict(self._counts), tuple(self._examples), self._rows, file)
 

@@ -1,8 +1,8 @@
-"""Of rows with the same key one is kept, whatever their number: rows and keys go to disk first, keys in partitions by hash.
+"""Deduplication: one row per key stays. Rows and keys are spilled to disk, keys in partitions by hash.
 
-1. Keys are compared as they are; a hash only says in which partition to look.
-2. The rows that are kept are in the order in which they came.
-3. In memory are the keys of one partition, and one bit for each row.
+1. Keys are compared themselves; a hash only chooses the partition.
+2. The rows keep their order.
+3. Memory holds the keys of one partition, and one bit per row.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import pyarrow.compute as pc
 
 from bide.pipeline.plan.schema import Schema
 
-PARTITIONS = (16, 256)  # each is an open file
-OF_PARTITION = 8 << 20  # bytes of the sources that one partition is meant for
-MOST_KEYS = 1 << 18  # of one partition in memory; more are taken in turns
+PARTITIONS = (16, 256)  # least and most; each is an open file
+PARTITION_BYTES = 8 << 20  # bytes of the sources per partition
+MOST_KEYS = 1 << 18  # of one partition in memory; a larger partition is processed in several passes
 _EARLIER = 1 << 61
 _MIX = -7046029254386353131
 
 
 class Deduplicator:
-    """Rows go in by `add`; `kept` gives those that stay."""
+    """`add` takes rows; after `close`, `kept` returns those that stay."""
 
     def __init__(self, folder: Path, schema: Schema, fields: Any, size: int) -> None:
-        """`size` is how many bytes the sources have: the more, the more partitions."""
-        # What is spilled is not compressed: lz4 would cost a tenth of the time, for less to write.
+        """`size` is the number of bytes of the sources. It decides the number of partitions."""
+        # Spilled rows are not compressed: lz4 would take a tenth of the time, to write less.
         self._folder = folder
         self._key = list(schema.key)
         self._keep = "newest" if schema.newest else schema.keep
@@ -42,7 +42,7 @@ class Deduplicator:
         self.duplicates = 0
 
     def add(self, table: Any, *, earlier: bool) -> None:
-        """`earlier`: of a file that was published before; any row that came since then is preferred."""
+        """`earlier`: the rows are from the published file. A new row replaces an earlier one with the same key."""
         for batch in table.combine_chunks().to_batches():
             self._rows.write_batch(batch)
             self._add_keys(batch, earlier)
@@ -50,13 +50,13 @@ class Deduplicator:
 
     def _add_keys(self, batch: Any, earlier: bool) -> None:
         columns = {f"k{i}": batch.column(name) for i, name in enumerate(self._key)}
-        # Of equal keys the one with the least (first) or the greatest (last) rank is kept.
+        # Of equal keys, the row with the least (`first`) or greatest (`last`) rank stays.
         start = self._count + (_EARLIER if earlier and self._keep == "first" else 0)
         columns["rank"] = pa.arange(start, start + batch.num_rows)
         columns["hash"] = _hash([columns[f"k{i}"] for i in range(len(self._key))])
         if self._newest:
             columns["order"] = batch.column(self._newest)
-            columns["dated"] = columns["order"].is_valid().cast(pa.int8())  # null is older than all
+            columns["dated"] = columns["order"].is_valid().cast(pa.int8())  # null is the oldest
         part = pc.bit_wise_and(columns["hash"], self._partitions - 1)
         order = pc.sort_indices(part)
         keys = pa.RecordBatch.from_pydict(columns).take(order)
@@ -79,12 +79,12 @@ class Deduplicator:
             writer.close()
 
     def kept(self) -> Iterator[Any]:
-        """After `close`: batches of the rows that stay, in order."""
+        """Batches of the rows that stay, in order."""
         dropped = bytearray((self._count + 7) // 8)
         for index in sorted(self._parts):
-            for losers in self._losers(index):
-                self.duplicates += len(losers)
-                for row in losers:
+            for duplicates in self._duplicates(index):
+                self.duplicates += len(duplicates)
+                for row in duplicates:
                     dropped[row >> 3] |= 1 << (row & 7)
         bits = pa.py_buffer(dropped)
         at = 0
@@ -96,11 +96,11 @@ class Deduplicator:
                 at += batch.num_rows
                 yield batch.filter(pc.invert(mask)) if self.duplicates else batch
 
-    def _losers(self, index: int) -> Iterator[list[int]]:
-        """The numbers of the rows that do not stay."""
-        turns = -(-self._counts[index] // MOST_KEYS)
-        for turn in range(turns):
-            keys = self._keys(index, turn, turns)
+    def _duplicates(self, index: int) -> Iterator[list[int]]:
+        """The numbers of the rows of a partition that do not stay."""
+        passes = -(-self._counts[index] // MOST_KEYS)
+        for number in range(passes):
+            keys = self._keys(index, number, passes)
             ranks = keys.column("rank")
             best = self._best(keys)
             if len(best) == len(ranks):
@@ -108,18 +108,18 @@ class Deduplicator:
             lost = ranks.filter(pc.invert(pc.is_in(ranks, value_set=best)))
             yield pc.bit_wise_and(lost, _EARLIER - 1).to_pylist()
 
-    def _keys(self, index: int, turn: int, turns: int) -> Any:
+    def _keys(self, index: int, number: int, passes: int) -> Any:
         with pa.OSFile(str(self._folder / f"keys{index}")) as file:
             reader = pa.ipc.open_file(file)
-            if turns == 1:
+            if passes == 1:
                 return reader.read_all()
             found = []
-            for number in range(reader.num_record_batches):
-                batch = reader.get_batch(number)
-                # Bits of the hash that did not choose the partition.
+            for position in range(reader.num_record_batches):
+                batch = reader.get_batch(position)
+                # The bits of the hash that did not choose the partition.
                 high = pc.shift_right(batch.column("hash"), PARTITIONS[1].bit_length())
-                rest = pc.subtract(high, pc.multiply(pc.divide(high, turns), turns))
-                found.append(batch.filter(pc.equal(rest, turn)))
+                rest = pc.subtract(high, pc.multiply(pc.divide(high, passes), passes))
+                found.append(batch.filter(pc.equal(rest, number)))
             return pa.Table.from_batches(found)
 
     def _best(self, keys: Any) -> Any:
@@ -134,13 +134,13 @@ class Deduplicator:
 
 
 def partitions(size: int) -> int:
-    """A power of two."""
+    """The number of partitions, a power of two."""
     least, most = PARTITIONS
-    return min(most, max(least, 1 << (size // OF_PARTITION).bit_length()))
+    return min(most, max(least, 1 << (size // PARTITION_BYTES).bit_length()))
 
 
 def _hash(columns: list[Any]) -> Any:
-    """Numbers from 0 to 2**31, the same for equal keys."""
+    """Numbers from 0 to 2**31 - 1. Equal keys have equal numbers."""
     total = pa.scalar(0, pa.int64())
     for column in columns:
         total = pc.multiply(pc.add(_number(column), total), _MIX)

@@ -1,8 +1,8 @@
 """Personal values, masked or hashed.
 
-1. A hash is HMAC-SHA256 with a key that is in no file, no report and no error: equal values stay equal, and without the key
-   nobody can try out who is meant.
-2. A null stays null: that there is nothing is not personal.
+1. A hash is an HMAC-SHA256. Its key is in no file, report or error. Equal values have equal hashes, and without the key no
+   value can be guessed by trying.
+2. Null stays null, because a missing value is not personal.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MASK = "***"
-REMEMBERED = 100_000
+CACHED = 100_000
 
 
 class PersonalHashes:
-    """Hashes of values, each computed once while it is remembered."""
+    """Hashes texts, with a cache."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self._known: dict[str, str] = {}
+        self._cache: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return "<PersonalHashes>"
 
     def __call__(self, texts: Any) -> Any:
-        """An array of texts into one of 64 hexadecimal digits."""
+        """An array of texts to an array of 64 hexadecimal digits each."""
         coded = texts.dictionary_encode()
         hashed = [self._of(text) for text in coded.dictionary.to_pylist()]
         return pa.array(hashed, pa.string()).take(coded.indices)
 
     def _of(self, text: str) -> str:
-        known = self._known.get(text)
+        known = self._cache.get(text)
         if known is None:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            known = self._known[text] = hmac.digest(self._key, text.encode(), "sha256").hex()
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
+            known = self._cache[text] = hmac.digest(self._key, text.encode(), "sha256").hex()
         return known
 
 

@@ -1,4 +1,4 @@
-"""An iterator that runs ahead in a thread of its own: pyarrow works without Python's lock, so two stages do so at once."""
+"""Prefetch: an iterator runs in a thread of its own. pyarrow releases Python's lock, so two stages run at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-DEPTH = 2  # more would only be more memory
+DEPTH = 2  # items in the queue; more would only use more memory
 
 
 class _End:
@@ -20,14 +20,14 @@ class _End:
 
 @contextmanager
 def prefetched(items: Iterable[T]) -> Iterator[Iterator[T]]:
-    """Its items, made in another thread; an error there is raised here. Left early, the thread has ended too."""
-    made: queue.Queue[T | _End] = queue.Queue(DEPTH)
+    """The items, produced in another thread. An exception there is raised here. On exit the thread has ended."""
+    produced: queue.Queue[T | _End] = queue.Queue(DEPTH)
     stop = threading.Event()
 
     def put(item: T | _End) -> bool:
         while not stop.is_set():
             try:
-                made.put(item, timeout=0.1)
+                produced.put(item, timeout=0.1)
             except queue.Full:
                 continue
             return True
@@ -43,8 +43,8 @@ def prefetched(items: Iterable[T]) -> Iterator[Iterator[T]]:
         else:
             put(_End(None))
 
-    def taken() -> Iterator[T]:
-        while not isinstance(item := made.get(), _End):
+    def consume() -> Iterator[T]:
+        while not isinstance(item := produced.get(), _End):
             yield item
         if item.error is not None:
             raise item.error
@@ -52,7 +52,7 @@ def prefetched(items: Iterable[T]) -> Iterator[Iterator[T]]:
     thread = threading.Thread(target=run, name="bide-normalize-reader", daemon=True)
     thread.start()
     try:
-        yield taken()
+        yield consume()
     finally:
         stop.set()
         thread.join()

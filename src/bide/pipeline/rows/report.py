@@ -1,4 +1,4 @@
-"""What a normalization read, and what came of it."""
+"""What a normalization reads and reports, and its errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bide.core.errors import BideError
 
-EXAMPLES = 5  # of each reason
+EXAMPLES = 5  # per reason
 
 
 @dataclass(frozen=True)
@@ -16,17 +16,16 @@ class SourceFile:
     """A downloaded file, and how to read it."""
 
     path: Path
-    name: str  # told in errors and reports
-    format: str = "auto"  # "csv" | "json" | "jsonl" | "auto", by content
-    records: str = (
-        ""  # dotted path to the array inside of a JSON document; "": the document is the array
-    )
+    name: str  # in errors and reports
+    format: str = "auto"  # "csv", "json", "jsonl", or "auto": by content
+    # The dotted path of the array in a JSON document. Empty: the document is the array.
+    records: str = ""
     constants: Mapping[str, str] = field(default_factory=dict)  # columns added to each row
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that does not fit; `row` counts a source's records from 1, without the header."""
+    """A row that does not fit the schema. `row` counts the records of a source from 1, without the header."""
 
     source: str
     row: int
@@ -42,7 +41,7 @@ class BadRow:
 
 @dataclass(frozen=True)
 class BadRowSummary:
-    """Rows that did not fit: how many for which reason, the first of each, and where they went."""
+    """How many bad rows there are per reason, the first examples of each reason, and the file that has them."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[BadRow, ...] = ()
@@ -63,13 +62,13 @@ class NormalizationReport:
     read: int = 0  # records in the sources, good and bad
     duplicates: int = 0
     bad: BadRowSummary = field(default_factory=BadRowSummary)
-    columns_new: tuple[str, ...] = ()  # in a source, not in the schema
-    columns_missing: tuple[str, ...] = ()  # in the schema, and in some source not
+    columns_new: tuple[str, ...] = ()  # in a source, but not in the schema
+    columns_missing: tuple[str, ...] = ()  # in the schema, but not in every source
     cursor: str | None = None  # the highest value of the schema's cursor
 
 
 class BadSource(BideError):
-    """A file that cannot be read, whatever the schema says about rows."""
+    """A source cannot be read, whatever the schema says about bad rows."""
 
     def __init__(self, source: str, message: str) -> None:
         super().__init__(source, message)
@@ -81,7 +80,7 @@ class BadSource(BideError):
 
 
 class BadRows(BideError):
-    """Rows do not fit, and the schema says to refuse them. Nothing was published."""
+    """There are bad rows, and the schema refuses them. Nothing was published."""
 
     def __init__(self, examples: tuple[BadRow, ...], why: str) -> None:
         super().__init__(examples, why)
@@ -94,8 +93,8 @@ class BadRows(BideError):
 
 
 class TooFewRows(BideError):
-    """The result has fewer rows than a guard of its output allows. What was published before is as it was."""
+    """There are fewer rows than `minimum_rows` or `max_drop` allow. The published output is unchanged."""
 
 
 class UnwritableTarget(BideError):
-    """The result cannot be written: a full disk, a folder that is not there. What was published before is as it was."""
+    """The target cannot be written, e.g. because the disk is full. The published output is unchanged."""

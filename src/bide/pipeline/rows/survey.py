@@ -1,7 +1,7 @@
-"""Which columns the sources have, before anything is written: what appeared, and what is missing.
+"""The survey of columns before anything is written: which columns of the sources are new, and which are missing.
 
-A CSV tells by its header. JSON is read as a whole for it only where the schema says `keep` or `refuse`; otherwise the
-records at its start tell.
+The header of a CSV file has its columns. A JSON file is read completely only if the schema says `keep` or `refuse`;
+otherwise the records at its start are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Survey:
 
 
 def survey(sources: Sequence[SourceFile], schema: Schema) -> Survey:
-    """BadSource when a column that the schema insists on is missing, or one that it refuses is there."""
+    """BadSource if a required column is missing, or if there is a column that the schema refuses."""
     new: dict[str, None] = {}
     missing: dict[str, None] = {}
     for source in sources:
@@ -29,25 +29,23 @@ def survey(sources: Sequence[SourceFile], schema: Schema) -> Survey:
             if (columns := _columns(stream, name, source, schema)) is None:
                 continue
             found, is_csv = columns
-            appeared, vanished = _compared(found, is_csv, source, schema)
-            if appeared and schema.new_columns == "refuse":
-                raise BadSource(
-                    name, f"there are columns that the schema does not know: {_list(appeared)}"
-                )
-            if len(vanished) == len(schema.columns):
+            new_here, missing_here = _compared(found, is_csv, source, schema)
+            if new_here and schema.new_columns == "refuse":
+                raise BadSource(name, f"it has columns that the schema does not name: {_list(new_here)}")
+            if len(missing_here) == len(schema.columns):
                 raise BadSource(
                     name,
-                    f"it has none of the schema's columns, but {_list(found)}: is it the right file?",
+                    f"it has none of the schema's columns, but {_list(found)}. Check that it is the right file",
                 )
-            insisted = [c.name for c in schema.columns if c.required or c.name in schema.key]
+            required = [c.name for c in schema.columns if c.required or c.name in schema.key]
             if lacking := [
-                one for one in vanished if one in insisted or schema.missing_columns == "refuse"
+                one for one in missing_here if one in required or schema.missing_columns == "refuse"
             ]:
                 raise BadSource(
-                    name, f"columns are missing: {_list(lacking)}; it has {_list(sorted(found))}"
+                    name, f"columns are missing: {_list(lacking)}. It has {_list(sorted(found))}"
                 )
-            new |= dict.fromkeys(appeared)
-            missing |= dict.fromkeys(vanished)
+            new |= dict.fromkeys(new_here)
+            missing |= dict.fromkeys(missing_here)
     return Survey(tuple(new), tuple(missing))
 
 
@@ -59,7 +57,7 @@ def _list(names: Sequence[str]) -> str:
 def _columns(
     stream: archive.ByteStream, name: str, source: SourceFile, schema: Schema
 ) -> tuple[list[str], bool] | None:
-    """The columns of a file, and whether it is CSV; None when it has no records to tell by."""
+    """The columns of a file, and whether it is CSV. None if it has no records."""
     format = source.format if source.format != "auto" else json.recognise(stream, source.records)
     if format == "csv":
         names, _ = csv.header(stream, name, schema.csv, schema.limits.columns)
@@ -73,7 +71,7 @@ def _columns(
 def _compared(
     found: list[str], is_csv: bool, source: SourceFile, schema: Schema
 ) -> tuple[list[str], list[str]]:
-    """What is new in a file, and what is missing from it."""
+    """The columns that are new in a file, and those that are missing from it."""
     known = set(source.constants)
     missing = []
     for column in schema.columns:

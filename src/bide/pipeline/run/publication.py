@@ -19,7 +19,7 @@ from bide.core.errors import BideError, SetupError
 from bide.pipeline.plan.form import OutputTable
 from bide.pipeline.plan.loader import Dataset, read_max_drop
 from bide.pipeline.plan.schema import hash_key
-from bide.pipeline.rows.normalize import NormalizationReport, SourceFile, normalize
+from bide.pipeline.rows import NormalizationReport, SourceFile, normalize
 from bide.pipeline.rows.report import TooFewRows
 from bide.pipeline.rows.target import Target
 from bide.pipeline.run.checkpoint import Checkpoint
@@ -80,7 +80,7 @@ def check(datasets: Sequence[Dataset]) -> None:
 def warm() -> None:
     """Loads what normalizes while the API works; what is wrong with it is told when it is needed."""
     with suppress(Exception):
-        import_module("bide.pipeline.rows.work")
+        import_module("bide.pipeline.rows.normalization")
 
 
 async def publish(

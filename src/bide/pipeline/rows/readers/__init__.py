@@ -1,4 +1,4 @@
-"""Readers: from the files of a source to chunks of raw columns, whatever the files are written in."""
+"""Readers: the files of a source are read as chunks of raw columns, whatever their format is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bide.pipeline.rows.report import SourceFile
 
 @dataclass(frozen=True)
 class BrokenRecord:
-    """A record that cannot even be taken apart."""
+    """A record that cannot be parsed."""
 
     row: int
     reason: str
@@ -23,23 +23,23 @@ class BrokenRecord:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some records of a source, column by column.
+    """Some records of a source, by column.
 
-    A column is a pyarrow array of bytes (CSV) or a list of JSON values; one that the source lacks is not there.
+    A column is a pyarrow array of bytes (CSV) or a list of JSON values. `columns` lacks those that the source does not have.
     """
 
     source: str
     columns: Mapping[str, Any]
     rows: int
-    first: int  # the number of its first record, from 1
-    skipped: Sequence[int] = ()  # numbers of records between its own that are broken
+    first: int  # the number of the first record, counted from 1
+    skipped: Sequence[int] = ()  # the numbers of broken records among the others
     broken: Sequence[BrokenRecord] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
-    is_text: bool = False  # null words of the schema are nulls already
+    is_text: bool = False  # CSV, in which null words of the schema are null already
 
     @cached_property
     def _gaps(self) -> list[int]:
-        """Before which of its own records each broken one is."""
+        """For each broken record, the index of the record that follows it."""
         return [number - self.first - before for before, number in enumerate(self.skipped)]
 
     def number(self, index: int) -> int:
@@ -49,26 +49,26 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ColumnPaths:
-    """What of the sources is used: paths to columns, in the order in which they are sought."""
+    """The paths of the columns that are read from a source."""
 
     schema: Schema
-    kept: tuple[str, ...] = ()  # new columns that are kept
+    new: tuple[str, ...] = ()  # columns that the schema does not name, and keeps
 
     @property
     def paths(self) -> list[str]:
         known = (path for column in self.schema.columns for path in column.alternatives)
-        return list(dict.fromkeys((*known, *map(escaped, self.kept))))
+        return list(dict.fromkeys((*known, *map(escaped, self.new))))
 
 
-def chunks(source: SourceFile, wanted: ColumnPaths) -> Iterator[Chunk]:
+def chunks(source: SourceFile, columns: ColumnPaths) -> Iterator[Chunk]:
     """All records of a source, in order."""
     from bide.pipeline.rows.readers import archive, csv, json
 
     constants = {escaped(name): value for name, value in source.constants.items()}
-    for name, stream in archive.files(source, wanted.schema.limits):
+    for name, stream in archive.files(source, columns.schema.limits):
         format = source.format if source.format != "auto" else json.recognise(stream, source.records)
         if format == "csv":
-            yield from csv.chunks(stream, name, wanted, constants)
+            yield from csv.chunks(stream, name, columns, constants)
         else:
             records = source.records if format == "json" else None
-            yield from json.chunks(stream, name, wanted, records, constants)
+            yield from json.chunks(stream, name, columns, records, constants)

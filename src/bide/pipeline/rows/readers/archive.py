@@ -1,7 +1,7 @@
 """The bytes of a source: plain, gzip or zip, recognised by content.
 
-1. What is unpacked is counted: a source that grows beyond its limits is refused, whatever its own headers say.
-2. An archive inside of an archive is not opened.
+1. Unpacked bytes are counted. A source that exceeds the limits is refused, whatever its headers say.
+2. An archive inside an archive is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bide.pipeline.rows.report import BadSource, SourceFile
 
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"
-SMALL = 16 << 20  # below this a high ratio harms nobody
+SMALL = 16 << 20  # unpacked bytes below which any ratio is allowed
 
 
 class Readable(Protocol):
@@ -28,7 +28,7 @@ class Readable(Protocol):
 
 
 class ByteStream:
-    """A stream of one file's bytes: `read` gives exactly as many as asked for, until the end."""
+    """The bytes of one file. `read` returns exactly as many as requested, except at the end."""
 
     def __init__(
         self, file: Readable, source: str, limits: SchemaLimits, packed: int | None = None
@@ -37,15 +37,15 @@ class ByteStream:
         self._source = source
         self._limits = limits
         self._packed = packed
-        self._ahead = b""
+        self._unread = b""
         self._count = 0
-        self.closed = False  # pyarrow asks
+        self.closed = False  # pyarrow reads it
 
     def read(self, size: int) -> bytes:
-        if len(self._ahead) >= size:
-            out, self._ahead = self._ahead[:size], self._ahead[size:]
+        if len(self._unread) >= size:
+            out, self._unread = self._unread[:size], self._unread[size:]
             return out
-        parts, self._ahead = [self._ahead] if self._ahead else [], b""
+        parts, self._unread = [self._unread] if self._unread else [], b""
         lacking = size - sum(map(len, parts))
         while lacking > 0 and (found := self._more(lacking)):
             parts.append(found)
@@ -53,8 +53,8 @@ class ByteStream:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def unread(self, data: bytes) -> None:
-        """Gives back what was read too far."""
-        self._ahead = data + self._ahead
+        """The next `read` returns these bytes first."""
+        self._unread = data + self._unread
 
     def peek(self, size: int) -> bytes:
         found = self.read(size)
@@ -62,14 +62,14 @@ class ByteStream:
         return found
 
     def close(self) -> None:
-        """pyarrow's; the file belongs to who opened it."""
+        """For pyarrow. The caller of `files` closes the file."""
 
     def _more(self, size: int) -> bytes:
         try:
             found = self._file.read(size)
         except EOFError:
             raise BadSource(
-                self._source, "the gzip stream is cut off: the download is not whole"
+                self._source, "the gzip stream is truncated: the download is incomplete"
             ) from None
         except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
             raise BadSource(self._source, f"the archive is damaged: {error}") from None
@@ -87,18 +87,18 @@ class ByteStream:
         if self._count > self._limits.unpacked:
             raise BadSource(
                 self._source,
-                f"it unpacks to more than {self._limits.unpacked} bytes: raise `unpacked` in [schema.limits] if it may",
+                f"it unpacks to more than {self._limits.unpacked} bytes. Raise `unpacked` in [schema.limits] to allow it",
             )
         if self._count > SMALL and self._count > self._packed * self._limits.ratio:
             raise BadSource(
                 self._source,
-                f"it unpacks to more than {self._limits.ratio} times its size, like a zip bomb: "
-                "raise `ratio` in [schema.limits] if that is right",
+                f"it unpacks to more than {self._limits.ratio} times its size, like a zip bomb. "
+                "Raise `ratio` in [schema.limits] to allow it",
             )
 
 
 def files(source: SourceFile, limits: SchemaLimits) -> Iterator[tuple[str, ByteStream]]:
-    """Each file of a source with its name: one, or the members of a zip in their order."""
+    """The files of a source with their names: one, or the members of a zip archive in order."""
     try:
         file = source.path.open("rb")
     except OSError as error:
@@ -131,17 +131,17 @@ def _members(
     with _opened(file, source.name) as archive:
         members = [member for member in archive.infolist() if _holds_rows(member)]
         if not members:
-            raise BadSource(source.name, "the zip archive holds no file")
+            raise BadSource(source.name, "the zip archive has no file")
         left = limits.unpacked
         for member in members:
             name = source.name if len(members) == 1 else f"{source.name} ({member.filename})"
             if member.flag_bits & 1:
-                raise BadSource(name, "the archive is encrypted: only open ones can be read")
+                raise BadSource(name, "the archive is encrypted, which bide cannot read")
             if member.file_size > left:
                 raise BadSource(
                     name,
-                    f"the archive unpacks to more than {limits.unpacked} bytes: "
-                    "raise `unpacked` in [schema.limits] if it may",
+                    f"the archive unpacks to more than {limits.unpacked} bytes. "
+                    "Raise `unpacked` in [schema.limits] to allow it",
                 )
             left -= member.file_size
             try:
@@ -159,13 +159,13 @@ def _opened(file: IO[bytes], name: str) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise BadSource(name, f"the zip archive is damaged or cut off: {error}") from None
+        raise BadSource(name, f"the zip archive is damaged or truncated: {error}") from None
     with archive:
         yield archive
 
 
 def _holds_rows(member: zipfile.ZipInfo) -> bool:
-    """Not a folder, nor what macOS puts beside each file."""
+    """Not a folder, and not the metadata that macOS adds."""
     parts = member.filename.split("/")
     return not member.is_dir() and parts[0] != "__MACOSX" and parts[-1] != ".DS_Store"
 
@@ -173,4 +173,4 @@ def _holds_rows(member: zipfile.ZipInfo) -> bool:
 def _refuse_archive(stream: ByteStream, name: str) -> None:
     start = stream.peek(4)
     if start[:2] == GZIP or start == ZIP:
-        raise BadSource(name, "there is an archive inside of the archive: unpack it before")
+        raise BadSource(name, "there is an archive inside the archive. Unpack it first")

@@ -1,7 +1,7 @@
-"""CSV into chunks of columns of bytes, by pyarrow's parser; the header is read here, for it decides what is read at all.
+"""CSV: pyarrow parses it to columns of bytes. The header is parsed here, because it decides which columns are read.
 
-1. A column is bytes until it is converted: invalid UTF-8 is a bad row, not the end of the file.
-2. A row with too many or too few cells is broken; it has a number and no columns.
+1. A column is bytes until it is converted, so invalid UTF-8 makes a bad row and does not end the file.
+2. A row with too many or too few cells is a broken record. It has a number and no columns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bide.pipeline.rows.readers import BrokenRecord, Chunk, ColumnPaths
 from bide.pipeline.rows.readers.archive import ByteStream
 from bide.pipeline.rows.report import BadSource
 
-BLOCK = 1 << 20  # a larger one is no faster, and takes several times as much memory
+BLOCK = 1 << 20  # bytes; a larger block is no faster and takes several times the memory
 LONGEST_HEADER = 1 << 20
 DELIMITERS = ",;\t|"
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
@@ -29,12 +29,12 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def header(stream: ByteStream, name: str, csv_table: CsvTable, most: int) -> tuple[list[str], str]:
-    """The names of the columns and the delimiter; the stream is at the first row then."""
+    """The names of the columns and the delimiter. Afterwards the stream is at the first row."""
     head = stream.read(1 << 16)
     if not head:
-        raise BadSource(name, "it is empty: not even a header is there")
+        raise BadSource(name, "it is empty and has no header")
     if head[:2] in _UTF16:
-        raise BadSource(name, "it is UTF-16: convert it to UTF-8")
+        raise BadSource(name, "it is UTF-16. Convert it to UTF-8")
     head = head.removeprefix(b"\xef\xbb\xbf")
     while (taken := _first_record(head, csv_table, whole=False)) is None:
         more = stream.read(1 << 16)
@@ -43,25 +43,31 @@ def header(stream: ByteStream, name: str, csv_table: CsvTable, most: int) -> tup
             break
         head += more
         if len(head) > LONGEST_HEADER:
-            raise BadSource(name, f"its first line is longer than {LONGEST_HEADER} bytes: is it CSV?")
+            raise BadSource(
+                name, f"its first line is longer than {LONGEST_HEADER} bytes. Check that it is CSV"
+            )
     if taken is None:
-        raise BadSource(name, "a quote in its header is never closed")
+        raise BadSource(name, "its header has a quote that is not closed")
     line, rest = head[:taken], head[taken:]
     try:
         text = line.decode()
     except UnicodeDecodeError:
-        raise BadSource(name, "its header is not UTF-8: convert the file") from None
+        raise BadSource(name, "its header is not UTF-8. Convert the file") from None
     delimiter = csv_table.delimiter or _delimiter(text, csv_table.quote)
     if text.count(delimiter) >= most + text.count(csv_table.quote):
-        raise BadSource(name, f"its header has more than {most} columns")
+        raise BadSource(
+            name,
+            f"its header has more than {most} columns. Raise `columns` in [schema.limits] to allow it",
+        )
     names = _names(text, name, delimiter, csv_table.quote)
     if len(names) > most:
-        raise BadSource(name, f"its header has {len(names)} columns, more than {most}")
+        raise BadSource(
+            name,
+            f"its header has {len(names)} columns, more than {most}. Raise `columns` in [schema.limits] to allow it",
+        )
     twice = sorted(one for one, count in Counter(names).items() if one and count > 1)
     if twice:
-        raise BadSource(
-            name, f"columns are there twice in its header: {', '.join(map(repr, twice[:5]))}"
-        )
+        raise BadSource(name, f"its header has columns twice: {', '.join(map(repr, twice[:5]))}")
     stream.unread(rest)
     return names, delimiter
 
@@ -71,14 +77,14 @@ def _names(text: str, name: str, delimiter: str, quote: str) -> list[str]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote)
         found = next((row for row in reader if any(cell.strip() for cell in row)), None)
     except csv.Error as error:
-        raise BadSource(name, f"its header cannot be read: {error}") from None
+        raise BadSource(name, f"its header cannot be parsed: {error}") from None
     if found is None:
         raise BadSource(name, "its header names no columns")
     return [one.strip() for one in found]
 
 
 def _first_record(head: bytes, csv_table: CsvTable, *, whole: bool) -> int | None:
-    """Where the first record that is not blank ends; None when it goes on beyond what is there."""
+    """The end of the first record that is not blank. None if `head` does not have all of it."""
     quote = csv_table.quote.encode()
     at = quotes = 0
     blank = True
@@ -87,7 +93,7 @@ def _first_record(head: bytes, csv_table: CsvTable, *, whole: bool) -> int | Non
         assert match is not None
         end = match.end()
         if end == len(head) and not whole:
-            return None  # a line break may be cut in two
+            return None  # the end may be the first half of a line break
         quotes += head.count(quote, at, end)
         blank = blank and not match[0].strip()
         at = end
@@ -102,15 +108,15 @@ def _delimiter(text: str, quote: str) -> str:
 
 
 def chunks(
-    stream: ByteStream, name: str, wanted: ColumnPaths, constants: Mapping[str, str]
+    stream: ByteStream, name: str, column_paths: ColumnPaths, constants: Mapping[str, str]
 ) -> Iterator[Chunk]:
-    schema = wanted.schema
+    schema = column_paths.schema
     names, delimiter = header(stream, name, schema.csv, schema.limits.columns)
     places = {name: f"c{index}" for index, name in enumerate(names) if name}
-    # A path is a name here, with its dots escaped or not: there is nothing inside of a cell.
-    found = {path: places.get(path) or places.get(".".join(parts(path))) for path in wanted.paths}
+    # A path is the name of a column, with dots escaped or not: a cell has no fields.
+    found = {path: places.get(path) or places.get(".".join(parts(path))) for path in column_paths.paths}
     used = {path: place for path, place in found.items() if place is not None and path not in constants}
-    # A row is counted even where nothing of it is used.
+    # Rows are counted even if no column is used.
     included = list(dict.fromkeys(used.values())) or ["c0"]
     broken: deque[BrokenRecord] = deque()
 
@@ -160,7 +166,7 @@ def _batches(
     try:
         reader = arrow_csv.open_csv(
             pa.PythonFile(stream, mode="r"),
-            # Without threads, for only then pyarrow numbers the rows that it refuses.
+            # pyarrow numbers the rows that it refuses only without threads.
             read_options=arrow_csv.ReadOptions(
                 use_threads=False, block_size=block, column_names=columns
             ),
@@ -187,6 +193,6 @@ def _batches(
         if "straddling" in str(error):
             raise BadSource(
                 name,
-                f"after row {rows} there is a row of more than {block} bytes, or a quote that is never closed",
+                f"after row {rows} there is a row of more than {block} bytes, or a quote that is not closed",
             ) from None
-        raise BadSource(name, f"after row {rows} it is not CSV: {str(error)[:300]}") from None
+        raise BadSource(name, f"it is not CSV after row {rows}: {str(error)[:300]}") from None

@@ -1,7 +1,7 @@
-"""JSON, an array or lines, into chunks of columns of values, by msgspec's parser.
+"""JSON, an array or lines: msgspec parses it to columns of values.
 
-1. Never more than a run of records is in memory.
-2. A record that is not JSON, or not an object, is broken; the others of its run are not.
+1. Memory holds one group of records at a time.
+2. A record that is not JSON, or not an object, is a broken record. The others of its group are good.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from msgspec.structs import astuple
 from bide.pipeline.plan.schema import SchemaLimits, parts
 from bide.pipeline.rows.readers import BrokenRecord, Chunk, ColumnPaths
 from bide.pipeline.rows.readers.archive import ByteStream
-from bide.pipeline.rows.readers.json_array import READ, find_array, finish, guesses, opening, records
+from bide.pipeline.rows.readers.json_array import (
+    READ,
+    find_array,
+    finish,
+    guesses,
+    record_start,
+    records,
+)
 from bide.pipeline.rows.report import BadSource
 
 _BOM = b"\xef\xbb\xbf"
@@ -25,7 +32,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def recognise(stream: ByteStream, path: str) -> str:
-    """csv, json or jsonl, by how the content begins."""
+    """csv, json or jsonl, by the beginning of the content."""
     start = stream.peek(READ).removeprefix(_BOM).lstrip(_SPACE)
     if start[:1] == b"[":
         return "json"
@@ -37,25 +44,25 @@ def recognise(stream: ByteStream, path: str) -> str:
     try:
         msgspec.json.decode(line)
     except _UNREADABLE:
-        # A line that is not even over yet tells nothing: a record is written in one, a document rarely is.
+        # A line longer than what was read is probably a record: a document rarely has lines that long.
         return "json" if newline else "jsonl"
     return "jsonl"
 
 
-Records = tuple[list[Any], list[BrokenRecord]]
+Records = tuple[list[Any], list[BrokenRecord]]  # a group of records: the good ones and the broken ones
 
 
 class RecordDecoder:
-    """Texts into records of one type."""
+    """Decodes records of one type."""
 
     def __init__(self, record: Any, *, exact: bool = False) -> None:
-        # A number with a fraction is a decimal only where it must be exact: that is slower.
+        # Numbers with a fraction become decimals only if the schema has decimals, because that is slower.
         hook = _decimal if exact else None
         self._many: Any = msgspec.json.Decoder(list[record], float_hook=hook)
         self._one: Any = msgspec.json.Decoder(record, float_hook=hook)
 
-    def run(self, data: bytes, end: int) -> list[Any] | None:
-        """All records up to an end, with commas between them; None when it ends elsewhere, or one is none."""
+    def array(self, data: bytes, end: int) -> list[Any] | None:
+        """The records up to `end`, separated by commas. None if `end` is inside a record, or one is broken."""
         try:
             records: list[Any] = self._many.decode(b"".join((b"[", memoryview(data)[:end], b"]")))
             return records
@@ -63,7 +70,7 @@ class RecordDecoder:
             return None
 
     def lines(self, data: bytes) -> list[Any] | None:
-        """All records of some lines; None when one of them is none."""
+        """The records of these lines. None if one is broken."""
         try:
             records: list[Any] = self._one.decode_lines(data)
             return records
@@ -71,7 +78,7 @@ class RecordDecoder:
             return None
 
     def each(self, texts: list[bytes]) -> Records:
-        """One by one, where not all are records; the broken ones with their place among them."""
+        """Decodes records one by one, if some are broken. The row of a broken record is its index in `texts`."""
         good, broken = [], []
         for number, text in enumerate(texts):
             try:
@@ -88,10 +95,10 @@ def _why(error: Exception) -> str:
 
 
 class RecordColumns:
-    """What is wanted of records: the type to decode them to, and the columns of some of them."""
+    """The type to decode records to, and the columns of decoded records."""
 
-    def __init__(self, wanted: ColumnPaths, constants: Mapping[str, str]) -> None:
-        paths = [path for path in wanted.paths if path not in constants]
+    def __init__(self, column_paths: ColumnPaths, constants: Mapping[str, str]) -> None:
+        paths = [path for path in column_paths.paths if path not in constants]
         tops: dict[str, str] = {}
         for path in paths:
             tops.setdefault(parts(path)[0], f"f{len(tops)}")
@@ -106,7 +113,7 @@ class RecordColumns:
         self._width = len(order)
 
     def of(self, rows: list[Any]) -> dict[str, list[Any]]:
-        # All values in one list, then each so-manyth of them: twice as fast as asking each row for each of its fields.
+        # One list of all values, sliced with a step: twice as fast as reading each field of each row.
         values = list(chain.from_iterable(map(astuple, rows)))
         return {
             path: [_walk(value, inner) for value in values[at :: self._width]]
@@ -134,14 +141,18 @@ def _walk(value: Any, keys: list[str]) -> Any:
 
 
 def chunks(
-    stream: ByteStream, name: str, wanted: ColumnPaths, path: str | None, constants: Mapping[str, str]
+    stream: ByteStream,
+    name: str,
+    column_paths: ColumnPaths,
+    path: str | None,
+    constants: Mapping[str, str],
 ) -> Iterator[Chunk]:
-    """`path` leads to the array in the document; None: one record a line."""
-    columns = RecordColumns(wanted, constants)
-    exact = any(column.type == "decimal" for column in wanted.schema.columns)
+    """`path` is the path of the array in the document. None: one record per line."""
+    columns = RecordColumns(column_paths, constants)
+    exact = any(column.type == "decimal" for column in column_paths.schema.columns)
     first = 1
-    for rows, found in runs(
-        stream, name, path, RecordDecoder(columns.record, exact=exact), wanted.schema.limits
+    for rows, found in groups(
+        stream, name, path, RecordDecoder(columns.record, exact=exact), column_paths.schema.limits
     ):
         broken = [BrokenRecord(first + one.row, one.reason, one.text) for one in found]
         skipped = [one.row for one in broken]
@@ -152,21 +163,24 @@ def chunks(
 def keys(
     stream: ByteStream, name: str, path: str | None, limits: SchemaLimits, *, whole: bool
 ) -> set[str]:
-    """The keys of all records, or of those at the start."""
+    """The keys of all records, or of the first group only."""
     found: set[str] = set()
-    for rows, _ in runs(stream, name, path, RecordDecoder(dict[str, msgspec.Raw]), limits):
+    for rows, _ in groups(stream, name, path, RecordDecoder(dict[str, msgspec.Raw]), limits):
         found.update(*rows)
         if len(found) > limits.columns:
-            raise BadSource(name, f"its records have more than {limits.columns} different keys")
+            raise BadSource(
+                name,
+                f"it has more than {limits.columns} different keys. Raise `columns` in [schema.limits] to allow it",
+            )
         if not whole and rows:
             break
     return found
 
 
-def runs(
+def groups(
     stream: ByteStream, name: str, path: str | None, decoder: RecordDecoder, limits: SchemaLimits
 ) -> Iterator[Records]:
-    """Records in order, some at a time."""
+    """The records in order, in groups."""
     if stream.peek(3) == _BOM:
         stream.read(3)
     if path is None:
@@ -179,14 +193,14 @@ def _array(
 ) -> Iterator[Records]:
     depth = find_array(stream, name, path)
     data = b""
-    begins: bytes | None = None
+    start: bytes | None = None
     while True:
-        # Twice as much when nothing was found in it, so that a long record is not gone through again and again.
+        # Reads double the amount if it had no complete record, so that a long record is not scanned over and over.
         more = stream.read(max(READ, len(data)))
         data = data.lstrip(_SPACE) + more
-        begins = begins or opening(data.lstrip(_SPACE))
-        for end in guesses(data, begins):
-            rows = decoder.run(data, end)
+        start = start or record_start(data.lstrip(_SPACE))
+        for end in guesses(data, start):
+            rows = decoder.array(data, end)
             if rows is not None:
                 yield rows, []
                 data = data[data.index(b",", end) + 1 :]
@@ -195,14 +209,14 @@ def _array(
             texts, taken, ended = records(data)
             if texts:
                 joined = b",".join(texts)
-                rows = decoder.run(joined, len(joined))
+                rows = decoder.array(joined, len(joined))
                 yield (rows, []) if rows is not None else decoder.each(texts)
             data = data[taken:]
             if ended:
                 stream.unread(data)
                 return finish(stream, name, depth)
             if not more:
-                raise BadSource(name, "the JSON document is cut off: the download is not whole")
+                raise BadSource(name, "the JSON document is truncated: the download is incomplete")
             if not texts and len(data) > limit:
                 raise BadSource(name, _too_long(limit))
 
@@ -227,4 +241,4 @@ def _lines(stream: ByteStream, name: str, decoder: RecordDecoder, limit: int) ->
 
 
 def _too_long(limit: int) -> str:
-    return f"a record is longer than {limit} bytes: raise `record` in [schema.limits] if it may"
+    return f"a record is longer than {limit} bytes. Raise `record` in [schema.limits] to allow it"

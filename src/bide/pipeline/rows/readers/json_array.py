@@ -1,8 +1,8 @@
-"""A JSON array taken apart into runs of whole records, without reading it as a whole.
+"""A JSON array is split into groups of complete records, without holding the whole array in memory.
 
-A run is found by guessing: the last `}` before a comma and a `{` that is near the end of what is there. Whether the guess
-was right is told by who decodes the run, for what ends inside of a record or a text is not JSON. Where guessing does not
-help (arrays inside of records, damaged records), `records` goes through it token by token.
+`guesses` looks for the last `}` before a comma and a `{` near the end of the data. The caller decodes up to there: if the
+guess is wrong, it ends inside a record or a text and is not JSON. If no guess is right (arrays inside records, broken
+records), `records` scans the data token by token.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from bide.pipeline.rows.readers.archive import ByteStream
 from bide.pipeline.rows.report import BadSource
 
 READ = 1 << 20
-GUESSES = 8  # a wrong one costs a tenth of going through token by token
-LONGEST_TEXT = 4 << 20  # outside of records
-# Possessive: what is inside of a text is never gone back over.
+GUESSES = 8  # a wrong guess costs a tenth of the scan by token
+LONGEST_TEXT = 4 << 20  # bytes; outside of records
+# Possessive quantifiers: the inside of a text is never scanned twice.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\],:]', re.DOTALL)
-_OPENING = re.compile(rb'\{[ \t\r\n]*"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_RECORD_START = re.compile(rb'\{[ \t\r\n]*"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SPACE = b" \t\r\n"
 
 
-def opening(data: bytes) -> bytes:
-    """How a record begins, up to its first key: others begin so too, and what is inside of them mostly does not."""
-    found = _OPENING.match(data)
+def record_start(data: bytes) -> bytes:
+    """The beginning of a record up to its first key. Other records begin like it; objects inside them mostly do not."""
+    found = _RECORD_START.match(data)
     return found[0] if found is not None else b"{"
 
 
-def guesses(data: bytes, opening: bytes) -> Iterator[int]:
-    """Where a run of whole records may end, the longest first."""
+def guesses(data: bytes, start: bytes) -> Iterator[int]:
+    """Possible ends of a group of complete records, the longest group first."""
     at = len(data)
     for _ in range(GUESSES):
-        at = data.rfind(opening, 1, at)
+        at = data.rfind(start, 1, at)
         if at < 0:
             return
-        # From the brace back over space and comma to the end of the record before it.
+        # Back from the brace, over space and comma, to the end of the previous record.
         before = data[max(0, at - 64) : at].rstrip(_SPACE)
         if before.endswith(b",") and before[:-1].rstrip(_SPACE).endswith(b"}"):
             yield data.rfind(b"}", 0, at) + 1
 
 
 def records(data: bytes) -> tuple[list[bytes], int, bool]:
-    """The whole records at the start of `data`, how far they go, and whether the array ends there.
+    """The complete records at the start of `data`, their end, and whether the array ends there.
 
-    How far includes the comma or the bracket that follows; the last record of what is there is not known to be whole.
+    The end includes the comma or bracket that follows. Without one, the last record may be incomplete and is left out.
     """
     found: list[bytes] = []
     depth = start = 0
@@ -57,7 +57,7 @@ def records(data: bytes) -> tuple[list[bytes], int, bool]:
         elif token in (b"}", b"]") and depth:
             depth -= 1
         elif token == b'"':
-            break  # a text that goes on
+            break  # an incomplete text
         elif depth == 0 and token in (b",", b"]"):
             record = data[start : match.start()].strip(_SPACE)
             if record or token == b",":
@@ -69,11 +69,10 @@ def records(data: bytes) -> tuple[list[bytes], int, bool]:
 
 
 def find_array(stream: ByteStream, name: str, path: str) -> int:
-    """Reads on to the first record of the array at a path; how many objects are open around it."""
+    """Reads up to the first record of the array at a path. Returns how many objects are open around it."""
     wanted = tuple(parts(path)) if path else ()
-    around: list[
-        tuple[tuple[str, ...], bool]
-    ] = []  # of each open object or array: its path, and which it is
+    # Of each open object or array: its path, and whether it is an object.
+    around: list[tuple[tuple[str, ...], bool]] = []
     key = text = ""
     for token, data, end in _tokens(stream, name):
         if token[:1] == b'"':
@@ -82,7 +81,7 @@ def find_array(stream: ByteStream, name: str, path: str) -> int:
             key = text
         elif token in (b"{", b"["):
             inside, of_object = around[-1] if around else ((), True)
-            # No path leads through an array: which of its records would be meant?
+            # A path cannot go through an array, because it names no index.
             here = (*inside, key if of_object else "[]") if around else ()
             if token == b"[" and here == wanted:
                 stream.unread(data[end:])
@@ -93,12 +92,12 @@ def find_array(stream: ByteStream, name: str, path: str) -> int:
             if not around:
                 break
     where = f"at {path!r}" if path else "at its top"
-    advice = "" if path else ': say where its records are, like records = "data"'
+    advice = "" if path else '. Set the path of its records, e.g. records = "data"'
     raise BadSource(name, f"the JSON document has no array {where}{advice}")
 
 
 def finish(stream: ByteStream, name: str, depth: int) -> None:
-    """What follows the array must close what is open around it: a document that is cut off is no document."""
+    """Checks that the rest of the document is complete."""
     if depth:
         for token, data, end in _tokens(stream, name):
             depth += (token in (b"{", b"[")) - (token in (b"}", b"]"))
@@ -106,26 +105,28 @@ def finish(stream: ByteStream, name: str, depth: int) -> None:
                 stream.unread(data[end:])
                 break
         else:
-            raise BadSource(name, "the JSON document is cut off: the download is not whole")
+            raise BadSource(name, "the JSON document is truncated: the download is incomplete")
     while more := stream.read(READ):
         if more.strip(_SPACE):
-            raise BadSource(name, "something follows the end of the JSON document")
+            raise BadSource(name, "there is data after the end of the JSON document")
 
 
 def _tokens(stream: ByteStream, name: str) -> Iterator[tuple[bytes, bytes, int]]:
-    """Every token that gives a document its shape, with the data it was found in and its end there."""
+    """Every structural token and text, with the data that has it and its end there."""
     data = b""
     while more := stream.read(max(READ, len(data))):
         data += more
         at = 0
         for match in _TOKEN.finditer(data):
             if match[0] == b'"':
-                break  # a text that goes on
+                break  # an incomplete text
             at = match.end()
             yield match[0], data, at
         data = data[at:] if b'"' in data[at:] else b""
         if len(data) > LONGEST_TEXT:
-            raise BadSource(name, f"a text in it is longer than {LONGEST_TEXT} bytes, or never ends")
+            raise BadSource(
+                name, f"it has a text of more than {LONGEST_TEXT} bytes, or a quote that is not closed"
+            )
 
 
 def _decoded(token: bytes) -> str:

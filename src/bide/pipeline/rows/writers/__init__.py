@@ -1,6 +1,6 @@
-"""Writers: batches of the result into a file of some format, and out of it again.
+"""Writers of rows, one per format, and readers of what they wrote.
 
-A writer is given a path that nobody reads yet. `rows_of` reads what a writer of the same format wrote, value for value.
+A writer writes to a path that no reader opens yet. `rows_of` returns exactly the values that a writer of the format wrote.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from bide.pipeline.rows.target import Target
 
 class RowWriter(Protocol):
     def write(self, table: Any) -> None:
-        """Some more rows, as a pyarrow table; all have the same columns."""
+        """Writes a pyarrow table. All tables have the same columns."""
 
     def close(self) -> None:
-        """All rows are written."""
+        """Called after the last row."""
 
     def abandon(self) -> None:
-        """Nothing of it is to be kept."""
+        """Called instead of `close` after an error."""
 
 
 def writer(target: Target, path: Path, fields: Any) -> RowWriter:
@@ -43,7 +43,7 @@ def writer(target: Target, path: Path, fields: Any) -> RowWriter:
 
 
 def rows_of(target: Target, path: Path, fields: Any) -> Iterator[Any]:
-    """Batches with the columns of `fields`, of a file that was published before."""
+    """The rows of a published file, in batches with the columns of `fields`."""
     if target.format == "parquet":
         from bide.pipeline.rows.writers.parquet import read
 

@@ -1,4 +1,4 @@
-"""Parquet, by pyarrow."""
+"""Parquet, written by pyarrow."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from pyarrow import parquet
 
-from bide.pipeline.rows.writers.previous_rows import fitted
+from bide.pipeline.rows.writers.previous_rows import with_columns
 
 ROWS = 64 * 1024
 
 
 class ParquetRows:
-    """A file of row groups, one for each table that is written."""
+    """A Parquet file with one row group per table."""
 
     def __init__(self, path: Path, fields: Any) -> None:
         self._writer = parquet.ParquetWriter(path, fields)
@@ -34,4 +34,4 @@ class ParquetRows:
 def read(path: Path, fields: Any) -> Iterator[Any]:
     with parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=ROWS):
-            yield fitted(batch, fields, path)
+            yield with_columns(batch, fields, path)

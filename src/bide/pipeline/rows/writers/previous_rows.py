@@ -1,4 +1,4 @@
-"""Rows of an earlier file beside rows of today: the same columns in the same order."""
+"""Rows of a published file get the columns of the current schema, in the same order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pyarrow as pa
 from bide.core.errors import SetupError
 
 
-def fitted(batch: Any, fields: Any, path: Path) -> Any:
-    """A batch of earlier rows with the columns of today: a new one is null there, a changed one is an error."""
+def with_columns(batch: Any, fields: Any, path: Path) -> Any:
+    """A new column is null in earlier rows. A removed column, or one of another type, is a SetupError."""
     arrays = []
     for name in batch.schema.names:
         if name not in fields.names:
             raise SetupError(
-                f"{path} has a column {name!r} that the schema has no more: move the file away to begin anew"
+                f"{path} has a column {name!r} that the schema no longer has. Move the file away to publish a new one"
             )
     for field in fields:
         index = batch.schema.get_field_index(field.name)
@@ -24,8 +24,8 @@ def fitted(batch: Any, fields: Any, path: Path) -> Any:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         elif batch.column(index).type != field.type:
             raise SetupError(
-                f"{path} has {field.name!r} as {batch.column(index).type} and not as {field.type}: "
-                "move the file away to begin anew"
+                f"{path} has the column {field.name!r} as {batch.column(index).type}, but the schema has {field.type}. "
+                "Move the file away to publish a new one"
             )
         else:
             arrays.append(batch.column(index))

@@ -1,4 +1,4 @@
-"""A table in a SQLite file, replaced in one transaction: readers see the old one or the new one."""
+"""A table of a SQLite file. It is replaced in one transaction, so readers see the old table or the new one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bide.pipeline.rows.columns import INSTANT
-from bide.pipeline.rows.writers.previous_rows import fitted
+from bide.pipeline.rows.conversion import INSTANT
+from bide.pipeline.rows.writers.previous_rows import with_columns
 from bide.pipeline.rows.writers.text import instants
 
 ROWS = 20_000
@@ -27,7 +27,7 @@ def _affinity(kind: Any) -> str:
 
 
 class SqliteRows:
-    """Writes into the transaction of its connection; `close` commits."""
+    """Writes in one transaction, which `close` commits."""
 
     def __init__(self, path: Path, table: str, fields: Any) -> None:
         self._connection = sqlite3.connect(
@@ -51,7 +51,7 @@ class SqliteRows:
         self._connection.close()
 
     def abandon(self) -> None:
-        self._connection.close()  # which rolls back
+        self._connection.close()  # rolls back
 
 
 def _stored(column: Any) -> Any:
@@ -65,7 +65,7 @@ def _stored(column: Any) -> Any:
 
 
 def read(path: Path, table: str, fields: Any) -> Iterator[Any]:
-    """Read through a connection of its own; the file may be the one that is written to."""
+    """Uses a connection of its own, because the file may be the one that is written to."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
         cursor = connection.execute(f"SELECT * FROM {_quoted(table)}")
@@ -77,7 +77,7 @@ def read(path: Path, table: str, fields: Any) -> Iterator[Any]:
                 )
                 for name, values in zip(names, zip(*rows, strict=True), strict=True)
             }
-            yield fitted(pa.RecordBatch.from_pydict(arrays), fields, path)
+            yield with_columns(pa.RecordBatch.from_pydict(arrays), fields, path)
     finally:
         connection.close()
 

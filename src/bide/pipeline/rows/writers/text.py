@@ -1,7 +1,7 @@
-"""CSV and JSON lines. Instants are RFC 3339 in UTC; decimals keep their places.
+"""CSV and JSON lines. Timestamps are RFC 3339 in UTC; decimals keep their decimal places.
 
-In CSV null is nothing between two commas, and an empty text is two quotes. In JSON a decimal is text, so that no reader
-makes a float of it.
+In CSV, null is an empty cell and an empty text is two quotes. In JSON, a decimal is text, so that readers do not turn it
+into a float.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from bide.pipeline.rows.columns import INSTANT
-from bide.pipeline.rows.writers.previous_rows import fitted
+from bide.pipeline.rows.conversion import INSTANT
+from bide.pipeline.rows.writers.previous_rows import with_columns
 
 _LINES = 1 << 20
 
 
 def instants(column: Any) -> Any:
-    """As text, without a fraction of zero."""
+    """Timestamps as text, without a fraction of zero."""
     texts = pc.strftime(column, format="%Y-%m-%dT%H:%M:%SZ")
     return pc.replace_substring(texts, ".000000Z", "Z")
 
 
 def _written(table: Any, *, decimals: bool) -> Any:
-    """What the format has no type for, as text."""
+    """The table with text in the columns whose type the format lacks."""
     for index, field in enumerate(table.schema):
         if field.type == INSTANT:
             table = table.set_column(index, field.name, instants(table.column(index)))
@@ -84,7 +84,7 @@ def read_csv(path: Path, fields: Any) -> Iterator[Any]:
         ),
     )
     for batch in reader:
-        yield fitted(_typed(batch, fields), fields, path)
+        yield with_columns(_typed(batch, fields), fields, path)
 
 
 def read_jsonl(path: Path, fields: Any) -> Iterator[Any]:
@@ -94,7 +94,7 @@ def read_jsonl(path: Path, fields: Any) -> Iterator[Any]:
             rows = [decoder.decode(line) for line in lines]
             names = dict.fromkeys(name for row in rows for name in row)
             arrays = {name: _values([row.get(name) for row in rows], name, fields) for name in names}
-            yield fitted(_typed(pa.RecordBatch.from_pydict(arrays), fields), fields, path)
+            yield with_columns(_typed(pa.RecordBatch.from_pydict(arrays), fields), fields, path)
 
 
 def _values(values: list[Any], name: str, fields: Any) -> Any:
@@ -106,7 +106,7 @@ def _values(values: list[Any], name: str, fields: Any) -> Any:
 
 
 def _typed(batch: Any, fields: Any) -> Any:
-    """What is text in the file, as what it is."""
+    """The batch with the types of `fields` in the columns that the file has as text."""
     for field in fields:
         index = batch.schema.get_field_index(field.name)
         if index >= 0 and batch.column(index).type != field.type:

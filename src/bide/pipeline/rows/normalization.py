@@ -1,4 +1,4 @@
-"""The way of rows from sources to a published file: survey, read, convert, dedupe, write, publish."""
+"""One normalization: survey, read, convert, deduplicate, write, publish."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from bide.core.errors import SetupError
 from bide.pipeline.plan.schema import Schema, check, escaped
 from bide.pipeline.rows import readers
 from bide.pipeline.rows.bad_rows import BadRowLog
-from bide.pipeline.rows.converting import ChunkConverter, OutputLayout
+from bide.pipeline.rows.conversion import ChunkConverter, OutputLayout
 from bide.pipeline.rows.deduplication import Deduplicator
 from bide.pipeline.rows.prefetch import prefetched
-from bide.pipeline.rows.publishing import TargetFiles, target_files
 from bide.pipeline.rows.report import BadSource, NormalizationReport, SourceFile
 from bide.pipeline.rows.survey import Survey, survey
-from bide.pipeline.rows.target import Target
+from bide.pipeline.rows.target import Target, TargetFiles, target_files
 from bide.pipeline.rows.writers import rows_of, writer
 
 GROUP_ROWS = 64 * 1024
@@ -38,30 +37,30 @@ def normalize(
 ) -> NormalizationReport:
     _check(sources, schema, previous)
     surveyed = survey(sources, schema)
-    layout = OutputLayout(schema, _constants(sources, schema), _kept(surveyed, schema))
-    with target_files(target) as place:
-        run = Normalization(layout, target, place, _size(sources, previous))
+    layout = OutputLayout(schema, _constants(sources, schema), _new_columns(surveyed, schema))
+    with target_files(target) as files:
+        normalization = Normalization(layout, files, _size(sources, previous))
         try:
-            run.read(sources, previous)
-            guard(run.rows)
-            return run.publish(surveyed)
+            normalization.read(sources, previous)
+            guard(normalization.rows)
+            return normalization.publish(surveyed)
         finally:
-            run.close()
+            normalization.close()
 
 
 def _check(sources: Sequence[SourceFile], schema: Schema, previous: Path | None) -> None:
     try:
         check(schema)
     except ValueError as error:
-        raise SetupError(f"the schema cannot be used: {error}") from None
+        raise SetupError(f"the schema is not valid: {error}") from None
     if previous is not None and not schema.key:
         raise SetupError(
-            "rows can only be added to an earlier file by a `key`: otherwise a rerun doubles them"
+            "`key` is missing in the schema: without it, a second run would add the rows of the earlier file again"
         )
     for source in sources:
         if source.format not in FORMATS:
             raise BadSource(
-                source.name, f"there is no format {source.format!r}: use {', '.join(FORMATS)}"
+                source.name, f"{source.format!r} is not a format. Use one of {', '.join(FORMATS)}"
             )
 
 
@@ -71,54 +70,57 @@ def _size(sources: Sequence[SourceFile], previous: Path | None) -> int:
 
 
 def _constants(sources: Sequence[SourceFile], schema: Schema) -> tuple[str, ...]:
-    """Those that the schema does not name come out too, as text."""
+    """The constants that the schema does not name. The output has them as text."""
     used = {path for column in schema.columns for path in column.alternatives}
     found = dict.fromkeys(name for source in sources for name in source.constants)
     more = tuple(name for name in found if not used & {name, escaped(name)})
     for name in more:
         if any(column.name == name for column in schema.columns):
-            raise SetupError(f"{name!r} is a constant, but the column of this name comes from elsewhere")
+            raise SetupError(
+                f"the constant {name!r} has the name of a column whose `from` names another source. Rename one of them"
+            )
     return more
 
 
-def _kept(surveyed: Survey, schema: Schema) -> tuple[str, ...]:
+def _new_columns(surveyed: Survey, schema: Schema) -> tuple[str, ...]:
     names = {column.name for column in schema.columns}
     return tuple(n for n in surveyed.new if n not in names) if schema.new_columns == "keep" else ()
 
 
 class Normalization:
-    """One normalization."""
+    """The state of one normalization. `size` is the number of bytes that it reads."""
 
-    def __init__(self, layout: OutputLayout, target: Target, place: TargetFiles, size: int) -> None:
+    def __init__(self, layout: OutputLayout, files: TargetFiles, size: int) -> None:
         self._layout = layout
-        self._target = target
-        self._place = place
-        self._keeper = BadRowLog(layout.schema, target, place.dead_letters)
-        self._converter = ChunkConverter(layout, self._keeper)
+        self._target = files.target
+        self._files = files
+        self._bad_rows = BadRowLog(layout.schema, files.target, files.dead_letters)
+        self._converter = ChunkConverter(layout, self._bad_rows)
         self._fields = layout.fields
         self._writer: Any = None
-        self._dedupe = (
-            Deduplicator(place.spill, layout.schema, self._fields, size) if layout.schema.key else None
+        self._deduplicator = (
+            Deduplicator(files.spill, layout.schema, self._fields, size) if layout.schema.key else None
         )
         self._read = self.rows = 0
         self._cursor: Any = None
 
     def read(self, sources: Sequence[SourceFile], previous: Path | None) -> None:
-        """All rows to where they are published from."""
+        """Reads all rows and writes those of the output."""
         if previous is not None:
-            assert self._dedupe is not None
-            self._keeper.go_on(Target(previous, self._target.format, self._target.table).dead_letters)
+            assert self._deduplicator is not None
+            earlier = Target(previous, self._target.format, self._target.table)
+            self._bad_rows.copy_earlier(earlier.dead_letters)
             for table in _grouped(self._earlier(previous), self._fields):
-                self._dedupe.add(table, earlier=True)
+                self._deduplicator.add(table, earlier=True)
         with prefetched(self._batches(sources)) as batches:
             for table in _grouped(batches, self._fields):
-                if self._dedupe is not None:
-                    self._dedupe.add(table, earlier=False)
+                if self._deduplicator is not None:
+                    self._deduplicator.add(table, earlier=False)
                 else:
                     self._write(table)
-        if self._dedupe is not None:
-            self._dedupe.close()
-            with prefetched(self._dedupe.kept()) as batches:
+        if self._deduplicator is not None:
+            self._deduplicator.close()
+            with prefetched(self._deduplicator.kept()) as batches:
                 for table in _grouped(batches, self._fields):
                     self._write(table)
 
@@ -126,19 +128,20 @@ class Normalization:
         try:
             yield from rows_of(self._target, previous, self._fields)
         except (OSError, sqlite3.Error, pa.ArrowException, msgspec.MsgspecError) as error:
-            told = f"{previous} cannot be read as {self._target.format}: {error}"
-            raise SetupError(f"{told}; move it away to begin anew") from None
+            raise SetupError(
+                f"{previous} cannot be read as {self._target.format}: {error}. Move it away to publish a new file"
+            ) from None
 
     def _batches(self, sources: Sequence[SourceFile]) -> Iterator[Any]:
-        wanted = readers.ColumnPaths(self._layout.schema, self._layout.new)
+        paths = readers.ColumnPaths(self._layout.schema, self._layout.new)
         for source in sources:
-            for chunk in readers.chunks(source, wanted):
+            for chunk in readers.chunks(source, paths):
                 self._read += chunk.rows + len(chunk.broken)
                 yield self._converter(chunk)
 
     def _write(self, table: Any) -> None:
         if self._writer is None:
-            self._writer = writer(self._target, self._place.rows, self._fields)
+            self._writer = writer(self._target, self._files.rows, self._fields)
         cursor = self._layout.schema.cursor
         if cursor is not None:
             highest = pc.max(table.column(cursor)).as_py()
@@ -148,31 +151,31 @@ class Normalization:
         self._writer.write(table)
 
     def publish(self, surveyed: Survey) -> NormalizationReport:
-        if self._writer is None:  # no rows at all: a file with columns and nothing in them
+        if self._writer is None:  # there are no rows: the file has columns only
             self._write(self._fields.empty_table())
-        self._keeper.close()
+        self._bad_rows.close()
         self._writer.close()
         self._writer = None
-        self._place.publish(dead_letters=self._keeper.written > 0)
+        self._files.publish(dead_letters=self._bad_rows.written > 0)
         return NormalizationReport(
             path=self._target.path,
             bytes=self._target.path.stat().st_size,
             rows=self.rows,
             read=self._read,
-            duplicates=self._dedupe.duplicates if self._dedupe is not None else 0,
-            bad=self._keeper.told(),
+            duplicates=self._deduplicator.duplicates if self._deduplicator is not None else 0,
+            bad=self._bad_rows.summary(),
             columns_new=surveyed.new,
             columns_missing=surveyed.missing,
-            cursor=_told(self._cursor),
+            cursor=_as_text(self._cursor),
         )
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.abandon()
-        self._keeper.close()
+        self._bad_rows.close()
 
 
-def _told(cursor: Any) -> str | None:
+def _as_text(cursor: Any) -> str | None:
     if cursor is None:
         return None
     text = cursor.isoformat() if hasattr(cursor, "isoformat") else str(cursor)
@@ -180,7 +183,7 @@ def _told(cursor: Any) -> str | None:
 
 
 def _grouped(batches: Iterable[Any], fields: Any) -> Iterator[Any]:
-    """Tables of about the same number of rows, so that a row group is neither tiny nor huge."""
+    """Tables of similar size, so that the row groups of Parquet are neither tiny nor huge."""
     held: list[Any] = []
     rows = size = 0
     for batch in batches:
