@@ -77,7 +77,7 @@ def test_values_from_a_file(tmp_path: Path) -> None:
     ("old", "new", "line", "reason"),
     [
         ('name = "canvas-report"', 'name = "canvas"', None, "There is no API 'canvas'"),
-        ('name = "canvas-report"\n', "", 1, "give `name`"),
+        ('name = "canvas-report"\n', "", 1, "give either `name`"),
         ('url = "https://canvas.example"\n', "", 1, "`url` is missing"),
         ('url = "', 'limit = "lots"\nurl = "', 3, "is not a limit"),
         ('name = "grades"\n', "", 5, "lacks `name`"),
@@ -88,13 +88,13 @@ def test_values_from_a_file(tmp_path: Path) -> None:
         ("course = [12, 15]", 'course = "@none.txt"', 9, "cannot be read"),
         ("course = [12, 15]", 'since = ["x"], course = [1]', 9, "cannot be the name of a value"),
         ("columns = {", 'failed = "ignore"\ncolumns = {', 10, "failed"),
-        ("columns = {", "retries = -1\ncolumns = {", 10, "must not be negative"),
-        ("columns = {", "since = {}\ncolumns = {", 10, "has {since}"),
+        ("columns = {", "retries = -1\ncolumns = {", 10, "`retries` must be 0 or more, not -1"),
+        ("columns = {", "since = {}\ncolumns = {", 10, "has no {since}"),
         ("columns = {", "result = { pages = {} }\ncolumns = {", 10, "`pages` needs"),
         ('columns = { course = "{course}" }', 'columns = { a = "{since}" }', 10, "{since}"),
-        ('path = "out/{term}.parquet"', 'path = "out/{term}.xls"', 16, "`format` is missing"),
+        ('path = "out/{term}.parquet"', 'path = "out/{term}.xls"', 17, "`format` is missing"),
         ('path = "out/{term}.parquet"', 'path = "out/{x}.parquet"', 17, "is not available here"),
-        ('path = "out/{term}.parquet"', 'path = "o.sqlite"', 16, "SQLite needs it"),
+        ('path = "out/{term}.parquet"', 'path = "o.sqlite"', 16, "sqlite needs the name of a table"),
         ('path = "out/{term}.parquet"', 'path = "o.csv"\nmax_drop = "half"', 18, "max_drop"),
         ('path = "out/{term}.parquet"', 'path = "o.csv"\nmax_drop = "120%"', 18, "max_drop"),
         ('path = "out/{term}.parquet"', 'path = "o.csv"\nminimum_rows = -1', 18, "minimum_rows"),
@@ -118,9 +118,9 @@ def test_a_mistake_is_told_with_its_line(old: str, new: str, line: int | None, r
 
 def test_two_datasets_cannot_be_one_output() -> None:
     more = PIPELINE[PIPELINE.index("[[exports]]") :]
-    with pytest.raises(SetupError, match=r"line 20: .*is there twice"):
+    with pytest.raises(SetupError, match=r"line 20: .*another dataset has the `name` 'grades'"):
         read(PIPELINE + "\n" + more)
-    with pytest.raises(SetupError, match=r"line 31: .*is another dataset's too"):
+    with pytest.raises(SetupError, match=r"line 31: .*another dataset has the `path`"):
         read(PIPELINE + "\n" + more.replace('"grades"', '"marks"'))
 
 

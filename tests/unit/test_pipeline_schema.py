@@ -58,18 +58,18 @@ def test_a_schema_as_it_is_written(tmp_path: Path) -> None:
     ("before", "after", "line", "word"),
     [
         ('type = "integer"', 'type = "int"', 15, "column 'id': `type`: invalid enum value 'int'"),
-        ('type = "integer"', 'typ = "integer"', 15, "column 'id': there is no `typ`"),
+        ('type = "integer"', 'typ = "integer"', 15, "column 'id': `typ` is not a field"),
         ('name = "id"\n', "", 12, "column 1: `name` is missing"),
-        ('name = "email"', 'name = "id"', 23, "`name` 'id' is there twice"),
-        ('key = ["id"]', 'key = ["nr"]', 2, "there is no column 'nr': there are id, updated, email"),
+        ('name = "email"', 'name = "id"', 23, "another column has the `name` 'id'"),
+        ('key = ["id"]', 'key = ["nr"]', 2, "'nr' is not a column. The columns are id, updated, email"),
         ('key = ["id"]', 'key = "id"', 2, "`key`: expected `array`"),
         ('"newest by updated"', '"newest"', 3, '"newest by COLUMN"'),
-        ('"newest by updated"', '"newest by x"', 3, "there is no column 'x'"),
+        ('"newest by updated"', '"newest by x"', 3, "'x' is not a column"),
         ('"dead-letter"', '"ignore"', 4, "`bad_rows`: invalid enum value 'ignore'"),
-        ('cursor = "updated"', 'cursor = "mail"', 5, "`cursor`: there is no column 'mail'"),
+        ('cursor = "updated"', 'cursor = "mail"', 5, "`cursor`: 'mail' is not a column"),
         ('cursor = "updated"', 'cursor = "email"', 5, "`cursor`: 'email' is personal"),
-        ('"Europe/Berlin"', '"Berlin"', 6, "`zone` 'Berlin' is not known"),
-        ('"%d/%m/%Y %H:%M"', '"DD/MM"', 20, "`format` must be like"),
+        ('"Europe/Berlin"', '"Berlin"', 6, "`zone` 'Berlin' is not a time zone"),
+        ('"%d/%m/%Y %H:%M"', '"DD/MM"', 20, "`format` must be a format of strptime"),
         ('type = "integer"', 'type = "integer"\nzone = "UTC"', 16, "`zone` is for timestamps"),
         ('type = "integer"', 'type = "float"', 2, "'id' is of type float"),
         ('personal = "hash"', 'personal = "drop"\nplaces = 40', 25, "`places` must be"),
@@ -112,7 +112,7 @@ def test_the_key_for_hashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert "from" not in repr(schema).replace("'student.id'", "")
     monkeypatch.delenv("GRADES_KEY")
     alone = read(TEXT.replace('file = "key.txt"\n', ""))
-    with pytest.raises(SetupError, match="set GRADES_KEY"):
+    with pytest.raises(SetupError, match="Set GRADES_KEY"):
         hash_key(alone)
 
 

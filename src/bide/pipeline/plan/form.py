@@ -1,6 +1,6 @@
-"""The form of a pipeline file: what each table may hold. docs/reference/pipelines.md explains it.
+"""The form of a pipeline file: the fields of each table, their types and defaults. See docs/reference/pipelines.md.
 
-Only types and defaults are here; `loading` compiles the texts that are templates or sources.
+`loader` compiles the texts that are templates or sources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DAY = 86400.0
 
 
 class ApiTable(Table, frozen=True, kw_only=True):
-    """Whom to ask, as whom, and how much of it."""
+    """The API, the credential, and the limits."""
 
     name: str | None = None
     file: str | None = None
@@ -29,7 +29,7 @@ class ApiTable(Table, frozen=True, kw_only=True):
 
 
 class PagesTable(Table, frozen=True, kw_only=True):
-    """How one page leads to the next."""
+    """How to find the next page."""
 
     link: bool = False
     next: Sources | None = None
@@ -40,7 +40,7 @@ class PagesTable(Table, frozen=True, kw_only=True):
 
 
 class ListingTable(Table, frozen=True, kw_only=True):
-    """Values that the API itself lists."""
+    """Values that the API lists."""
 
     path: str
     items: Sources = "."
@@ -49,7 +49,7 @@ class ListingTable(Table, frozen=True, kw_only=True):
 
 
 class ResultTable(Table, frozen=True, kw_only=True):
-    """What of an ended job is the export."""
+    """Which part of a finished job is the export."""
 
     take: Literal["auto", "url", "files", "value"] = "auto"
     at: Sources | None = None
@@ -59,7 +59,7 @@ class ResultTable(Table, frozen=True, kw_only=True):
 
 
 class SinceTable(Table, frozen=True, kw_only=True):
-    """What `{since}` is: where the last published run ended."""
+    """The value of `{since}`: the end of the last published run."""
 
     by: Literal["cursor", "run"] = "cursor"
     start: str | None = None
@@ -67,7 +67,7 @@ class SinceTable(Table, frozen=True, kw_only=True):
 
 
 class OutputTable(Table, frozen=True, kw_only=True):
-    """Where the rows go."""
+    """The file of the rows."""
 
     path: str
     format: Literal["parquet", "csv", "jsonl", "sqlite"] | None = None
@@ -77,7 +77,7 @@ class OutputTable(Table, frozen=True, kw_only=True):
 
 
 class ExportTable(Table, frozen=True, kw_only=True):
-    """One dataset: a question, asked for each combination of values."""
+    """One dataset: an export for each combination of values."""
 
     name: str
     kind: str = ""
@@ -95,7 +95,7 @@ class ExportTable(Table, frozen=True, kw_only=True):
 
 
 class PipelineTable(Table, frozen=True, kw_only=True):
-    """A pipeline: one account at one API, and what to export from it."""
+    """A pipeline: one account at one API, and the datasets to export from it."""
 
     name: str = ""
     api: ApiTable

@@ -1,4 +1,4 @@
-"""A pipeline file into a Plan: every text compiled, every list of values read. An error names the file and the line."""
+"""A pipeline file is loaded as a plan: texts are compiled, lists of values are read. Errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUFFIXES = {
     ".sqlite": "sqlite",
     ".db": "sqlite",
 }
-GIVEN = frozenset(("since", "period"))  # names that are filled in by the run
+RUN_NAMES = frozenset(("since", "period"))  # the run fills them in
 Approve = Callable[[Demands], None]
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s?%", re.ASCII)
@@ -43,7 +43,7 @@ _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s?%", re.ASCII)
 
 @dataclass(frozen=True)
 class Dataset:
-    """One [[exports]], ready to be filled in."""
+    """One [[exports]] table, compiled."""
 
     table: ExportTable
     kind: Template
@@ -61,7 +61,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """A whole pipeline."""
+    """A pipeline file, compiled."""
 
     file: Path
     table: PipelineTable
@@ -77,29 +77,29 @@ class PipelinePlan:
         return self.table.name or self.file.stem
 
     def key(self) -> str | None:
-        """The credential, where the pipeline says; None: where the API's description says."""
-        place = self.table.api.key
-        if place is None:
+        """The credential. None: the pipeline names none, so the description of the API says where it is."""
+        secret = self.table.api.key
+        if secret is None:
             return None
-        found = read_secret(place, os.environ, self.folder)
+        found = read_secret(secret, os.environ, self.folder)
         if found is None:
-            names = [place.env] if isinstance(place.env, str) else place.env
-            raise SetupError(f"no credential: set {' or '.join(names) or 'api.key in the pipeline'}")
+            names = [secret.env] if isinstance(secret.env, str) else secret.env
+            raise SetupError(f"no credential. Set {' or '.join(names) or 'api.key in the pipeline'}")
         return found
 
 
 def load_plan(
     path: Path, url: str | None = None, approve: Approve | None = None, url_typed: bool = True
 ) -> PipelinePlan:
-    """At another address than the pipeline's, where one is given. SetupError says what is wrong, and where.
+    """SetupError says what is wrong, and where. `url` replaces the URL of the pipeline.
 
-    `approve` is called before a secret that these files name is used, or code of theirs is run, and may raise.
+    `approve` is called before a secret that these files name is used, or code that they name is run. It may raise.
     `url_typed` is False if `url` comes from a settings file or the environment, which the user may not have read.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SetupError(f"{path} cannot be read: {reason}") from None
     return read_plan(text, path, url, approve, url_typed)
 
@@ -114,7 +114,7 @@ def read_plan(
     with located(text, str(path), "the pipeline") as tables:
         table = msgspec.convert(tables, PipelineTable)
         if not table.exports:
-            raise Misplaced(("exports",), "there is nothing to export: add a table [[exports]]")
+            raise Misplaced(("exports",), "there is nothing to export. Add a table [[exports]]")
         path = path.absolute()
         with within("api"):
             checked = None
@@ -132,9 +132,9 @@ def read_plan(
 def _approval(
     pipeline: PipelineTable, text: str, path: Path, given: tuple[str | None, bool], approve: Approve
 ) -> ApproveDescription:
-    """A pipeline may name a secret of its own, and an address for that of a description that comes with bide.
+    """A pipeline may name a secret of its own, or a URL that gets the secret of a description that comes with bide.
 
-    `given` is the address from outside the pipeline, and whether the user typed it.
+    `given` is the URL from outside the pipeline, and whether the user typed it.
     """
     table, (url, typed) = pipeline.api, given
     unread = url is not None and not typed
@@ -142,7 +142,7 @@ def _approval(
     def check(form: Description, described: str, file: str, folder: Path | None) -> None:
         own = () if table.key is None else ((table.key, path.parent),)
         elsewhere = unread or (url is None and table.url is not None)
-        sent, outputs, code = _beyond(pipeline, path.parent)
+        sent, outputs, code = _outside_access(pipeline, path.parent)
         quiet = not (own or sent or outputs or code)
         if folder is None and not elsewhere and quiet:
             return
@@ -152,9 +152,8 @@ def _approval(
             names += " and the url of the settings"
         asked = DescriptionFile(whole, names, folder or path.parent, url or table.url)
         found = demands(form, asked, own)
-        if (
-            folder is None and not elsewhere and not own
-        ):  # the secrets go where the shipped description says
+        if folder is None and not elsewhere and not own:
+            # The secrets go to the URL of the description that comes with bide.
             found = replace(found, secrets=(), code=())
         digest = hashlib.sha256(msgspec.json.encode([found.digest, sent, outputs, code])).hexdigest()
         approve(
@@ -170,12 +169,12 @@ def _approval(
     return check
 
 
-def _beyond(table: PipelineTable, folder: Path) -> tuple[tuple[str, ...], ...]:
-    """In words: files outside the folder that are sent, files outside it that are written, and code that is run."""
+def _outside_access(table: PipelineTable, folder: Path) -> tuple[tuple[str, ...], ...]:
+    """Descriptions of the files outside the folder that are sent, of those that are written, and of the code that is run."""
     sent, outputs, code = [], [], []
     for export in table.exports:
-        files = [told[1:] for told in export.each.values() if isinstance(told, str) and told[:1] == "@"]
-        sent += [f"the lines of {place}" for place in _outside(folder, files)]
+        files = [text[1:] for text in export.each.values() if isinstance(text, str) and text[:1] == "@"]
+        sent += [f"the lines of {path}" for path in _outside(folder, files)]
         outputs += _outside(folder, [export.output.path])
         secret = export.schema.get("secret")
         command = secret.get("command") if isinstance(secret, dict) else None
@@ -185,85 +184,93 @@ def _beyond(table: PipelineTable, folder: Path) -> tuple[tuple[str, ...], ...]:
 
 
 def _outside(folder: Path, files: list[str]) -> list[str]:
-    """The real paths of those that are not in the folder. A link in the folder may lead out of it."""
+    """The real paths of the files that are not in the folder. A symbolic link in the folder may point outside."""
     top = os.path.realpath(folder)
-    places = [os.path.realpath(folder / file) for file in files]
-    return [place for place in places if os.path.commonpath([top, place]) != top]
+    paths = [os.path.realpath(folder / file) for file in files]
+    return [path for path in paths if os.path.commonpath([top, path]) != top]
 
 
 def _api(
     table: ApiTable, folder: Path, url: str | None, approve: ApproveDescription | None = None
 ) -> Api:
     if (table.name is None) == (table.file is None):
-        raise ValueError("give `name`, of an API that comes with bide, or `file`, of a description")
+        raise ValueError(
+            "give either `name`, of an API that comes with bide, or `file`, of a description"
+        )
     if table.limit is not None:
         read_limit(table.limit)
     if table.concurrent is not None and table.concurrent < 1:
-        raise ValueError("`concurrent` must be 1 or more")
-    if table.downloads < 1 or not table.patience >= 0:
-        raise ValueError("`downloads` must be 1 or more, `patience` not negative")
+        raise ValueError(f"`concurrent` must be 1 or more, not {table.concurrent}")
+    if table.downloads < 1:
+        raise ValueError(f"`downloads` must be 1 or more, not {table.downloads}")
+    if not table.patience >= 0:
+        raise ValueError(f"`patience` must be 0 or more, not {table.patience}")
     if table.name is not None and (table.name.endswith(".toml") or "/" in table.name):
-        raise ValueError(f"`name` {table.name!r} is a file: call it `file`")
+        raise ValueError(f"`name` {table.name!r} is a file. Use `file` for it")
     api = load(table.name or folder / str(table.file), url or table.url, approve)
     if api.url is None:
-        raise ValueError("`url` is missing: the description does not say where the API is")
+        raise ValueError("`url` is missing: the description of the API has none")
     if not api.submits:
-        raise ValueError(f"{api.name} takes no submissions: nothing can be exported from it")
+        raise ValueError(f"{api.name} accepts no submissions, so nothing can be exported from it")
     return api
 
 
 def _dataset(table: ExportTable, index: int, folder: Path) -> Dataset:
     if not table.name or not table.name.isprintable():
-        raise ValueError("`name` must be text")
-    if table.retries < 0 or not table.timeout > 0:
-        raise ValueError("`retries` must not be negative, `timeout` above 0")
+        raise ValueError(f"`name` {table.name!r} is empty or has control characters")
+    if table.retries < 0:
+        raise ValueError(f"`retries` must be 0 or more, not {table.retries}")
+    if not table.timeout > 0:
+        raise ValueError(f"`timeout` must be above 0, not {table.timeout}")
     with within("exports", index, "each"):
-        values = {name: _values(name, told, folder) for name, told in table.each.items()}
-    asked = frozenset(values) | GIVEN
-    placed = asked - {"since"}
-    input = compile_body(table.input, asked)
-    columns = {name: Template(text, allowed=placed) for name, text in table.columns.items()}
-    kind = Template(table.kind, allowed=placed)
+        values = {name: _values(name, entry, folder) for name, entry in table.each.items()}
+    in_input = frozenset(values) | RUN_NAMES
+    elsewhere = in_input - {"since"}
+    input = compile_body(table.input, in_input)
+    columns = {name: Template(text, allowed=elsewhere) for name, text in table.columns.items()}
+    kind = Template(table.kind, allowed=elsewhere)
     with within("exports", index, "result"):
         _check_result(table)
     with within("exports", index, "since"):
         if table.since is not None and "{since}" not in repr(table.input) + table.kind:
-            raise ValueError("nothing of `input` has {since}: the API would not be told")
+            raise ValueError(
+                "`input` has no {since}, so the API would export everything. Add it, or remove this table"
+            )
         if table.since is None and "{since}" in repr(table.input):
             raise ValueError("{since} in `input` needs a table [exports.since]")
     with within("exports", index, "schema"):
         schema = read_schema(table.schema, ("exports", index, "schema"), folder)
         if table.since is not None and table.since.by == "cursor" and not schema.cursor:
-            raise ValueError('`cursor` is missing: [exports.since] needs it, or by = "run"')
+            raise ValueError('`cursor` is missing: [exports.since] needs it, unless by = "run"')
     with within("exports", index, "output"):
-        path = Template(table.output.path, allowed=placed)
+        path = Template(table.output.path, allowed=elsewhere)
         format = _format(table)
         if table.output.minimum_rows < 0:
-            raise ValueError("`minimum_rows` must be 0 or more")
+            raise ValueError(f"`minimum_rows` must be 0 or more, not {table.output.minimum_rows}")
         read_max_drop(table.output.max_drop)
     return Dataset(table, kind, input, columns, path, format, schema, values)
 
 
-def _values(name: str, told: Any, folder: Path) -> list[str | int] | ListingTable:
-    if not _NAME.fullmatch(name) or name in GIVEN:
+def _values(name: str, entry: Any, folder: Path) -> list[str | int] | ListingTable:
+    if not _NAME.fullmatch(name) or name in RUN_NAMES:
         raise ValueError(
-            f"`{name}` cannot be the name of a value: use small letters, not since or period"
+            f"`{name}` cannot be the name of a value. Use lower-case letters, digits and _, but not since or period"
         )
-    if isinstance(told, ListingTable):
-        if not told.path.startswith("/"):
-            raise ValueError(f"`{name}`: path {told.path!r} must begin with a slash")
-        for sources in (told.items, told.value):
+    if isinstance(entry, ListingTable):
+        if not entry.path.startswith("/"):
+            raise ValueError(f"`{name}`: path {entry.path!r} must begin with a slash")
+        for sources in (entry.items, entry.value):
             source(sources)
-        check_pages(told.pages)
-        return told
-    if isinstance(told, list):
-        found: list[str | int] = told
-    elif told.startswith("@"):
-        found = _lines(folder / told[1:])
+        check_pages(entry.pages)
+        return entry
+    if isinstance(entry, list):
+        found: list[str | int] = entry
+    elif entry.startswith("@"):
+        found = _lines(folder / entry[1:])
     else:
         raise ValueError(f"`{name}` must be a list, @FILE, or a table with the path of a listing")
     if not found:
-        raise ValueError(f"`{name}` has no values: nothing would be exported")
+        raise ValueError(f"`{name}` has no values, so nothing would be exported")
     return found
 
 
@@ -271,7 +278,7 @@ def _lines(path: Path) -> list[str | int]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ValueError(f"{path} cannot be read: {reason}") from None
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
@@ -285,7 +292,7 @@ def _check_result(table: ExportTable) -> None:
 
 
 def check_pages(pages: PagesTable | None) -> None:
-    """ValueError when a page could not be found by it."""
+    """ValueError if the next page could not be found."""
     if pages is None:
         return
     sources: list[Sources] = [s for s in (pages.next, pages.total) if s is not None]
@@ -298,25 +305,27 @@ def check_pages(pages: PagesTable | None) -> None:
     if not (pages.link or pages.next or pages.query):
         raise ValueError("`pages` needs `link`, `next` or `query`")
     if pages.total is not None and (pages.next is not None or pages.query is None):
-        raise ValueError("`total` needs `query`, and no `next`")
+        raise ValueError("`total` needs `query`, and cannot be combined with `next`")
 
 
 def read_max_drop(text: str | None) -> float | None:
-    """`50%` as 0.5; ValueError when it is no percentage."""
+    """`50%` as 0.5. ValueError if it is not a percentage."""
     if text is None:
         return None
     match = _PERCENT.fullmatch(text)
     if match is None or not float(match[1]) <= 100:
-        raise ValueError(f'`max_drop` {text!r} is not a percentage from 0% to 100%: write "50%"')
+        raise ValueError(f'`max_drop` {text!r} is not a percentage from 0% to 100%, such as "50%"')
     return float(match[1]) / 100
 
 
 def _format(table: ExportTable) -> str:
     format = table.output.format or SUFFIXES.get(Path(table.output.path).suffix.lower())
     if format is None:
-        raise ValueError("`format` is missing, and the path's ending tells none")
-    if (table.output.table is not None) != (format == "sqlite"):
-        raise ValueError("`table` is for SQLite, and SQLite needs it")
+        raise ValueError("`format` is missing, and no format has the suffix of `path`")
+    if table.output.table is not None and format != "sqlite":
+        raise ValueError(f"`table` is for the format sqlite, not {format}. Remove it")
+    if table.output.table is None and format == "sqlite":
+        raise ValueError("`table` is missing: the format sqlite needs the name of a table")
     return format
 
 
@@ -325,9 +334,13 @@ def _check_names(datasets: list[Dataset]) -> None:
     for index, dataset in enumerate(datasets):
         with within("exports", index):
             if dataset.name in seen:
-                raise ValueError(f"`name` {dataset.name!r} is there twice")
+                raise ValueError(
+                    f"another dataset has the `name` {dataset.name!r}, too. Rename one of them"
+                )
         with within("exports", index, "output"):
             place = f"{dataset.table.output.path} {dataset.table.output.table or ''}"
             if place in seen.values():
-                raise ValueError(f"`path` {dataset.table.output.path!r} is another dataset's too")
+                raise ValueError(
+                    f"another dataset has the `path` {dataset.table.output.path!r}, too. Change one of them"
+                )
         seen[dataset.name] = place

@@ -1,7 +1,7 @@
-"""The schema of a dataset: what its columns are called, where they come from and what they must be.
+"""The schema of a dataset: the names, sources and types of its columns, and what happens to bad rows.
 
-1. A schema is checked when it is read: what could only fail in the middle of a gigabyte fails before.
-2. It holds no secret, only where one is.
+1. A schema is checked when it is read, so that an error does not appear in the middle of a large file.
+2. It has no secret, only the place of one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STEP = re.compile(r"\.?([^.\[\]`]+)|\[(\d+)\]")
 
 
 class Column(Table, frozen=True, kw_only=True):
-    """One column of the result."""
+    """One column of the output."""
 
     name: str
     sources: str | list[str] = msgspec.field(default="", name="from")
@@ -39,28 +39,28 @@ class Column(Table, frozen=True, kw_only=True):
 
     @property
     def alternatives(self) -> tuple[str, ...]:
-        """Where it is in the source; the first that is there counts."""
+        """Its names in the source. The first that the source has counts."""
         return (self.sources or self.name,) if isinstance(self.sources, str) else tuple(self.sources)
 
 
 class CsvTable(Table, frozen=True, kw_only=True):
-    """How CSV is written, where it does not tell."""
+    """The dialect of CSV."""
 
     delimiter: str | None = None
     quote: str = '"'
 
 
 class SchemaLimits(Table, frozen=True, kw_only=True):
-    """What is refused, so that no file exhausts the machine."""
+    """Limits that protect the machine from huge files."""
 
     columns: int = 10_000
-    record: int = _MIB  # bytes of one record; several are in memory
+    record: int = _MIB  # bytes of one record; memory holds several
     unpacked: int = 64 * 1024 * _MIB  # bytes of one source
-    ratio: int = 200  # unpacked to packed
+    ratio: int = 200  # of unpacked to packed bytes
 
 
 class Schema(Table, frozen=True, kw_only=True):
-    """A whole schema; `read_schema` makes one."""
+    """A schema. `read_schema` makes one."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Schema(Table, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> str | None:
-        """The column by which the newest of equal keys is kept."""
+        """The column of `newest by COLUMN`."""
         return self.keep.removeprefix(NEWEST).strip() if self.keep.startswith(NEWEST) else None
 
     def column(self, name: str) -> Column:
@@ -93,10 +93,10 @@ TABLES: dict[str, type[Table]] = {
 
 
 def read_schema(table: Any, where: str | Place, folder: Path | None = None) -> Schema:
-    """From a TOML table. `where` is its place in the file, or a text that says it.
+    """A schema from a TOML table. `where` is its place in the file, or a text for messages.
 
-    With a place, Misplaced says in which field of which column something is wrong: who has the text finds the line. With a
-    text, ValueError begins with it. A secret's file is sought in `folder`.
+    With a place, a Misplaced error has the place of the wrong field, from which the caller finds the line. With a text, a
+    ValueError begins with it. The file of a secret is relative to `folder`.
     """
     try:
         try:
@@ -116,12 +116,12 @@ def read_schema(table: Any, where: str | Place, folder: Path | None = None) -> S
 
 
 def _misplaced(message: str) -> Misplaced:
-    """What msgspec says, as a place and a message in our words."""
+    """The place and the message of an error of msgspec."""
     said, _, path = message.partition(" - at `$")
     place: list[str | int] = [int(m[2]) if m[2] else m[1] for m in _STEP.finditer(path.rstrip("`"))]
     field = re.search(r"field `(?P<name>[^`]+)`", said)
     if field is not None and "unknown" in said:
-        return Misplaced((*place, field["name"]), f"there is no `{field['name']}`")
+        return Misplaced((*place, field["name"]), f"`{field['name']}` is not a field")
     if field is not None:
         return Misplaced(tuple(place), f"`{field['name']}` is missing")
     name = next((step for step in reversed(place) if isinstance(step, str)), "schema")
@@ -129,7 +129,7 @@ def _misplaced(message: str) -> Misplaced:
 
 
 def _column_of(table: Any, place: Place) -> str:
-    """Which column, by its name: people do not count tables."""
+    """The column of a place, by name: a reader does not count tables."""
     match place:
         case ("columns", int(index), *_):
             try:
@@ -140,19 +140,21 @@ def _column_of(table: Any, place: Place) -> str:
 
 
 def check(schema: Schema) -> None:
-    """Misplaced says what is wrong with it."""
+    """Misplaced says what is wrong with the schema."""
     if not schema.columns:
-        raise Misplaced(("columns",), "there are no columns: add [[schema.columns]]")
+        raise Misplaced(("columns",), "there are no columns. Add [[schema.columns]]")
     seen: set[str] = set()
     for index, column in enumerate(schema.columns):
         if column.name in seen:
-            raise Misplaced(("columns", index, "name"), f"`name` {column.name!r} is there twice")
+            raise Misplaced(
+                ("columns", index, "name"), f"another column has the `name` {column.name!r}, too"
+            )
         seen.add(column.name)
         _check_column(column, ("columns", index))
         if column.personal == "hash" and schema.secret == Secret():
             raise Misplaced(
                 ("columns", index, "personal"),
-                '`personal` "hash" needs a key: add [schema.secret] with env = "NAME" or file = "PATH"',
+                '`personal` "hash" needs a key. Add [schema.secret] with env = "NAME" or file = "PATH"',
             )
     _check_zone(schema.zone, ("zone",))
     _check_key(schema)
@@ -167,22 +169,25 @@ def check(schema: Schema) -> None:
         if getattr(schema.limits, name) < 1:
             raise Misplaced(("limits", name), f"`{name}` must be 1 or more")
     if schema.limits.record > 64 * _MIB:
-        raise Misplaced(("limits", "record"), "`record` can be 64 MiB at most: several are in memory")
+        raise Misplaced(
+            ("limits", "record"), "`record` can be 64 MiB at most, because memory holds several records"
+        )
 
 
 def _check_column(column: Column, place: Place) -> None:
     if not column.name or not column.name.isprintable():
-        raise Misplaced((*place, "name"), "`name` must be text")
+        raise Misplaced((*place, "name"), "`name` is empty or has control characters")
     if not column.alternatives:
-        raise Misplaced(
-            (*place, "from"), "`from` names nothing: leave it out, or name a source's column"
-        )
+        raise Misplaced((*place, "from"), "`from` is empty. Remove it, or name a column of the source")
     if column.format is not None and column.type not in ("date", "timestamp"):
         raise Misplaced((*place, "format"), f"`format` is for dates and timestamps, not {column.type}")
     if column.format in EPOCHS and column.type != "timestamp":
         raise Misplaced((*place, "format"), f"`format` {column.format!r} is for timestamps")
     if column.format is not None and column.format not in EPOCHS and "%" not in column.format:
-        raise Misplaced((*place, "format"), '`format` must be like "%d/%m/%Y", or epoch or epoch-ms')
+        raise Misplaced(
+            (*place, "format"),
+            '`format` must be a format of strptime, such as "%d/%m/%Y", epoch or epoch-ms',
+        )
     if column.zone is not None and column.type != "timestamp":
         raise Misplaced((*place, "zone"), f"`zone` is for timestamps, not {column.type}")
     if column.zone is not None:
@@ -195,7 +200,7 @@ def _check_zone(zone: str, place: Place) -> None:
     try:
         ZoneInfo(zone)
     except (ValueError, OSError, LookupError):
-        raise Misplaced(place, f"`zone` {zone!r} is not known: write it like Europe/Berlin") from None
+        raise Misplaced(place, f"`zone` {zone!r} is not a time zone, such as Europe/Berlin") from None
 
 
 def _check_key(schema: Schema) -> None:
@@ -203,10 +208,12 @@ def _check_key(schema: Schema) -> None:
         column = _named(schema, name, ("key",))
         if column.type in ("float", "json"):
             raise Misplaced(
-                ("key",), f"`key`: {name!r} is of type {column.type}, which is never quite equal"
+                ("key",), f"`key`: {name!r} is of type {column.type}, which cannot be compared reliably"
             )
         if column.personal == "mask":
-            raise Misplaced(("key",), f"`key`: {name!r} is masked, so all rows have the same: hash it")
+            raise Misplaced(
+                ("key",), f"`key`: {name!r} is masked, so all rows would have the same key. Hash it"
+            )
     if schema.newest is not None:
         _named(schema, schema.newest, ("keep",))
     elif schema.keep not in ("first", "last"):
@@ -219,26 +226,26 @@ def _named(schema: Schema, name: str, place: Place) -> Column:
     found = next((column for column in schema.columns if column.name == name), None)
     if found is None:
         known = ", ".join(column.name for column in schema.columns)
-        raise Misplaced(place, f"`{place[0]}`: there is no column {name!r}: there are {known}")
+        raise Misplaced(place, f"`{place[0]}`: {name!r} is not a column. The columns are {known}")
     if found.personal == "drop":
-        raise Misplaced(place, f"`{place[0]}`: {name!r} is dropped")
+        raise Misplaced(place, f"`{place[0]}`: {name!r} is dropped, so it cannot be used")
     if found.personal and place[0] != "key":
-        raise Misplaced(place, f"`{place[0]}`: {name!r} is personal, so it has no order")
+        raise Misplaced(place, f"`{place[0]}`: {name!r} is personal, so its values cannot be ordered")
     return found
 
 
 def parts(path: str) -> list[str]:
-    """The keys that a dotted path is made of; a dot after a backslash belongs to its key."""
+    """The keys of a dotted path. A dot after a backslash belongs to its key."""
     return [part.replace("\\.", ".") for part in re.split(r"(?<!\\)\.", path)]
 
 
 def escaped(name: str) -> str:
-    """A name as a path of one key."""
+    """The path of one key."""
     return name.replace(".", "\\.")
 
 
 def hash_key(schema: Schema) -> bytes | None:
-    """The secret that personal values are hashed with; SetupError when it is needed and not there."""
+    """The key of the hashes of personal values. SetupError if the schema needs one and it is missing."""
     if not any(column.personal == "hash" for column in schema.columns):
         return None
     from bide.client.apis.auth import read_secret
@@ -248,6 +255,6 @@ def hash_key(schema: Schema) -> bytes | None:
     if secret is None:
         names = [schema.secret.env] if isinstance(schema.secret.env, str) else schema.secret.env
         raise SetupError(
-            f"no key to hash personal fields with: set {' or '.join(names) or 'schema.secret'}"
+            f"no key to hash personal columns with. Set {' or '.join(names) or 'schema.secret'}"
         )
     return secret.encode()
