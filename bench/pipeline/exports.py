@@ -168,7 +168,7 @@ def _measure(case: Case) -> Line:
             run = PipelineRun(
                 load_plan(folder / "grades.toml"),
                 state,
-                published=lambda news: done.append(vendor.now()),
+                on_output=lambda update: done.append(vendor.now()),
                 timing=Timing(case.speed),
             )
             outcome = asyncio.run(run.run())

@@ -221,8 +221,8 @@ class Folder:
             run = PipelineRun(
                 plan,
                 state,
-                told=self.hears,
-                published=self.outputs.append,
+                on_export=self.hears,
+                on_output=self.outputs.append,
                 timing=Timing(speed),
             )
             return await run.run(start)

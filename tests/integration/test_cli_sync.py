@@ -18,7 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from bide.cli import root, syncing
+from bide.cli import root
+from bide.cli import sync as cli_sync
 from bide.client.apis.answers import Ref
 from bide.core.errors import ErrorInfo
 from bide.pipeline.run.context import ExportUpdate
@@ -152,15 +153,15 @@ def test_a_denied_credential_is_one_line(folder: Folder, exporter: Exporter) -> 
     exporter.token = "another"
     result = sync()
     assert result.exit_code == 1
-    assert result.stderr.count("does not take the credential") == 1
+    assert result.stderr.count("rejects the credential") == 1
     assert KEY not in result.output
 
 
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["--schedule", "61 * * * *"], "from 0 to 59"),
-        (["--zone", "Mars/Olympus"], "no time zone"),
+        (["--schedule", "61 * * * *"], "is not a valid minute"),
+        (["--zone", "Mars/Olympus"], "is not a time zone"),
         (["--schedule", "@daily", "--fresh"], "names its runs itself"),
         (["--url", "nowhere"], "not the address"),
     ],
@@ -205,7 +206,7 @@ def test_interrupted_is_130_and_says_how_to_go_on(folder: Folder, exporter: Expo
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "run it again to go on where it was" in errors
+    assert "run it again to resume" in errors
     exporter.takes = 0.0
     assert sync().exit_code == 0
     assert len(exporter.submitted) == 3
@@ -226,17 +227,17 @@ def test_a_schedule_stays_and_nobody_else_may_run_it_meanwhile(folder: Folder) -
 def test_rows_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(
-        syncing, "Console", lambda **options: Console(file=written, force_terminal=True, width=100)
+        cli_sync, "Console", lambda **options: Console(file=written, force_terminal=True, width=100)
     )
     export = Export(key="k", name="gradebook course=1", dataset="gradebook", output="o")
     sent = advance(export, PhaseEvent.SEND)
     going = advance(sent, PhaseEvent.ACCEPTED, ref=Ref("job1"))
-    with syncing.view_for(as_json=False) as view:
-        assert isinstance(view, syncing.LiveSyncView)
-        view.told(ExportUpdate(sent))
-        view.told(ExportUpdate(going, 40.0, "running", moved=False))
+    with cli_sync.view_for(as_json=False) as view:
+        assert isinstance(view, cli_sync.LiveSyncView)
+        view.on_export(ExportUpdate(sent))
+        view.on_export(ExportUpdate(going, 40.0, "running", moved=False))
         view._progress.refresh()
         shown = written.getvalue()
-        view.told(ExportUpdate(advance(going, PhaseEvent.REFUSED, error=ErrorInfo("NO", "no"))))
+        view.on_export(ExportUpdate(advance(going, PhaseEvent.REFUSED, error=ErrorInfo("NO", "no"))))
     assert "gradebook course=1" in shown and "running" in shown
-    assert "1 of 1 are here" in written.getvalue()
+    assert "1 of 1 finished" in written.getvalue()

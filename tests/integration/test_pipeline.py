@@ -553,7 +553,7 @@ async def test_a_credential_that_is_denied_halts_the_run_and_the_next_goes_on(
         return None
 
     exporter.rules.append(expire)
-    with pytest.raises(RunHalted, match="does not take the credential"):
+    with pytest.raises(RunHalted, match="rejects the credential"):
         await folder.sync()
     assert not (folder.path / "out").exists()
     exporter.rules.clear()

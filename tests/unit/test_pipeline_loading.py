@@ -9,7 +9,7 @@ import pytest
 from bide.core.errors import SetupError
 from bide.pipeline.plan.form import SinceTable
 from bide.pipeline.plan.loader import load_plan, read_plan
-from bide.pipeline.run.exports import PublishedOutput, RunRecord, since_of, wanted
+from bide.pipeline.run.exports import PublishedOutput, RunRecord, planned_exports, since_of
 
 PIPELINE = """\
 [api]
@@ -34,7 +34,7 @@ RUN = RunRecord(id="run1", period="2026-11-16", began=1.0)
 
 
 def read(text: str = PIPELINE, folder: Path = Path("/nowhere")) -> list[object]:
-    return list(wanted(read_plan(text, folder / "grades.toml"), RUN))
+    return list(planned_exports(read_plan(text, folder / "grades.toml"), RUN))
 
 
 def changed(old: str, new: str) -> str:
@@ -43,7 +43,7 @@ def changed(old: str, new: str) -> str:
 
 
 def test_every_combination_in_the_order_of_the_file() -> None:
-    found = wanted(read_plan(PIPELINE, Path("/nowhere/grades.toml")), RUN)
+    found = planned_exports(read_plan(PIPELINE, Path("/nowhere/grades.toml")), RUN)
     assert [one.export.name for one in found] == [
         "grades course=12 term=autumn",
         "grades course=12 term=spring",
@@ -58,7 +58,7 @@ def test_every_combination_in_the_order_of_the_file() -> None:
 
 def test_another_run_and_another_question_are_other_exports() -> None:
     def keys(text: str, run: RunRecord = RUN) -> set[str]:
-        return {one.export.key for one in wanted(read_plan(text, Path("/n/g.toml")), run)}
+        return {one.export.key for one in planned_exports(read_plan(text, Path("/n/g.toml")), run)}
 
     assert keys(PIPELINE) == keys(PIPELINE.replace("out/", "elsewhere/"))
     assert keys(PIPELINE) == keys(PIPELINE.replace('type = "float"', 'type = "string"'))
@@ -69,7 +69,7 @@ def test_another_run_and_another_question_are_other_exports() -> None:
 def test_values_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "courses.txt").write_text("# ours\n7\n\n 8 \n")
     (tmp_path / "grades.toml").write_text(changed("[12, 15]", '"@courses.txt"'))
-    found = wanted(load_plan(tmp_path / "grades.toml"), RUN)
+    found = planned_exports(load_plan(tmp_path / "grades.toml"), RUN)
     assert {one.columns["course"] for one in found} == {"7", "8"}
 
 
@@ -147,5 +147,5 @@ def test_where_an_incremental_run_begins() -> None:
     assert since_of(SinceTable(by="run", start="s"), never) == "s"
     numbered = PublishedOutput(output="o", fingerprint="f", at=9.0, began=1.0, cursor="c17")
     assert since_of(SinceTable(), numbered) == "c17"
-    with pytest.raises(SetupError, match="an instant"):
+    with pytest.raises(SetupError, match="a timestamp"):
         since_of(SinceTable(overlap=1), numbered)

@@ -1,32 +1,54 @@
-"""`bide sync`: runs a pipeline, goes on with one that was cut off, or keeps it on a schedule."""
+"""`bide sync`: runs a pipeline, resumes an interrupted run, or runs it on a schedule.
+
+Stdout has the outputs and the exports that failed, or with --json each change as one JSON object. Stderr has the progress: a
+row per export in a terminal, otherwise a line per change.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from pathlib import Path
+from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 from click.core import ParameterSource
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bide.cli import FAILED
 from bide.cli.clients import budget_option
 from bide.cli.output import json_option, print_json, print_table
-from bide.cli.syncing import SyncView, view_for
 from bide.cli.trust import confirm, trust_option
 from bide.cli.wait import Trouble
 from bide.client.apis.demands import Demands
+from bide.client.progress import SHOWN
 from bide.core.errors import SetupError
 from bide.pipeline.plan.loader import PipelinePlan, load_plan
 from bide.pipeline.run.checkpoint import Checkpoint
+from bide.pipeline.run.context import ExportUpdate
 from bide.pipeline.run.exports import combinations
-from bide.pipeline.run.pipeline_run import PipelineRun, RunOptions
+from bide.pipeline.run.phase import Export, Phase
+from bide.pipeline.run.pipeline_run import PipelineRun, RunOptions, RunOutcome
+from bide.pipeline.run.publication import OutputUpdate
 from bide.pipeline.run.schedule import CronExpression, RunSchedule, read_cron
+
+# The progress of an export in percent, by phase.
+PERCENT = {
+    Phase.NEW: 0,
+    Phase.INITIATING: 0,
+    Phase.INITIATED: 5,
+    Phase.READY: 80,
+    Phase.RESOLVED: 95,
+    Phase.PUBLISHED: 100,
+}
+MONITORED = PERCENT[Phase.READY] - PERCENT[Phase.INITIATED]
 
 
 def _cron(ctx: click.Context, parameter: click.Parameter, value: str | None) -> CronExpression | None:
@@ -41,7 +63,7 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
         return UTC if value is None else ZoneInfo(value)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise click.BadParameter(
-            f"no time zone {value!r}: write Europe/Berlin", ctx, parameter
+            f"{value!r} is not a time zone, such as Europe/Berlin", ctx, parameter
         ) from None
 
 
@@ -54,17 +76,29 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder of the checkpoint.  [default: PIPELINE.sync, beside the pipeline]",
 )
-@click.option("--url", help="Where the API is, rather than where the pipeline says.")
-@click.option("--period", metavar="NAME", help="The run's name: the same one goes on, another is new.")
-@click.option("--fresh", is_flag=True, help="Begin a new run, whatever was before.")
-@click.option("--resubmit", is_flag=True, help="Send again what may have been sent before a crash.")
-@click.option("--accept-drop", is_flag=True, help="Publish although minimum_rows or max_drop refuse it.")
-@click.option("--schedule", "cron", metavar="CRON", callback=_cron, help="Stay, and run at these times.")
+@click.option("--url", help="The URL of the API, instead of the pipeline's.")
+@click.option(
+    "--period",
+    metavar="NAME",
+    help="The name of the run. The same name resumes a run, another name starts one.",
+)
+@click.option("--fresh", is_flag=True, help="Start a new run in any case.")
+@click.option(
+    "--resubmit", is_flag=True, help="Submit again what may have been submitted before a crash."
+)
+@click.option("--accept-drop", is_flag=True, help="Publish even if minimum_rows or max_drop refuse it.")
+@click.option(
+    "--schedule",
+    "cron",
+    metavar="CRON",
+    callback=_cron,
+    help="Keep running, and start a run at these times.",
+)
 @click.option(
     "--zone", metavar="NAME", callback=_zone, help="The time zone of --schedule.  [default: UTC]"
 )
 @budget_option
-@click.option("--check", is_flag=True, help="Only read the pipeline, and say what it would export.")
+@click.option("--check", is_flag=True, help="Only check the pipeline, and list what it would export.")
 @trust_option
 @json_option
 @click.pass_context
@@ -86,8 +120,8 @@ def sync(
 ) -> None:
     """Run a pipeline: export, wait, download, normalize, publish.
 
-    A run that was cut off goes on where it was, and one that is complete is not repeated: --fresh or another --period
-    begins a new one. What failed is tried again. With --schedule it stays and runs by the clock. Exit code: 0 all
+    An interrupted run is resumed. A complete run is not repeated; --fresh or another --period starts a new one. Exports
+    that failed are retried. With --schedule the command keeps running and starts each run by the clock. Exit codes: 0 all
     published, 1 some failed, 2 usage, 130 interrupted.
 
     \b
@@ -98,17 +132,15 @@ def sync(
       bide sync grades.toml --check
     """
     if cron is not None and (period is not None or fresh or check):
-        raise click.UsageError(
-            "--schedule names its runs itself: leave --period, --fresh and --check out"
-        )
+        raise click.UsageError("--schedule names its runs itself. Remove --period, --fresh and --check")
     if cron is not None and accept_drop:
-        raise click.UsageError("--accept-drop is for one run: leave --schedule out")
+        raise click.UsageError("--accept-drop is for one run. Remove --schedule")
 
     def approve(found: Demands) -> None:
         if not check or found.code:
             confirm(found, trust)
 
-    # An address in ./bide.toml is not one that the user typed.
+    # The user did not type a URL of ./bide.toml.
     typed = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
 
     def load() -> PipelinePlan:
@@ -121,51 +153,51 @@ def sync(
     if check:
         _show(plan, as_json)
         return
-    start = RunOptions(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
+    options = RunOptions(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
     log, trouble = logging.getLogger("bide"), Trouble(logging.WARNING)
     log.addHandler(trouble)
     try:
-        with Checkpoint(state or pipeline.with_suffix(".sync")) as opened:
+        with Checkpoint(state or pipeline.with_suffix(".sync")) as checkpoint:
             if cron is None:
-                good = asyncio.run(_once(plan, opened, start, as_json, budget))
+                good = asyncio.run(_run(plan, checkpoint, options, as_json, budget))
             else:
-                by = RunSchedule(cron, zone, opened, time.time)
-                keeping = _keep(by, load, start, as_json, budget)
-                good = asyncio.run(keeping)
+                schedule = RunSchedule(cron, zone, checkpoint, time.time)
+                good = asyncio.run(_follow(schedule, load, options, as_json, budget))
     except KeyboardInterrupt:
-        click.echo("bide: run it again to go on where it was", err=True)
+        click.echo("bide: interrupted; run it again to resume", err=True)
         raise
     finally:
         log.removeHandler(trouble)
     raise click.exceptions.Exit(0 if good else FAILED)
 
 
-async def _once(
-    plan: PipelinePlan, state: Checkpoint, start: RunOptions, as_json: bool, budget: str | None = None
+async def _run(
+    plan: PipelinePlan, checkpoint: Checkpoint, options: RunOptions, as_json: bool, budget: str | None
 ) -> bool:
     view: SyncView = view_for(as_json)
     with view:
-        sync = PipelineRun(plan, state, told=view.told, published=view.published, budget=budget)
-        outcome = await sync.run(start)
+        run = PipelineRun(
+            plan, checkpoint, on_export=view.on_export, on_output=view.on_output, budget=budget
+        )
+        outcome = await run.run(options)
     view.summary(outcome)
     return outcome.good
 
 
-async def _keep(
+async def _follow(
     schedule: RunSchedule,
     plan: Callable[[], PipelinePlan],
     given: RunOptions,
     as_json: bool,
     budget: str | None,
 ) -> bool:
-    async def once(start: RunOptions) -> None:
-        await _once(
-            plan(), schedule.checkpoint, replace(start, resubmit=given.resubmit), as_json, budget
-        )
+    async def make_run(options: RunOptions) -> None:
+        options = replace(options, resubmit=given.resubmit)
+        await _run(plan(), schedule.checkpoint, options, as_json, budget)
 
     at = schedule.cron.next(time.time(), schedule.zone)
     click.echo(f"bide: the next run is at {schedule.name(at)}", err=True)
-    await schedule.follow(once)
+    await schedule.follow(make_run)
     return True
 
 
@@ -180,3 +212,161 @@ def _show(plan: PipelinePlan, as_json: bool) -> None:
         rows.append([str(value) if value is not None else "as listed" for value in row.values()])
     if not as_json:
         print_table(("dataset", "exports", "output"), rows, empty="nothing to export")
+
+
+def view_for(as_json: bool) -> SyncView:
+    if as_json:
+        return JsonSyncView()
+    return LiveSyncView() if Console(stderr=True).is_terminal else SyncView()
+
+
+class SyncView:
+    """Prints lines: changes of phases on stderr, outputs on stdout."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def on_export(self, update: ExportUpdate) -> None:
+        if update.moved and update.export.phase not in (Phase.NEW, Phase.INITIATING):
+            click.echo(_line(update.export), err=True)
+
+    def on_output(self, update: OutputUpdate) -> None:
+        if update.stage != "normalizing":
+            click.echo(_output(update))
+
+    def summary(self, outcome: RunOutcome) -> None:
+        for export in outcome.failed:
+            click.echo(_line(export))
+        counts = Counter("failed" if e.error else e.phase.lower() for e in outcome.exports)
+        what = ", ".join(f"{count} {word}" for word, count in sorted(counts.items(), reverse=True))
+        click.echo(f"{len(outcome.exports)} exports: {what}; {outcome.requests} requests", err=True)
+
+
+class JsonSyncView(SyncView):
+    def on_export(self, update: ExportUpdate) -> None:
+        if update.moved:
+            print_json(_export(update.export))
+
+    def on_output(self, update: OutputUpdate) -> None:
+        print_json(
+            {
+                "output": shown(update.path),
+                "dataset": update.dataset,
+                "phase": update.stage.upper(),
+                "report": update.report,
+                "missing": update.missing,
+                "error": update.error,
+            }
+        )
+
+    def summary(self, outcome: RunOutcome) -> None:
+        print_json(
+            {
+                "period": outcome.run.period,
+                "phase": "ENDED",
+                "good": outcome.good,
+                "exports": len(outcome.exports),
+                "failed": len(outcome.failed),
+                "requests": outcome.requests,
+            }
+        )
+
+
+class LiveSyncView(SyncView):
+    """Shows a row per export, as many as fit, and a row for the total."""
+
+    def __init__(self) -> None:
+        columns = (
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24, finished_style="green"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._rows: dict[str, TaskID] = {}
+        self._phases: dict[str, Phase] = {}
+        self._all: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        self._all = self._progress.add_task("all exports", total=None, note="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def on_export(self, update: ExportUpdate) -> None:
+        export = update.export
+        self._phases[export.key] = export.phase
+        settled = sum(phase.settled for phase in self._phases.values())
+        if self._all is not None:
+            count = f"{settled} of {len(self._phases)} finished"
+            self._progress.update(self._all, total=len(self._phases), completed=settled, note=count)
+        row = self._rows.get(export.key)
+        if row is None and len(self._rows) < SHOWN and not export.phase.settled:
+            row = self._rows[export.key] = self._progress.add_task(export.name, total=100, note="")
+        if row is None:
+            return
+        if export.phase.settled or (export.error is not None and update.moved):
+            self._progress.remove_task(row)
+            del self._rows[export.key]
+            return
+        share = MONITORED * (update.percent or 0.0) / 100.0 if export.phase is Phase.INITIATED else 0.0
+        note = update.message or export.phase.lower()
+        done = PERCENT.get(export.phase, 0) + share
+        self._progress.update(row, completed=done, note=note.replace("[", r"\["))
+
+    def on_output(self, update: OutputUpdate) -> None:
+        if update.stage != "normalizing":
+            self._progress.console.print(_output(update), markup=False, highlight=False)
+
+
+def _line(export: Export) -> str:
+    if export.error is None:
+        return f"{export.name}: {export.phase.lower()}"
+    return f"{export.name}: {export.phase.lower()}: {export.error.code}: {export.error.message}"
+
+
+def _export(export: Export) -> dict[str, Any]:
+    return {
+        "export": export.name,
+        "dataset": export.dataset,
+        "phase": export.phase,
+        "attempt": export.attempt,
+        "jobId": export.ref.id if export.ref is not None else None,
+        "files": len(export.files),
+        "bytes": sum(file.size for file in export.files),
+        "error": export.error,
+    }
+
+
+def _output(update: OutputUpdate) -> str:
+    where = shown(update.path)
+    if update.stage in ("refused", "failed"):
+        return f"{where}: not published: {update.error}"
+    report = update.report or {}
+    parts = [f"{report.get('rows', 0)} rows"]
+    if report.get("duplicates"):
+        parts.append(f"{report['duplicates']} duplicates removed")
+    if report.get("bad"):
+        file = f", in {shown(Path(report['badFile']))}" if report.get("badFile") else ""
+        parts.append(f"{report['bad']} bad rows{file}")
+    if report.get("columnsNew"):
+        parts.append(f"new columns: {', '.join(report['columnsNew'])}")
+    if report.get("columnsMissing"):
+        parts.append(f"missing columns: {', '.join(report['columnsMissing'])}")
+    if update.missing:
+        parts.append(f"without {', '.join(update.missing)}")
+    return f"{where}: {update.stage}: {', '.join(parts)}"
+
+
+def shown(path: Path) -> str:
+    """Relative to the current folder, if the path is inside."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

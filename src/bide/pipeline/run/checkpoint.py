@@ -1,10 +1,10 @@
-"""The checkpoint of a pipeline: a folder with one SQLite file, one process at a time.
+"""The checkpoint of a pipeline: a folder with one SQLite file, used by one process at a time.
 
-1. What `save`, `begin`, `publish` and `finish` were given is on disk when they return. What many exports save at the same
-   time is synced together, off the loop.
-2. It holds one run, and of earlier ones what their successors need: cursors, and what was learned of the API.
-3. No credential and no signed address is in it. Files that were downloaded are in the same folder, which is for its
-   owner alone: they are as the API gave them, before anything is masked.
+1. `save`, `begin`, `publish` and `finish` return after the data is on disk. Concurrent saves are synced together, in a
+   thread.
+2. It has one run, and from earlier runs what the next one needs: cursors, and what was learned of the API.
+3. It has no credential and no signed URL. Downloaded files are in the same folder, which only its owner can read, because
+   nothing is masked in them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _LearnedRow(msgspec.Struct):
 
 
 class Checkpoint:
-    """`with State(folder) as state:`; SetupError when another process has it, or it cannot be used."""
+    """`with Checkpoint(folder) as checkpoint:`. SetupError if another process uses it, or it cannot be opened."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -111,7 +111,7 @@ class Checkpoint:
         return msgspec.json.decode(rows[0][0], type=RunRecord) if rows else None
 
     def begin(self, run: RunRecord) -> None:
-        """A new run: the exports of the one before are forgotten, and their files removed."""
+        """Starts a new run. Removes the exports of the last one, and their files."""
         with self._transaction() as database:
             database.execute("DELETE FROM run")
             database.execute("DELETE FROM exports")
@@ -122,15 +122,15 @@ class Checkpoint:
         with self._transaction() as database:
             database.execute("UPDATE run SET data = ?", (_encode(run),))
 
-    # --- its exports
+    # --- exports
 
     def exports(self) -> dict[str, Export]:
         rows = self._rows("SELECT data FROM exports ORDER BY number")
         found = (msgspec.json.decode(data, type=Export) for (data,) in rows)
         return {export.key: export for export in found}
 
-    def keep(self, exports: Sequence[Export]) -> None:
-        """These and no others."""
+    def replace(self, exports: Sequence[Export]) -> None:
+        """Replaces all exports."""
         rows = [(export.key, number, _encode(export)) for number, export in enumerate(exports)]
         gone = set(self.exports()) - {export.key for export in exports}
         with self._transaction() as database:
@@ -140,7 +140,7 @@ class Checkpoint:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """While a run goes on; `save` and `publish` belong in here."""
+        """`save` and `publish` work inside this context."""
         try:
             connection = sqlite_file.connect(self._path, FORM)
         except (OSError, sqlite3.Error) as error:
@@ -159,7 +159,7 @@ class Checkpoint:
     async def save(self, export: Export) -> None:
         await self._write(lambda database: _update(database, [export]))
 
-    # --- what was published, and learned
+    # --- outputs, and the port Knowledge
 
     def published(self) -> dict[str, PublishedOutput]:
         rows = self._rows("SELECT data FROM outputs")
@@ -210,6 +210,6 @@ def _update(database: sqlite3.Connection, exports: Iterable[Export]) -> None:
 
 def unusable(folder: Path, error: Exception) -> SetupError:
     return SetupError(
-        f"the state of the pipeline in {folder} cannot be written: {error}. Nothing is lost: make room on its disk, give "
-        "this user the right to write it, and run again: it goes on where it was"
+        f"the checkpoint in {folder} cannot be used: {error}. Free disk space or give this user write permission, then "
+        "run again; the run resumes"
     )

@@ -1,4 +1,4 @@
-"""What the phases of all exports share: the account, the checkpoint, the outages, and who wants to know."""
+"""The context that all exports of a run share: account, checkpoint, retry loops, semaphores; and the errors of steps."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from bide.core.errors import (
 from bide.pipeline.run.checkpoint import Checkpoint
 from bide.pipeline.run.phase import Export, PhaseEvent, advance
 
-FAILURES = 3  # in a row at one host, after which only one export tries it
+FAILURES = 3  # in a row at one host; then only one export sends requests to it
 
 
 class RunHalted(BideError):
-    """Why the whole run cannot go on for now. No phase is changed: the next run goes on."""
+    """The whole run cannot continue now. No phase changes, and the next run resumes it."""
 
 
 class ExportStopped(BideError):
-    """Why one export cannot go on for now; its phase stays, and the next run goes on with it."""
+    """One export cannot continue now. Its phase stays, and the next run resumes it."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -43,44 +43,44 @@ class ExportStopped(BideError):
 
 
 class ExportRefused(BideError):
-    """The API's own verdict: this export failed."""
+    """The API failed or refused this export."""
 
     def __init__(self, error: ErrorInfo, *, lost: bool = False) -> None:
         super().__init__(error.code, error.message)
         self.error = error
-        self.lost = lost  # the API has forgotten the job: asking for it anew may well help
+        self.lost = lost  # the API no longer has the job, so a new submission may succeed
 
 
 @dataclass(frozen=True)
 class ExportUpdate:
-    """A change of one export: of its phase, or on the way to the next one."""
+    """A change of the phase of an export, or of its progress."""
 
     export: Export
     percent: float | None = None
     message: str | None = None
-    moved: bool = True  # its phase is another one
+    moved: bool = True  # False: the phase is the same
 
 
 @dataclass
 class RunContext:
     account: Account
-    state: Checkpoint
+    checkpoint: Checkpoint
     timing: Timing
     patience: float
-    tell: Callable[[ExportUpdate], object]
+    notify: Callable[[ExportUpdate], object]
     run_id: str
-    resubmit: bool = False  # also what is not to be sent again by itself
+    resubmit: bool = False  # also exports whose `resubmit` is false
     rng: random.Random = field(default_factory=random.Random)
     downloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
-    room: asyncio.Semaphore | None = None  # for jobs that the API runs at once
-    submitting: int = 0  # exports that are on their way to the API
-    submitted: asyncio.Event = field(default_factory=asyncio.Event)  # none is
-    jobs: dict[str, Tracked] = field(default_factory=dict)  # by export, of this process
-    _owners: dict[bytes, str] = field(default_factory=dict)  # by job: the export that it was given to
+    slots: asyncio.Semaphore | None = None  # of jobs that the API runs at the same time
+    submitting: int = 0  # exports that are being submitted
+    submitted: asyncio.Event = field(default_factory=asyncio.Event)  # no export is being submitted
+    jobs: dict[str, Tracked] = field(default_factory=dict)  # by the key of the export
+    _owners: dict[bytes, str] = field(default_factory=dict)  # the name of the export by job
     _hosts: dict[str, Retrying] = field(default_factory=dict)
 
     def retrying(self, url: str) -> Retrying:
-        """Shared by all exports: while a host does not answer, only one of them tries it."""
+        """The retry loop of a host, which all exports share. During an outage only one of them sends requests."""
         host = urlsplit(url).netloc.rpartition("@")[2]
         if host not in self._hosts:
             policy = RetryPolicy(
@@ -90,22 +90,22 @@ class RunContext:
         return self._hosts[host]
 
     async def step(self, export: Export, event: PhaseEvent, **known: object) -> Export:
-        """The next phase: on disk first, told then."""
+        """Stores the next phase and then reports it."""
         after = advance(export, event, **known)
-        await self.state.save(after)
-        self.tell(ExportUpdate(after))
+        await self.checkpoint.save(after)
+        self.notify(ExportUpdate(after))
         return after
 
-    async def note(self, export: Export, error: ErrorInfo) -> Export:
-        """Why it stays where it is."""
+    async def stop(self, export: Export, error: ErrorInfo) -> Export:
+        """Stores and reports why the export stays in its phase."""
         after = msgspec.structs.replace(export, error=error)
-        await self.state.save(after)
-        self.tell(ExportUpdate(after))
+        await self.checkpoint.save(after)
+        self.notify(ExportUpdate(after))
         return after
 
     @contextmanager
-    def on_the_way(self) -> Iterator[None]:
-        """To the API: those that are there already wait for it, see `monitor`."""
+    def submission(self) -> Iterator[None]:
+        """Counts exports that are being submitted. `monitor` waits until there is none."""
         self.submitting += 1
         self.submitted.clear()
         try:
@@ -115,12 +115,12 @@ class RunContext:
             if not self.submitting:
                 self.submitted.set()
 
-    def owner(self, ref: Ref, name: str) -> str:
-        """Whose a job is: of the first who claimed it."""
+    def claim(self, ref: Ref, name: str) -> str:
+        """The name of the export that a job belongs to: the first that claimed it."""
         return self._owners.setdefault(msgspec.json.encode(ref, order="deterministic"), name)
 
     def job(self, export: Export, kind: str) -> Tracked:
-        """The job of an export that has one."""
+        """The job of an initiated export."""
         assert export.ref is not None
         job = self.jobs.get(export.key)
         job_id = self.account.api.job_id(export.ref)
@@ -128,11 +128,11 @@ class RunContext:
             job = self.jobs[export.key] = Tracked(export.ref, kind, export.submitted_at, job_id)
         return job
 
-    async def look(self, job: Tracked) -> None:
-        """Asks about a job now, until there is an answer about it."""
-        await self.retrying(self.account.api.url or "").run(lambda: self._look(job))
+    async def refresh(self, job: Tracked) -> None:
+        """Requests the status of a job now, and again after an outage."""
+        await self.retrying(self.account.api.url or "").run(lambda: self._refresh(job))
 
-    async def _look(self, job: Tracked) -> None:
+    async def _refresh(self, job: Tracked) -> None:
         api = self.account.api
         answer = await self.account.send(api.calls.ask(job.ref))
         try:
@@ -146,15 +146,15 @@ class RunContext:
 
 
 def explained(error: Exception) -> BideError:
-    """What a failed exchange with the API means for who asked: the run halts, or only this export stops or fails."""
+    """The error of a step after a failed request: the run halts, or only this export stops or fails."""
     if isinstance(error, UnusableService):
         return RunHalted(str(error))
     if isinstance(error, ServiceError):
         if error.status == 401:
-            return RunHalted(f"the API does not take the credential: {error}. Renew it and run again")
+            return RunHalted(f"the API rejects the credential: {error}. Renew it and run again")
         if error.status >= 500 or error.status in (408, 425, 429):
-            return ExportStopped("UNREACHABLE", f"{error}; run again later")
+            return ExportStopped("UNREACHABLE", f"{error}. Run again later")
         return ExportRefused(ErrorInfo(error.code.upper().replace("-", "_"), str(error)))
     if isinstance(error, ServiceUnreachable):
-        return ExportStopped("UNREACHABLE", f"{error}; run again later")
+        return ExportStopped("UNREACHABLE", f"{error}. Run again later")
     return error if isinstance(error, BideError) else RunHalted(str(error))

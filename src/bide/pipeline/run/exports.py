@@ -1,7 +1,7 @@
-"""Which exports a run wants: each dataset's question for each combination of its values.
+"""The exports of a run: one for each combination of the values of a dataset.
 
-1. The order is that of the file, so that what is published does not depend on which export ended first.
-2. The same question is asked once, however often a list repeats a value.
+1. They are in the order of the file, so that the output does not depend on which export ended first.
+2. A value that a list repeats is exported once.
 """
 
 from __future__ import annotations
@@ -26,35 +26,37 @@ from bide.pipeline.run.phase import Export
 
 log = logging.getLogger("bide.pipeline")
 Values = dict[str, str | int]
-GUARDS = ("minimum_rows", "max_drop")  # of an output: they decide whether it is published, not what
+GUARDS = ("minimum_rows", "max_drop")  # they decide whether an output is published, not what it has
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """One run: what it was given at its beginning stays the same until its end, over any crash."""
+    """One run. Its values are fixed at the start and stay the same after a crash."""
 
     id: str
     period: str
     began: float  # epoch seconds
-    scheduled: float | None = None  # the moment of the schedule that it is for
+    scheduled: float | None = None  # the scheduled time, in epoch seconds
     finished: float | None = None
-    listed: dict[str, dict[str, list[str | int]]] = {}  # by dataset and name: what the API listed
+    listed: dict[
+        str, dict[str, list[str | int]]
+    ] = {}  # the values that the API listed, by dataset and name
     since: dict[str, str | None] = {}  # by output
 
 
 class PublishedOutput(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """An output as it was last published."""
+    """The last publication of an output."""
 
     output: str
-    fingerprint: str  # of the exports, the schema and the form that it was made by
+    fingerprint: str  # of its exports, schema and format
     at: float
-    began: float | None  # when the run that made it began; None when exports are missing since ever
+    began: float | None  # the start of its run; None if exports have been missing from the beginning
     cursor: str | None = None
     report: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
 class PlannedExport:
-    """One export, with all that is needed to ask for it and to put its rows where they belong."""
+    """One export with its submission, its constant columns and the path of its output."""
 
     export: Export
     dataset: Dataset
@@ -64,28 +66,28 @@ class PlannedExport:
     path: Path
 
 
-def wanted(plan: PipelinePlan, run: RunRecord) -> list[PlannedExport]:
-    """SetupError when a combination has no sensible path."""
+def planned_exports(plan: PipelinePlan, run: RunRecord) -> list[PlannedExport]:
+    """SetupError if a combination has no valid path."""
     found: dict[str, PlannedExport] = {}
     for dataset in plan.datasets:
         for values in combinations(dataset, run.listed.get(dataset.name, {})):
-            one = _wanted(plan, dataset, values, run)
+            one = _planned(plan, dataset, values, run)
             if one.export.key in found:
-                log.warning("%s is listed twice: it is asked for once", one.export.name)
+                log.warning("%s is listed twice; it is exported once", one.export.name)
             found.setdefault(one.export.key, one)
     return list(found.values())
 
 
 def combinations(dataset: Dataset, listed: Mapping[str, Sequence[str | int]]) -> Iterator[Values]:
     lists = []
-    for name, told in dataset.values.items():
-        lists.append(told if isinstance(told, list) else listed.get(name, ()))
+    for name, values in dataset.values.items():
+        lists.append(values if isinstance(values, list) else listed.get(name, ()))
     for chosen in product(*lists):
         yield dict(zip(dataset.values, chosen, strict=True))
 
 
 def outputs(plan: PipelinePlan, run: RunRecord) -> dict[str, Dataset]:
-    """Every output of the run, by its name in the checkpoint."""
+    """The outputs of the run, by their names in the checkpoint."""
     return {
         output_of(plan, dataset, values, run)[0]: dataset
         for dataset in plan.datasets
@@ -94,7 +96,7 @@ def outputs(plan: PipelinePlan, run: RunRecord) -> dict[str, Dataset]:
 
 
 def output_of(plan: PipelinePlan, dataset: Dataset, values: Values, run: RunRecord) -> tuple[str, Path]:
-    """Its name in the checkpoint, and its path."""
+    """The name of an output in the checkpoint, and its path."""
     given = {**values, "period": run.period}
     for name in dataset.path.names:
         text = str(given[name])
@@ -105,7 +107,7 @@ def output_of(plan: PipelinePlan, dataset: Dataset, values: Values, run: RunReco
     return (f"{path}" if table is None else f"{path}:{table}"), path
 
 
-def _wanted(plan: PipelinePlan, dataset: Dataset, values: Values, run: RunRecord) -> PlannedExport:
+def _planned(plan: PipelinePlan, dataset: Dataset, values: Values, run: RunRecord) -> PlannedExport:
     output, path = output_of(plan, dataset, values, run)
     given = {**values, "period": run.period, "since": run.since.get(output)}
     try:
@@ -113,19 +115,19 @@ def _wanted(plan: PipelinePlan, dataset: Dataset, values: Values, run: RunRecord
         input = fill_body(dataset.input, given)
         columns = {name: template.fill(given) for name, template in dataset.columns.items()}
     except MissingValue as error:
-        raise SetupError(f"{dataset.name}: {error}. Is `start` of [exports.since] missing?") from None
+        raise SetupError(f"{dataset.name}: {error}. Set `start` of [exports.since]") from None
     name = " ".join([dataset.name, *(f"{key}={value}" for key, value in values.items())])
     result = msgspec.to_builtins(dataset.table.result)
     if result["pages"] is not None:
-        del result["pages"]["may_be_absent"]  # it changes nothing of what the API is asked
-    asked = [run.id, plan.api.name, plan.api.url, dataset.name, values, kind, input, columns, result]
-    key = hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:32]
+        del result["pages"]["may_be_absent"]  # does not change the request
+    request = [run.id, plan.api.name, plan.api.url, dataset.name, values, kind, input, columns, result]
+    key = hashlib.sha256(msgspec.json.encode(request, order="deterministic")).hexdigest()[:32]
     export = Export(key=key, name=name, dataset=dataset.name, output=output)
     return PlannedExport(export, dataset, kind, input, columns, path)
 
 
 def since_of(since: SinceTable, before: PublishedOutput | None) -> str | None:
-    """Where a run has to go on after the one before it."""
+    """The value of `{since}` after the last publication."""
     if before is None or (since.by == "cursor" and before.cursor is None):
         return since.start
     if since.by == "run":
@@ -136,16 +138,16 @@ def since_of(since: SinceTable, before: PublishedOutput | None) -> str | None:
     at = instant(before.cursor)
     if at is None:
         raise SetupError(
-            f"`overlap` needs a cursor that is an instant, and the last was {before.cursor!r}"
+            f"`overlap` needs a cursor that is a timestamp, but the last cursor is {before.cursor!r}"
         )
     return render_instant(at - since.overlap)
 
 
 def fingerprint(dataset: Dataset, exports: Sequence[Export]) -> str:
-    """Of all that decides what an output holds."""
+    """A hash of everything that decides what an output has."""
     table = dataset.table
     output = msgspec.to_builtins(table.output)
     for guard in GUARDS:
         del output[guard]
-    told = [[e.key for e in exports], table.schema, output, table.failed]
-    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
+    parts = [[e.key for e in exports], table.schema, output, table.failed]
+    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()

@@ -1,7 +1,7 @@
-"""Initiate: an export is submitted, so that it becomes exactly one job where the API can see to that.
+"""Initiate: submits an export. It becomes exactly one job if the API supports idempotency keys.
 
-The checkpoint says INITIATING before anything is sent. After a crash in between, an API that knows idempotency keys gives
-the same job again; with any other the submission is repeated, for an export does no harm, and that is said.
+The checkpoint says INITIATING before the submission is sent. After a crash, an API with idempotency keys returns the same
+job again. Without them the submission is repeated with a warning, because a second export does no harm.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ from bide.pipeline.run.phase import Export, Phase, PhaseEvent
 log = logging.getLogger("bide.pipeline")
 
 
-async def initiate(desk: RunContext, wanted: PlannedExport, export: Export) -> Export:
-    with desk.on_the_way():
-        return await _initiate(desk, wanted, export)
+async def initiate(context: RunContext, planned: PlannedExport, export: Export) -> Export:
+    with context.submission():
+        return await _initiate(context, planned, export)
 
 
-async def _initiate(desk: RunContext, wanted: PlannedExport, export: Export) -> Export:
-    api = desk.account.api
+async def _initiate(context: RunContext, planned: PlannedExport, export: Export) -> Export:
+    api = context.account.api
     keyed = knows_keys(api)
-    again = wanted.dataset.table.resubmit or desk.resubmit
+    again = planned.dataset.table.resubmit or context.resubmit
     if export.phase is Phase.INITIATING and not keyed:
         if not again:
             raise ExportStopped(
                 "UNSURE",
-                f"it may have been submitted before the last run ended, and {api.name} has no way to tell: look "
-                "there, then run with --resubmit",
+                f"the last run may have submitted it, and {api.name} has no idempotency keys. Check whether it has "
+                "the job, then run with --resubmit",
             )
-        log.warning("%s may have been submitted before, and is submitted again", export.name)
-    export = await desk.step(export, PhaseEvent.SEND)
-    key = submission_key(desk.run_id, export) if keyed else None
+        log.warning("%s may have been submitted before a crash; it is submitted again", export.name)
+    export = await context.step(export, PhaseEvent.SEND)
+    key = submission_key(context.run_id, export) if keyed else None
     try:
         if keyed or again:
-            job = await desk.retrying(api.url or "").run(
-                lambda: desk.account.submit(wanted.kind, wanted.input, key)
+            job = await context.retrying(api.url or "").run(
+                lambda: context.account.submit(planned.kind, planned.input, key)
             )
         else:
-            job = await desk.account.submit(wanted.kind, wanted.input, None)
+            job = await context.account.submit(planned.kind, planned.input, None)
     except ServiceUnreachable as error:
         if keyed or again:
             raise explained(error) from error
         raise ExportStopped(
-            "UNSURE", f"{error}. Look whether it has it, then run with --resubmit"
+            "UNSURE", f"{error}. Check whether {api.name} has the job, then run with --resubmit"
         ) from None
     except BadPoll as error:
         raise explained(refusal(error, api)) from error
     except ServiceError as error:
         raise explained(error) from error
-    owner = desk.owner(job.ref, export.name)
+    owner = context.claim(job.ref, export.name)
     if owner != export.name:
         message = (
             f"{api.name} returned job {job.job_id}, which already belongs to export {owner}. Check the idempotency key and "
             "the input of both exports."
         )
         raise ExportRefused(ErrorInfo("DUPLICATE_JOB", message, retryable=True))
-    desk.jobs[export.key] = job
-    return await desk.step(export, PhaseEvent.ACCEPTED, ref=job.ref, submitted_at=job.submitted_at)
+    context.jobs[export.key] = job
+    return await context.step(export, PhaseEvent.ACCEPTED, ref=job.ref, submitted_at=job.submitted_at)
 
 
 def knows_keys(api: Api) -> bool:
-    """Whether the same submission with the same key is one job."""
+    """Whether the API supports idempotency keys."""
     submit = api.form.submit
     return submit is not None and b"{key}" in msgspec.json.encode(
         (submit.headers, submit.query, submit.body, submit.path)
@@ -77,6 +77,6 @@ def knows_keys(api: Api) -> bool:
 
 
 def submission_key(run_id: str, export: Export) -> str:
-    """The same for the same attempt, whichever process makes it."""
-    told = f"{run_id} {export.key} {export.attempt}"
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    """The idempotency key of an attempt, the same in every process."""
+    attempt = f"{run_id} {export.key} {export.attempt}"
+    return hashlib.sha256(attempt.encode()).hexdigest()[:32]

@@ -1,12 +1,12 @@
-"""The state machine of one export, as a table: pure, and all that may change a phase is in this file.
+"""The state machine of one export, as a table. It is pure, and only this module changes a phase.
 
 NEW → INITIATING → INITIATED → READY → RESOLVED → PUBLISHED, or FAILED.
 
-1. A phase says what is known for certain and on disk: INITIATING that a submission may have been sent, INITIATED which
-   job it became, READY that this job ended well, RESOLVED that its files are whole, PUBLISHED that their rows are.
-2. FAILED is the API's own verdict about an export; doing it again begins with a new job. What only could not be finished
-   for now (an outage, a denied credential, a full disk) changes no phase.
-3. A step back is always to a phase whose work can be repeated without harm.
+1. A phase says what is certain and on disk: INITIATING that a submission may have been sent, INITIATED which job it became,
+   READY that the job succeeded, RESOLVED that its files are complete, PUBLISHED that the output has their rows.
+2. FAILED means that the API failed or refused the export; a retry submits a new job. A temporary problem (an outage, a
+   rejected credential, a full disk) changes no phase.
+3. A step back always leads to a phase whose work can be repeated safely.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
     @property
     def settled(self) -> bool:
-        """Nothing more is to be asked of the API."""
+        """The export needs no more requests to the API."""
         return self in _SETTLED
 
 
@@ -39,15 +39,15 @@ _SETTLED = frozenset((Phase.RESOLVED, Phase.PUBLISHED, Phase.FAILED))
 
 
 class PhaseEvent(StrEnum):
-    SEND = "send"  # the submission is about to go out
-    ACCEPTED = "accepted"  # the API named its job
-    ENDED = "ended"  # the job ended well
-    FETCHED = "fetched"  # what it made is on disk
-    PUBLISHED = "published"  # and in its output
-    REFUSED = "refused"  # the API does not do it, or did not manage to
-    LOST = "lost"  # files of it are not on disk any more
-    REOPENED = "reopened"  # its output is to be made anew, of the files that are still there
-    AGAIN = "again"  # it is to be done from the beginning
+    SEND = "send"  # the submission is about to be sent
+    ACCEPTED = "accepted"  # the API returned the job
+    ENDED = "ended"  # the job succeeded
+    FETCHED = "fetched"  # its files are on disk
+    PUBLISHED = "published"  # the output has its rows
+    REFUSED = "refused"  # the API refused it or failed
+    LOST = "lost"  # its files are no longer on disk
+    REOPENED = "reopened"  # its files are normalized again
+    AGAIN = "again"  # it starts again
 
 
 TRANSITIONS: dict[tuple[Phase, PhaseEvent], Phase] = {
@@ -71,7 +71,7 @@ TRANSITIONS: dict[tuple[Phase, PhaseEvent], Phase] = {
 
 
 class DownloadedFile(msgspec.Struct, frozen=True):
-    """A file that was downloaded: its name in the export's folder, and what must still be true of it."""
+    """A downloaded file: its name in the folder of the export, and its expected size and hash."""
 
     name: str
     size: int
@@ -79,28 +79,28 @@ class DownloadedFile(msgspec.Struct, frozen=True):
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True):
-    """One export as the checkpoint has it. `key` is a hash of all that is asked for: another question is another export."""
+    """One export in the checkpoint. `key` is a hash of the request: another request is another export."""
 
     key: str
-    name: str  # for people: `gradebook course=12 term=3`
+    name: str  # for display: `gradebook course=12 term=3`
     dataset: str
-    output: str  # the path that its rows go into
+    output: str  # the path of the output that gets its rows
     phase: Phase = Phase.NEW
-    attempt: int = 0  # grows with each submission that is not the repetition of one
+    attempt: int = 0  # counts submissions; a repeated submission has the same number
     ref: Ref | None = None
     submitted_at: float | None = None  # epoch seconds
     files: tuple[DownloadedFile, ...] = ()
-    error: ErrorInfo | None = None  # why it failed, or why it stopped where it is
+    error: ErrorInfo | None = None  # why it failed, or why it stopped
 
 
 _NOTHING: dict[str, Any] = {"ref": None, "submitted_at": None, "files": (), "error": None}
 
 
 def advance(export: Export, event: PhaseEvent, **known: Any) -> Export:
-    """The export after an event; ValueError when the table has no such step."""
+    """The export after an event. ValueError if the table does not allow it."""
     after = TRANSITIONS.get((export.phase, event))
     if after is None:
-        raise ValueError(f"{export.name} is {export.phase}: {event} makes no sense")
+        raise ValueError(f"{export.name} is {export.phase}, which does not allow the event {event}")
     if after is Phase.NEW:
         return msgspec.structs.replace(export, phase=after, **_NOTHING)
     if (export.phase, event) == (Phase.NEW, PhaseEvent.SEND):

@@ -1,9 +1,9 @@
-"""One run of a pipeline: every export carried from phase to phase, every output published once its exports are there.
+"""One run of a pipeline: takes each export from phase to phase, and publishes each output after its exports.
 
-1. A phase is on disk before the next one begins; a killed run goes on from the checkpoint, in another process.
-2. One export that fails or stops keeps no other back. What concerns all of them, a denied credential or a full disk, halts
-   the run and changes no phase.
-3. A run that finds everything published as it would publish it asks nothing and writes nothing.
+1. A phase is on disk before the next one begins. Another process resumes a killed run from the checkpoint.
+2. An export that fails or stops does not affect the others. A problem of all exports, such as a rejected credential or a
+   full disk, halts the run and changes no phase.
+3. A run whose outputs are all published sends no request and writes no file.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from bide.pipeline.run.context import (
     RunHalted,
     explained,
 )
-from bide.pipeline.run.exports import PlannedExport, RunRecord, outputs, since_of, wanted
+from bide.pipeline.run.exports import PlannedExport, RunRecord, outputs, planned_exports, since_of
 from bide.pipeline.run.initiate import initiate
 from bide.pipeline.run.listing import list_values
 from bide.pipeline.run.monitor import monitor
 from bide.pipeline.run.phase import Export, Phase, PhaseEvent, advance
-from bide.pipeline.run.publication import OutputGroup, OutputUpdate, check, publish, unchanged, warm
+from bide.pipeline.run.publication import OutputGroup, OutputUpdate, check, preload, publish, unchanged
 from bide.pipeline.run.resolve import intact, resolve
 
 Step = Callable[[RunContext, PlannedExport, Export], Awaitable[Export]]
@@ -48,18 +48,18 @@ AT_THE_API: dict[Phase, Step] = {
     Phase.INITIATED: monitor,
 }
 AFTERWARDS: dict[Phase, Step] = {Phase.READY: resolve}
-PAUSE, LONGEST = 2.0, 60.0  # seconds before an export is tried again
+PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds before a failed export is submitted again
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Which run is wanted."""
+    """Which run to resume or start, and how."""
 
-    period: str | None = None  # its name; another one is another run
-    fresh: bool = False  # a new one, whatever was before
-    scheduled: float | None = None  # epoch seconds; the moment that it is for
+    period: str | None = None  # the name of the run; another name starts another run
+    fresh: bool = False  # starts a new run in any case
+    scheduled: float | None = None  # the scheduled time, in epoch seconds
     resubmit: bool = False
-    accept_drop: bool = False  # publish, whatever `minimum_rows` and `max_drop` say
+    accept_drop: bool = False  # ignores `minimum_rows` and `max_drop`
 
 
 @dataclass
@@ -83,7 +83,7 @@ class RunOutcome:
 def client_of(
     plan: PipelinePlan, timing: Timing | None = None, budget: str | None = None
 ) -> AsyncClient:
-    """The account of the pipeline; SetupError when its credential is nowhere."""
+    """The client of the pipeline. SetupError if its credential is missing."""
     table = plan.table.api
     options = ClientOptions(
         limit=table.limit,
@@ -97,135 +97,136 @@ def client_of(
 
 
 class PipelineRun:
-    """`told` hears of each export, `published` of each output."""
+    """`on_export` is called for each change of an export, `on_output` for each change of an output."""
 
     def __init__(
         self,
         plan: PipelinePlan,
-        state: Checkpoint,
+        checkpoint: Checkpoint,
         *,
-        told: Callable[[ExportUpdate], object] = lambda news: None,
-        published: Callable[[OutputUpdate], object] = lambda news: None,
+        on_export: Callable[[ExportUpdate], object] = lambda update: None,
+        on_output: Callable[[OutputUpdate], object] = lambda update: None,
         timing: Timing | None = None,
         budget: str | None = None,
     ) -> None:
-        """`budget`: where machines share that of the API."""
+        """`budget` is the URL of a budget that several machines share."""
         self._budget = budget
         self._plan = plan
-        self._state = state
-        self._told = told
-        self._published = published
+        self._checkpoint = checkpoint
+        self._on_export = on_export
+        self._on_output = on_output
         self._timing = timing or Timing()
         self._exports: dict[str, Export] = {}
 
-    async def run(self, start: RunOptions | None = None) -> RunOutcome:
-        """Halt or SetupError when it could not go on; the same call goes on later."""
-        start = start or RunOptions()
+    async def run(self, options: RunOptions | None = None) -> RunOutcome:
+        """RunHalted or SetupError if it cannot continue. Another call resumes it."""
+        options = options or RunOptions()
         check(self._plan.datasets)
-        warming = asyncio.create_task(asyncio.to_thread(warm))
+        preloading = asyncio.create_task(asyncio.to_thread(preload))
         client = client_of(self._plan, self._timing, self._budget)
-        async with self._state.writing(), client:
-            desk = await self._desk(client, start)
-            run = await self._begin(desk, start)
-            desk.run_id = run.id
-            found = wanted(self._plan, run)
+        async with self._checkpoint.writing(), client:
+            context = await self._context(client, options)
+            run = await self._begin(context, options)
+            context.run_id = run.id
+            found = planned_exports(self._plan, run)
             groups = _groups(found)
-            self._recall(desk, found, groups)
+            self._restore(context, found, groups)
             outcome = RunOutcome(run)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     going = [
-                        tasks.create_task(self._output(desk, run, group, start)) for group in groups
+                        tasks.create_task(self._output(context, run, group, options)) for group in groups
                     ]
             except* BideError as several:
                 raise _first(several) from None
             outcome.outputs = [task.result() for task in going]
             outcome.exports = [self._exports[w.export.key] for w in found]
             outcome.requests = client.requests
-        await warming
+        await preloading
         run.finished = self._timing.wall()
-        self._state.finish(run)
+        self._checkpoint.finish(run)
         return outcome
 
-    async def _desk(self, client: AsyncClient, start: RunOptions) -> RunContext:
+    async def _context(self, client: AsyncClient, options: RunOptions) -> RunContext:
         table, account = self._plan.table.api, await client.account()
-        account.knowledge = self._state
-        account.terms = replace(account.terms, tries=1)  # the exports wait together: see Desk.retrying
+        account.knowledge = self._checkpoint
+        # All exports wait for the end of an outage together: see RunContext.retrying.
+        account.terms = replace(account.terms, tries=1)
         concurrent = table.concurrent or account.api.concurrent
         return RunContext(
             account,
-            self._state,
+            self._checkpoint,
             self._timing,
             table.patience,
-            self._hear,
+            self._update,
             "",
-            resubmit=start.resubmit,
+            resubmit=options.resubmit,
             downloads=asyncio.Semaphore(table.downloads),
-            room=asyncio.Semaphore(concurrent) if concurrent else None,
+            slots=asyncio.Semaphore(concurrent) if concurrent else None,
         )
 
-    def _hear(self, news: ExportUpdate) -> None:
-        if news.moved:
-            self._exports[news.export.key] = news.export
-        self._told(news)
+    def _update(self, update: ExportUpdate) -> None:
+        if update.moved:
+            self._exports[update.export.key] = update.export
+        self._on_export(update)
 
-    # --- the beginning
+    # --- the start of a run
 
-    async def _begin(self, desk: RunContext, start: RunOptions) -> RunRecord:
-        """The run that is under way, or a new one."""
-        run = self._state.run()
-        other = run is not None and start.period is not None and run.period != start.period
-        if run is not None and not start.fresh and not other:
+    async def _begin(self, context: RunContext, options: RunOptions) -> RunRecord:
+        """The run of the checkpoint, or a new one."""
+        run = self._checkpoint.run()
+        other = run is not None and options.period is not None and run.period != options.period
+        if run is not None and not options.fresh and not other:
             return run
         began = self._timing.wall()
         run = RunRecord(
             id=secrets.token_hex(8),
-            period=start.period or render_instant(began)[:10],
+            period=options.period or render_instant(began)[:10],
             began=began,
-            scheduled=start.scheduled,
+            scheduled=options.scheduled,
         )
-        run.listed = await self._list(desk)
-        before = self._state.published()
+        run.listed = await self._list(context)
+        before = self._checkpoint.published()
         for output, dataset in outputs(self._plan, run).items():
             if dataset.table.since is not None:
                 run.since[output] = since_of(dataset.table.since, before.get(output))
-        self._state.begin(run)
+        self._checkpoint.begin(run)
         return run
 
-    async def _list(self, desk: RunContext) -> dict[str, dict[str, list[str | int]]]:
+    async def _list(self, context: RunContext) -> dict[str, dict[str, list[str | int]]]:
         found: dict[str, dict[str, list[str | int]]] = {}
-        retrying = desk.retrying(desk.account.api.url or "")
+        retrying = context.retrying(context.account.api.url or "")
         for dataset in self._plan.datasets:
             for name, listing in dataset.values.items():
                 if isinstance(listing, ListingTable):
                     try:
-                        values = await list_values(desk.account, retrying, name, listing)
+                        values = await list_values(context.account, retrying, name, listing)
                     except (ServiceError, ServiceUnreachable) as error:
-                        raise RunHalted(f"the listing of {name} cannot be had: {error}") from error
+                        raise RunHalted(f"the listing of {name} failed: {error}") from error
                     found.setdefault(dataset.name, {})[name] = values
         return found
 
-    def _recall(
-        self, desk: RunContext, found: Sequence[PlannedExport], groups: Sequence[OutputGroup]
+    def _restore(
+        self, context: RunContext, found: Sequence[PlannedExport], groups: Sequence[OutputGroup]
     ) -> None:
-        """What the checkpoint knows of the exports; what has to be done again begins anew."""
-        known = self._state.exports()
+        """Restores the exports from the checkpoint. Exports that must be repeated start again."""
+        known = self._checkpoint.exports()
         for one in found:
             before = known.get(one.export.key, one.export)
             self._exports[before.key] = msgspec.structs.replace(before, output=one.export.output)
-        published = self._state.published()
+        published = self._checkpoint.published()
         for group in groups:
-            exports = [self._exports[w.export.key] for w in group.wanted]
+            exports = [self._exports[w.export.key] for w in group.planned]
             same = unchanged(group, exports, published.get(group.output))
             for export in exports:
                 self._exports[export.key] = export if same else self._reopened(export)
-        self._state.keep([self._exports[w.export.key] for w in found])
+        self._checkpoint.replace([self._exports[w.export.key] for w in found])
         for export in self._exports.values():
             if export.ref is not None:
-                desk.owner(export.ref, export.name)
+                context.claim(export.ref, export.name)
 
     def _reopened(self, export: Export) -> Export:
-        there = intact(self._state.files(export.key), export.files)
+        there = intact(self._checkpoint.files(export.key), export.files)
         if export.phase is Phase.FAILED:
             return advance(export, PhaseEvent.AGAIN)
         if export.phase is Phase.PUBLISHED:
@@ -234,68 +235,70 @@ class PipelineRun:
             return advance(export, PhaseEvent.LOST)
         return msgspec.structs.replace(export, error=None)
 
-    # --- the way
+    # --- the exports and outputs of a run
 
     async def _output(
-        self, desk: RunContext, run: RunRecord, group: OutputGroup, start: RunOptions
+        self, context: RunContext, run: RunRecord, group: OutputGroup, options: RunOptions
     ) -> OutputUpdate:
         async with asyncio.TaskGroup() as tasks:
-            for one in group.wanted:
-                tasks.create_task(self._carry(desk, one))
-        exports = [self._exports[w.export.key] for w in group.wanted]
-        news = await self._publish(run, group, exports, start.accept_drop)
-        self._published(news)
-        if news.stage == "published" and not news.missing:
-            # What was downloaded is needed once more only when something is missing.
-            await asyncio.to_thread(self._state.discard, *(export.key for export in exports))
-        return news
+            for one in group.planned:
+                tasks.create_task(self._advance(context, one))
+        exports = [self._exports[w.export.key] for w in group.planned]
+        update = await self._publish(run, group, exports, options.accept_drop)
+        self._on_output(update)
+        if update.stage == "published" and not update.missing:
+            # The next run needs the downloaded files only if an export is missing.
+            await asyncio.to_thread(self._checkpoint.discard, *(export.key for export in exports))
+        return update
 
     async def _publish(
         self, run: RunRecord, group: OutputGroup, exports: Sequence[Export], accept_drop: bool
     ) -> OutputUpdate:
-        before = self._state.published().get(group.output)
+        before = self._checkpoint.published().get(group.output)
         if unchanged(group, exports, before):
-            return group.news("unchanged", report=before.report if before is not None else None)
+            return group.update("unchanged", report=before.report if before is not None else None)
         missing = tuple(e.name for e in exports if e.phase is not Phase.RESOLVED)
         if len(missing) == len(exports) or (missing and group.dataset.table.failed == "refuse"):
             what = f"{len(missing)} of {len(exports)} exports are missing"
-            return group.news("refused", missing=missing, error=f"{what}: what was published stays")
-        self._published(group.news("normalizing", missing=missing))
-        news = await publish(self._state, run, group, exports, accept_drop=accept_drop)
-        if news.stage == "published":
+            return group.update(
+                "refused", missing=missing, error=f"{what}. The published output is unchanged"
+            )
+        self._on_output(group.update("normalizing", missing=missing))
+        update = await publish(self._checkpoint, run, group, exports, accept_drop=accept_drop)
+        if update.stage == "published":
             for export in exports:
                 if export.phase is Phase.RESOLVED:
-                    self._hear(ExportUpdate(advance(export, PhaseEvent.PUBLISHED)))
-        return news
+                    self._update(ExportUpdate(advance(export, PhaseEvent.PUBLISHED)))
+        return update
 
-    async def _carry(self, desk: RunContext, one: PlannedExport) -> None:
-        """One export, as far as it comes."""
+    async def _advance(self, context: RunContext, one: PlannedExport) -> None:
+        """Takes one export as far as possible."""
         tries = 0
         while not self._exports[one.export.key].phase.settled:
             try:
-                await self._go(desk, one)
+                await self._attempt(context, one)
             except ExportStopped as stopped:
-                await desk.note(self._exports[one.export.key], stopped.error)
+                await context.stop(self._exports[one.export.key], stopped.error)
                 return
             except ExportRefused as refused:
-                failed = await desk.step(
+                failed = await context.step(
                     self._exports[one.export.key], PhaseEvent.REFUSED, error=refused.error
                 )
                 tries += 1
                 if tries > max(one.dataset.table.retries, int(refused.lost)):
                     return
-                await self._timing.sleep(backoff(tries - 1, PAUSE, LONGEST, desk.rng))
-                await desk.step(failed, PhaseEvent.AGAIN)
+                await self._timing.sleep(backoff(tries - 1, PAUSE, LONGEST_PAUSE, context.rng))
+                await context.step(failed, PhaseEvent.AGAIN)
 
-    async def _go(self, desk: RunContext, one: PlannedExport) -> None:
+    async def _attempt(self, context: RunContext, one: PlannedExport) -> None:
         if self._exports[one.export.key].phase in AT_THE_API:
-            async with desk.room or nullcontext():
-                await self._steps(desk, one, AT_THE_API)
-        await self._steps(desk, one, AFTERWARDS)
+            async with context.slots or nullcontext():
+                await self._steps(context, one, AT_THE_API)
+        await self._steps(context, one, AFTERWARDS)
 
-    async def _steps(self, desk: RunContext, one: PlannedExport, steps: dict[Phase, Step]) -> None:
+    async def _steps(self, context: RunContext, one: PlannedExport, steps: dict[Phase, Step]) -> None:
         while (export := self._exports[one.export.key]).phase in steps:
-            await steps[export.phase](desk, one, export)
+            await steps[export.phase](context, one, export)
 
 
 def _groups(found: Sequence[PlannedExport]) -> list[OutputGroup]:
@@ -309,7 +312,7 @@ def _groups(found: Sequence[PlannedExport]) -> list[OutputGroup]:
 
 
 def _first(several: BaseExceptionGroup[BideError]) -> BideError:
-    """The reason that counts: whichever came first is as good as the others."""
+    """The first error of a group."""
     error: BaseException = several
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,7 +1,6 @@
-"""Normalize: the files of an output's exports become one file that its readers find whole, the old one or the new.
+"""Publication: normalizes the files of all exports of one output, and records it in the checkpoint.
 
-The checkpoint says PUBLISHED after the file is in its place. A crash in between costs the work, and nothing else: the same
-rows are published again.
+The checkpoint says PUBLISHED after the file has its name. After a crash in between, the same rows are published again.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ Stage = Literal["normalizing", "published", "unchanged", "refused", "failed"]
 
 @dataclass(frozen=True)
 class OutputUpdate:
-    """What became of one output."""
+    """A change of one output."""
 
     output: str
     path: Path
     dataset: str
     stage: Stage
     report: dict[str, Any] | None = None
-    missing: tuple[str, ...] = ()  # exports that are not in it
+    missing: tuple[str, ...] = ()  # exports that it lacks
     error: str | None = None
 
     @property
@@ -48,19 +47,19 @@ class OutputUpdate:
 
 @dataclass(frozen=True)
 class OutputGroup:
-    """All that goes into one output, in the order of the pipeline."""
+    """The exports of one output, in the order of the pipeline."""
 
     output: str
     path: Path
     dataset: Dataset
-    wanted: tuple[PlannedExport, ...]
+    planned: tuple[PlannedExport, ...]
 
-    def news(self, stage: Stage, **more: Any) -> OutputUpdate:
+    def update(self, stage: Stage, **more: Any) -> OutputUpdate:
         return OutputUpdate(self.output, self.path, self.dataset.name, stage, **more)
 
 
 def unchanged(group: OutputGroup, exports: Sequence[Export], before: PublishedOutput | None) -> bool:
-    """Whether what is published is what this run would publish."""
+    """Whether this run would publish the same output again."""
     return (
         before is not None
         and all(export.phase is Phase.PUBLISHED for export in exports)
@@ -70,35 +69,35 @@ def unchanged(group: OutputGroup, exports: Sequence[Export], before: PublishedOu
 
 
 def check(datasets: Sequence[Dataset]) -> None:
-    """SetupError for what would only be missed once all has been exported: a package, the key for hashes."""
+    """SetupError if a package or the key for hashes is missing. Otherwise it would be noticed after all exports."""
     if find_spec("pyarrow") is None:
         raise SetupError("pipelines need pyarrow: pip install 'bide[pipeline]'")
     for dataset in datasets:
         hash_key(dataset.schema)
 
 
-def warm() -> None:
-    """Loads what normalizes while the API works; what is wrong with it is told when it is needed."""
+def preload() -> None:
+    """Imports the normalization while the API works. An error appears when it is used."""
     with suppress(Exception):
         import_module("bide.pipeline.rows.normalization")
 
 
 async def publish(
-    state: Checkpoint,
+    checkpoint: Checkpoint,
     run: RunRecord,
     group: OutputGroup,
     exports: Sequence[Export],
     *,
     accept_drop: bool = False,
 ) -> OutputUpdate:
-    """`exports` in the order of the group, those that failed too; what may be published without them is."""
-    included = [(w, e) for w, e in zip(group.wanted, exports, strict=True) if e.phase is Phase.RESOLVED]
+    """Publishes the resolved ones of `exports`, which are in the order of the group."""
+    included = [(w, e) for w, e in zip(group.planned, exports, strict=True) if e.phase is Phase.RESOLVED]
     missing = tuple(e.name for e in exports if e.phase is not Phase.RESOLVED)
-    before = state.published().get(group.output)
+    before = checkpoint.published().get(group.output)
     table = group.dataset.table
     target = Target(group.path, group.dataset.format, table.output.table)
     previous = group.path if table.since is not None and group.path.exists() else None
-    sources = [source for w, e in included for source in _sources(state, w, e)]
+    sources = [source for w, e in included for source in _sources(checkpoint, w, e)]
     try:
         group.path.parent.mkdir(parents=True, exist_ok=True)
         report = await asyncio.to_thread(
@@ -110,30 +109,30 @@ async def publish(
             guard=lambda rows: None if accept_drop else _check_rows(rows, table.output, before),
         )
     except TooFewRows as error:
-        return group.news("refused", missing=missing, error=str(error))
+        return group.update("refused", missing=missing, error=str(error))
     except (BideError, OSError, ValueError) as error:
-        said = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        return group.news("failed", missing=missing, error=said)
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        return group.update("failed", missing=missing, error=reason)
     published = _published(run, group, [e for _, e in included], missing, before, report)
     done = [advance(e, PhaseEvent.PUBLISHED) for _, e in included]
-    await state.publish(published, done)
-    return group.news("published", report=published.report, missing=missing)
+    await checkpoint.publish(published, done)
+    return group.update("published", report=published.report, missing=missing)
 
 
 def _check_rows(rows: int, output: OutputTable, before: PublishedOutput | None) -> None:
     if rows < output.minimum_rows:
-        wrong = f"it would have {rows} rows, and `minimum_rows` is {output.minimum_rows}"
+        wrong = f"it would have {rows} rows, but `minimum_rows` is {output.minimum_rows}"
     elif _dropped(rows, output, before):
         assert before is not None
         published = before.report["rows"]
         wrong = (
             f"it would have {rows} rows, {100 * (1 - rows / published):.3g}% fewer than the {published} rows published "
-            f"before, and `max_drop` is {output.max_drop}"
+            f"before, but `max_drop` is {output.max_drop}"
         )
     else:
         return
     raise TooFewRows(
-        f"{wrong}: what was published stays. If the rows are right, publish them with --accept-drop"
+        f"{wrong}. The published output is unchanged. If the rows are right, publish them with --accept-drop"
     )
 
 
@@ -143,11 +142,11 @@ def _dropped(rows: int, output: OutputTable, before: PublishedOutput | None) -> 
     return most is not None and published - rows > most * published + 1e-9
 
 
-def _sources(state: Checkpoint, wanted: PlannedExport, export: Export) -> list[SourceFile]:
-    result = wanted.dataset.table.result
-    folder = state.files(export.key)
+def _sources(checkpoint: Checkpoint, planned: PlannedExport, export: Export) -> list[SourceFile]:
+    result = planned.dataset.table.result
+    folder = checkpoint.files(export.key)
     return [
-        SourceFile(folder / file.name, export.name, result.format, result.records, wanted.columns)
+        SourceFile(folder / file.name, export.name, result.format, result.records, planned.columns)
         for file in export.files
     ]
 
@@ -160,7 +159,7 @@ def _published(
     before: PublishedOutput | None,
     report: NormalizationReport,
 ) -> PublishedOutput:
-    """The cursor does not pass what is missing: the next run asks for it again."""
+    """The cursor stays if exports are missing, so that the next run requests them again."""
     cursor = report.cursor
     began: float | None = run.began
     if missing:
@@ -173,12 +172,12 @@ def _published(
         at=run.began,
         began=began,
         cursor=None if cursor is None else str(cursor),
-        report=_told(report),
+        report=_stored(report),
     )
 
 
-def _told(report: NormalizationReport) -> dict[str, Any]:
-    """What is kept and shown of a report: numbers and names, no values."""
+def _stored(report: NormalizationReport) -> dict[str, Any]:
+    """The part of a report that is stored and shown: numbers and names, no values."""
     return {
         "rows": report.rows,
         "read": report.read,

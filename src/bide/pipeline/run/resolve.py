@@ -1,8 +1,8 @@
-"""Resolve: what an ended job has made becomes whole files on disk, one after the other, page by page.
+"""Resolve: downloads the result of a finished job to files on disk, page by page.
 
-1. An address that an answer gave may have expired: the job is asked for another one, a few times.
-2. Nothing is held in memory but a page that has to be read for the next one, up to a bound.
-3. Addresses are in no checkpoint: after a crash the job is asked again.
+1. If a URL of the result has expired, the status of the job is requested again for a new one, a few times.
+2. Memory holds at most one page, if it has to be read to find the next one, up to a limit.
+3. URLs are not in the checkpoint. After a crash the status of the job is requested again.
 """
 
 from __future__ import annotations
@@ -39,54 +39,56 @@ from bide.pipeline.run.exports import PlannedExport
 from bide.pipeline.run.pages import Pager
 from bide.pipeline.run.phase import DownloadedFile, Export, PhaseEvent
 
-RENEWALS = 3  # times that an expired address is asked for anew
-DAMAGED = 2  # times that a file that arrived damaged is fetched again
+RENEWALS = 3  # times that an expired URL is renewed
+DAMAGED = 2  # times that a damaged file is downloaded again
 
 
 @dataclass(frozen=True)
 class ResultPart:
-    """Something that a job has made: at an address, or in the answer itself."""
+    """A part of a result: at a URL, or a value in the status."""
 
     found: Found | None = None
     value: Any = None
 
 
-async def resolve(desk: RunContext, wanted: PlannedExport, export: Export) -> Export:
-    job = desk.job(export, wanted.kind)
-    folder = desk.state.files(export.key)
+async def resolve(context: RunContext, planned: PlannedExport, export: Export) -> Export:
+    job = context.job(export, planned.kind)
+    folder = context.checkpoint.files(export.key)
     try:
         await asyncio.to_thread(_empty, folder)
-        async with desk.downloads:
-            files = await _fetch(desk, wanted, export, job, folder)
+        async with context.downloads:
+            files = await _fetch(context, planned, export, job, folder)
     except (ServiceError, ServiceUnreachable) as error:
         raise explained(error) from error
     except OSError as error:
         raise RunHalted(
-            f"{folder} cannot be written: {error.strerror or error}. Make room and run again: it goes on where it was"
+            f"{folder} cannot be written: {error.strerror or error}. Free disk space and run again; the run resumes"
         ) from error
-    return await desk.step(export, PhaseEvent.FETCHED, files=tuple(files))
+    return await context.step(export, PhaseEvent.FETCHED, files=tuple(files))
 
 
 async def _fetch(
-    desk: RunContext, wanted: PlannedExport, export: Export, job: Tracked, folder: Path
+    context: RunContext, planned: PlannedExport, export: Export, job: Tracked, folder: Path
 ) -> list[DownloadedFile]:
     files: list[DownloadedFile] = []
     number = renewals = damaged = 0
-    parts = await _parts(desk, wanted, job)
+    parts = await _parts(context, planned, job)
     while number < len(parts):
         before = len(files)
         try:
-            await _one(desk, wanted, export, parts[number], folder, files)
+            await _one(context, planned, export, parts[number], folder, files)
         except ServiceError as error:
-            if error.status not in (400, *EXPIRED) or _same(desk, error):
+            if error.status not in (400, *EXPIRED) or _rejected(context, error):
                 raise
             renewals += 1
             if renewals > RENEWALS:
-                message = f"its result cannot be fetched, although it was asked for again: {error}"
+                message = (
+                    f"the result cannot be downloaded after {RENEWALS} renewals of its URL: {error}"
+                )
                 raise ExportRefused(ErrorInfo("RESULT_EXPIRED", message, retryable=True)) from None
-            await desk.timing.sleep(2.0 ** (renewals - 1) - 1.0)
+            await context.timing.sleep(2.0 ** (renewals - 1) - 1.0)
             job.seen = None
-            parts = await _parts(desk, wanted, job)
+            parts = await _parts(context, planned, job)
             del files[before:]
         except Damaged as error:
             damaged += 1
@@ -98,31 +100,34 @@ async def _fetch(
     return files
 
 
-def _same(desk: RunContext, error: ServiceError) -> bool:
-    """The credential is wrong, and not the address."""
-    return error.status == 401 and error.url.startswith(desk.account.api.url or "-")
+def _rejected(context: RunContext, error: ServiceError) -> bool:
+    """Whether the credential is wrong, rather than the URL."""
+    return error.status == 401 and error.url.startswith(context.account.api.url or "-")
 
 
-async def _parts(desk: RunContext, wanted: PlannedExport, job: Tracked) -> list[ResultPart]:
+async def _parts(context: RunContext, planned: PlannedExport, job: Tracked) -> list[ResultPart]:
     if job.seen is None or not job.seen.terminal:
-        await desk.look(job)
+        await context.refresh(job)
     seen = job.seen
     assert seen is not None
     if seen.error is not None and seen.error.code in (NOT_FOUND, GONE):
         raise ExportRefused(seen.error, lost=True)
-    parts = parts_of(seen, wanted.dataset.table.result, desk.account.api.url or "")
+    parts = parts_of(seen, planned.dataset.table.result, context.account.api.url or "")
     if not parts:
-        message = f"job {job.job_id} ended well and names no result: see [exports.result]"
+        message = (
+            f"job {job.job_id} succeeded but has no result. Check `take` and `at` of [exports.result]"
+        )
         raise ExportRefused(ErrorInfo("NO_RESULT", message))
     return parts
 
 
 def parts_of(seen: Seen, result: ResultTable, base: str) -> list[ResultPart]:
-    """What of an answer is the export, in the order in which it is told."""
+    """The parts of the status that are the export, in order."""
     files = seen.files
     if seen.record is not None:
-        told = seen.record.files
-        files = tuple(Found(f.name, f.url, f.content_type, f.size, f.sha256 or None) for f in told)
+        files = tuple(
+            Found(f.name, f.url, f.content_type, f.size, f.sha256 or None) for f in seen.record.files
+        )
     if result.at is not None:
         return _at(source(result.at)(seen.result, {}, None), base)
     take = result.take
@@ -138,7 +143,7 @@ def parts_of(seen: Seen, result: ResultTable, base: str) -> list[ResultPart]:
 
 
 def _at(value: Any, base: str) -> list[ResultPart]:
-    """An address, several, or the rows themselves."""
+    """A URL, several, or the rows themselves."""
     many = value if isinstance(value, list) and value else [value]
     urls = [absolute(base + "/", one) for one in many]
     if all(isinstance(one, str) for one in many) and None not in urls:
@@ -151,8 +156,8 @@ def _absolute(file: Found, base: str) -> Found:
 
 
 async def _one(
-    desk: RunContext,
-    wanted: PlannedExport,
+    context: RunContext,
+    planned: PlannedExport,
     export: Export,
     part: ResultPart,
     folder: Path,
@@ -162,8 +167,8 @@ async def _one(
         data = msgspec.json.encode(part.value)
         files.append(await asyncio.to_thread(_write, folder / f"{len(files):05}", data))
         return
-    table = wanted.dataset.table.result
-    api = desk.account.api
+    table = planned.dataset.table.result
+    api = context.account.api
     pager = Pager(table.pages, table.records) if table.pages is not None else None
     call: Call | None = api.calls.fetch(part.found.url)
     if pager is not None:
@@ -174,19 +179,22 @@ async def _one(
     while call is not None:
         if call.url in seen or number >= MOST_PAGES:
             raise ExportRefused(
-                ErrorInfo("PAGES", f"page {number + 1} leads back to an earlier one, or on for ever")
+                ErrorInfo(
+                    "PAGES",
+                    f"there are more than {MOST_PAGES} pages, or page {number} names an earlier one as the next",
+                )
             )
         seen.add(call.url)
         path = folder / f"{len(files):05}"
         expected = part.found if pager is None and number == 0 else None
-        retrying = desk.retrying(call.url)
+        retrying = context.retrying(call.url)
         done = await download(
-            desk.account.open_download, call, path, retrying, sync=True, **expectation(expected)
+            context.account.open_download, call, path, retrying, sync=True, **expectation(expected)
         )
         file, headers = DownloadedFile(path.name, done.size, done.sha256), done.headers
         _check_new(file, files, paged=number > 0)
         files.append(file)
-        desk.tell(ExportUpdate(export, None, f"{len(files)} files", moved=False))
+        context.notify(ExportUpdate(export, None, f"{len(files)} files", moved=False))
         try:
             url = await _next(rule or pager, call.url, number, headers, path)
             call = None if url is None else api.calls.fetch(url)
@@ -196,9 +204,11 @@ async def _one(
 
 
 def _check_new(file: DownloadedFile, files: Sequence[DownloadedFile], paged: bool) -> None:
-    """An API that does not know the parameter gives the first page for ever."""
+    """An API that ignores the parameter returns the first page again and again."""
     if paged and file.sha256 == files[-1].sha256 and file.size > 2:
-        raise ExportRefused(ErrorInfo("PAGES", "two pages in a row are the same: is `query` right?"))
+        raise ExportRefused(
+            ErrorInfo("PAGES", "two pages in a row are the same. Check `query` of `pages`")
+        )
 
 
 async def _next(
@@ -216,7 +226,7 @@ async def _next(
 
 def _read(path: Path) -> bytes:
     if path.stat().st_size > LARGEST:
-        raise BideError(f"{path} is a page of more than {LARGEST >> 20} MiB: ask for smaller ones")
+        raise BideError(f"{path} is a page of more than {LARGEST >> 20} MiB. Request smaller pages")
     return path.read_bytes()
 
 
@@ -231,7 +241,7 @@ def _empty(folder: Path) -> None:
 
 
 def intact(folder: Path, files: Sequence[DownloadedFile]) -> bool:
-    """Whether what was downloaded is still there. Its bytes are not read again: they were synced before they were named."""
+    """Whether the downloaded files are still there. Sizes suffice: a file was synced to disk before it got its name."""
     try:
         return bool(files) and all((folder / f.name).stat().st_size == f.size for f in files)
     except OSError:
