@@ -1,8 +1,8 @@
-"""How many workers a queue needs, so that what waits in it has begun within a time: one number on stdout.
+"""Prints the number of workers that a queue needs, so that all waiting jobs start within a time.
 
 python workers.py video --within 60 --concurrency 4 --most 20
 
-Reads GET /metrics (what waits) and GET /kinds (how long such jobs have taken). Put it behind what starts workers:
+Reads GET /metrics (backlog) and GET /kinds (learned durations). Use it to scale the workers:
 docker compose up --detach --no-recreate --scale worker=$(python workers.py video)
 """
 
@@ -17,8 +17,8 @@ import urllib.request
 
 
 def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        text: str = answer.read().decode()
+    with urllib.request.urlopen(url, timeout=10) as response:
+        text: str = response.read().decode()
     return text
 
 
@@ -30,13 +30,13 @@ def waiting(metrics: str, queue: str) -> float:
 
 
 def seconds(kinds: str, queue: str) -> float:
-    """What the slowest kind of this queue takes, mostly; a minute while nothing is known."""
+    """Returns the median duration of the slowest kind of this queue; a minute if none is known."""
     learned = [k["durations"] for k in json.loads(kinds)["kinds"] if k["queue"] == queue]
     return max((d["p50"] for d in learned if d), default=60.0)
 
 
 def workers(backlog: float, duration: float, within: float, concurrency: int) -> int:
-    """Each slot gets through `within / duration` jobs in that time, and at least one."""
+    """A slot completes `within / duration` jobs in that time, at least one."""
     slots = backlog / max(1.0, within / max(duration, 0.001))
     return math.ceil(slots / concurrency)
 
@@ -48,9 +48,9 @@ def main() -> None:
     parser.add_argument("queue")
     parser.add_argument("--url", default=os.environ.get("BIDE_URL", "http://127.0.0.1:8642"))
     parser.add_argument(
-        "--within", type=float, default=60.0, help="seconds until the last of them begins"
+        "--within", type=float, default=60.0, help="seconds until the last waiting job starts"
     )
-    parser.add_argument("--concurrency", type=int, default=2, help="of one worker")
+    parser.add_argument("--concurrency", type=int, default=2, help="concurrency of one worker")
     parser.add_argument("--least", type=int, default=1)
     parser.add_argument("--most", type=int, default=10)
     given = parser.parse_args()

@@ -1,12 +1,12 @@
-"""A hundred videos through a lip-sync API, with one budget of requests for all of them, and over crashes.
+"""Sends a hundred videos to a lip-sync API with one request budget, and resumes after crashes.
 
     python lipsync.py videos.txt --out films
 
-`videos.txt` has two addresses a line: of a video and of the sound that its lips are to follow. The key is in
-SYNC_API_KEY. `python lipsync.py --demo 12` shows it without one, against a vendor that is started here.
+`videos.txt` has two URLs per line: a video, and the sound for its lips. The key is in SYNC_API_KEY. `python lipsync.py
+--demo 12` needs no key: it starts a simulated vendor.
 
-How to read it: `films` below is all of it. Who starts it again after a crash goes on where it was: submissions have
-idempotency keys, so that a video which was sent is found and not paid for twice, and the ledger has what is waited for.
+How to read it: `films` below does the work. To resume after a crash, start it again: idempotency keys prevent that a video
+is sent and paid for twice, and the ledger contains the jobs that are not finished.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from bide.lab.vendor import Vendor
 
 
 def films(client: Client, videos: list[tuple[str, str]], out: Path) -> int:
-    """Sends them, waits for them, fetches the films; how many failed."""
+    """Submits the videos, waits, downloads the films; returns the number of failures."""
     names = {}
     for video, sound in videos:
-        # The client waits for its turn by itself: submissions, questions and results share one budget.
+        # The client keeps to the limit itself: submissions, polls and downloads share one budget.
         job = client.submit("lipsync", order(video, sound), idempotency_key=key(video, sound))
         names[job.id] = Path(video).stem
     failed = 0
-    # All that was sent and not dealt with: by this run, or by one that was cut off.
+    # All jobs that were submitted and not acknowledged, by this run or an interrupted one.
     for job in client.as_completed(client.untold(), progress=True):
         try:
             job.result()
             job.download("result", out / f"{names.get(job.id, job.id)}.mp4")
-        except JobFailed as error:  # the job itself failed; a poll that fails is tried again
+        except JobFailed as error:  # the job failed; the client retries failed polls itself
             print(f"{names.get(job.id, job.id)}: {error.error.message if error.error else error.status}")
             failed += 1
-        client.told(job)  # now it is dealt with
+        client.told(job)
     return failed
 
 
 def order(video: str, sound: str) -> dict[str, object]:
-    """What sync.so takes."""
+    """Returns the input of sync.so."""
     return {
         "model": "lipsync-2",
         "input": [{"type": "video", "url": video}, {"type": "audio", "url": sound}],
@@ -49,7 +49,7 @@ def order(video: str, sound: str) -> dict[str, object]:
 
 
 def key(video: str, sound: str) -> str:
-    """The same for the same order, whenever it is sent."""
+    """Returns the same key for the same video and sound."""
     return hashlib.sha256(f"{video} {sound}".encode()).hexdigest()[:32]
 
 
@@ -59,7 +59,7 @@ def read(path: Path) -> list[tuple[str, str]]:
 
 
 def demo(count: int, out: Path, ledger: Path) -> None:
-    """The same against a vendor of our own: it takes one to four seconds a video and 20 requests a second."""
+    """Runs against a simulated vendor: one to four seconds per video, 20 requests per second."""
     videos = [(f"https://video.example/{n}.mp4", f"https://video.example/{n}.wav") for n in range(count)]
     limit = Rules(requests=20, per=1.0, burst=5)
     with (
@@ -73,19 +73,21 @@ def demo(count: int, out: Path, ledger: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Lip sync for many videos.")
-    parser.add_argument("videos", type=Path, nargs="?", help="two addresses a line: video and sound")
+    parser.add_argument(
+        "videos", type=Path, nargs="?", help="a file with two URLs per line: video and sound"
+    )
     parser.add_argument("--out", type=Path, default=Path("films"))
     parser.add_argument("--ledger", type=Path, default=Path("films.ledger"))
-    parser.add_argument("--limit", default="60/1m", help="requests that your account may send")
+    parser.add_argument("--limit", default="60/1m", help="the request limit of your account")
     parser.add_argument(
-        "--demo", type=int, metavar="COUNT", help="so many videos, to a vendor of our own"
+        "--demo", type=int, metavar="COUNT", help="send COUNT videos to a simulated vendor"
     )
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.demo:
         demo(given.demo, given.out, given.ledger)
     elif given.videos is None:
-        parser.error("which videos? Or --demo 12")
+        parser.error("VIDEOS is required, unless you use --demo 12")
     else:
         with Client(api="sync.so", limit=given.limit, ledger=given.ledger) as client:
             failed = films(client, read(given.videos), given.out)

@@ -1,11 +1,11 @@
-"""A learning management system to try pipelines on: Canvas's account reports, over a socket, with made-up students.
+"""A simulated learning management system: the account reports of Canvas over HTTP, with invented students.
 
     python lms.py --port 8000 --speed 30
 
 It is as difficult as the real one. A report takes 15 to 60 seconds, a few take three times as long, and one fails the first
-time. Requests have a cost that fills a leaky bucket (X-Request-Cost, X-Rate-Limit-Remaining); when it is full the answer is
-403 or 429. A report's file is at an address that is signed, on another port, and expires. `--speed` makes its time pass
-faster. How to read it: `Bucket` is the limit, `Lms` the API, `rows_of` the students.
+time. The cost of each request fills a leaky bucket (X-Request-Cost, X-Rate-Limit-Remaining); when it is full, the response
+is 403 or 429. The file of a report has a signed URL on another port, which expires. `--speed` makes its time pass faster.
+How to read it: `Bucket` is the limit, `Lms` the API, `rows_of` the students.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ STUDENTS = 40
 LATE = ("attendance 12 spring", "gradebook 31 autumn")
 FAILS_ONCE = "attendance 15 autumn"
 REPORTS = ("gradebook", "attendance", "engagement")
-GOOD_FOR = 300.0  # seconds that a file's address is good for
+URL_LIFETIME = 300.0  # seconds until the URL of a file expires
 
 
 @dataclass
 class Bucket:
-    """Fills by the cost of each request, and leaks."""
+    """A leaky bucket, filled by the cost of each request."""
 
     capacity: float = 600.0
-    leak: float = 60.0  # units a second
+    leak: float = 60.0  # units per second
     level: float = 0.0
     at: float = 0.0
 
@@ -64,7 +64,7 @@ class Lms:
     speed: float = 1.0
     bucket: Bucket = field(default_factory=Bucket)
     reports: dict[int, Report] = field(default_factory=dict)
-    started: list[str] = field(default_factory=list)  # what was asked for, in order
+    started: list[str] = field(default_factory=list)  # names of the requested reports, in order
     refused: int = 0
     files_url: str = ""
 
@@ -94,10 +94,12 @@ class Lms:
 
     async def start(self, request: web.Request) -> web.Response:
         kind = request.match_info["kind"]
-        told = (await request.json()).get("parameters", {})
-        course, term = str(told.get("course_id")), str(told.get("term"))
+        parameters = (await request.json()).get("parameters", {})
+        course, term = str(parameters.get("course_id")), str(parameters.get("term"))
         if kind not in REPORTS:
-            return web.json_response({"errors": [{"message": f"no report {kind}"}]}, status=404)
+            return web.json_response(
+                {"errors": [{"message": f"report {kind} does not exist"}]}, status=404
+            )
         name = f"{kind} {course} {term}"
         takes = 15.0 + _number(name) % 46
         report = Report(
@@ -111,31 +113,35 @@ class Lms:
         )
         self.reports[report.id] = report
         self.started.append(name)
-        return web.json_response(self._told(report))
+        return web.json_response(self._render(report))
 
     async def status(self, request: web.Request) -> web.Response:
         report = self.reports.get(int(request.match_info["id"]))
         if report is None or report.kind != request.match_info["kind"]:
-            return web.json_response({"errors": [{"message": "no such report"}]}, status=404)
-        return web.json_response(self._told(report))
+            return web.json_response({"errors": [{"message": "the report does not exist"}]}, status=404)
+        return web.json_response(self._render(report))
 
-    def _told(self, report: Report) -> dict[str, object]:
+    def _render(self, report: Report) -> dict[str, object]:
         share = min(1.0, (self.now() - report.began) / report.takes)
-        told: dict[str, object] = {"id": report.id, "report": report.kind, "progress": int(100 * share)}
+        rendered: dict[str, object] = {
+            "id": report.id,
+            "report": report.kind,
+            "progress": int(100 * share),
+        }
         if share < 1.0:
-            return {**told, "status": "running" if share > 0.05 else "created"}
+            return {**rendered, "status": "running" if share > 0.05 else "created"}
         if report.fails:
             message = "Generating the report failed unexpectedly."
-            return {**told, "status": "error", "message": message, "progress": 40}
+            return {**rendered, "status": "error", "message": message, "progress": 40}
         data, name = file_of(report)
         url = f"{self.files_url}/files/{report.id}?{self._signature(report.id)}"
         attachment = {"url": url, "filename": name, "size": len(data)}
-        return {**told, "status": "complete", "attachment": attachment}
+        return {**rendered, "status": "complete", "attachment": attachment}
 
     # --- the files
 
     def _signature(self, id: int) -> str:
-        until = int(self.now() + GOOD_FOR)
+        until = int(self.now() + URL_LIFETIME)
         return f"until={until}&sign={_sign(id, until)}"
 
     async def file(self, request: web.Request) -> web.Response:
@@ -146,7 +152,7 @@ class Lms:
         data, _ = file_of(self.reports[id])
         return web.Response(body=data, headers={"ETag": f'"{hashlib.sha256(data).hexdigest()}"'})
 
-    # --- its life
+    # --- serving
 
     async def serve(self, port: int) -> tuple[web.AppRunner, web.AppRunner]:
         files, api = web.Application(), web.Application(middlewares=[self.limited])
@@ -172,36 +178,39 @@ def _number(name: str) -> int:
 
 
 def rows_of(report: Report) -> list[dict[str, object]]:
-    """The students of a course in a term: the same whenever they are asked for."""
+    """Returns the rows of a report. The same report always has the same rows."""
     rows: list[dict[str, object]] = []
     for student in range(STUDENTS):
-        luck = _number(f"{report.kind} {report.course} {report.term} {student}")
+        number = _number(f"{report.kind} {report.course} {report.term} {student}")
         row: dict[str, object] = {
             "SIS ID": f"s{report.course}{student:03}",
             "Student": f"Student {student} of {report.course}",
         }
         if report.kind == "gradebook":
-            row |= {"Assignment": f"essay {luck % 3 + 1}", "Score": "" if luck % 19 == 0 else luck % 101}
+            row |= {
+                "Assignment": f"essay {number % 3 + 1}",
+                "Score": "" if number % 19 == 0 else number % 101,
+            }
         elif report.kind == "attendance":
-            row |= {"Date": f"{luck % 28 + 1:02}/10/2026", "Present": "yes" if luck % 5 else "no"}
+            row |= {"Date": f"{number % 28 + 1:02}/10/2026", "Present": "yes" if number % 5 else "no"}
         else:
             row |= {
-                "minutes": luck % 600,
-                "last_seen": f"2026-10-{luck % 28 + 1:02}T{luck % 24:02}:30:00",
+                "minutes": number % 600,
+                "last_seen": f"2026-10-{number % 28 + 1:02}T{number % 24:02}:30:00",
             }
         rows.append(row)
     return rows
 
 
 def file_of(report: Report) -> tuple[bytes, str]:
-    """Gradebooks are CSV, attendance is a CSV in a zip, engagement is JSON."""
+    """Returns the file and its name: gradebooks are CSV, attendance is a zipped CSV, engagement is JSON."""
     rows = rows_of(report)
     if report.kind == "engagement":
         return json.dumps({"students": rows}).encode(), "engagement.json"
     lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
     data = ("\r\n".join(lines) + "\r\n").encode()
     if report.kind == "gradebook":
-        return b"\xef\xbb\xbf" + data, "gradebook.csv"  # with a byte-order mark, as Excel likes it
+        return b"\xef\xbb\xbf" + data, "gradebook.csv"  # with a byte-order mark, for Excel
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo("attendance.csv"), data)
@@ -222,14 +231,14 @@ async def run(port: int, speed: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A learning management system to try pipelines on.")
+    parser = argparse.ArgumentParser(description="A simulated learning management system.")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--speed", type=float, default=1.0, help="how much faster its time passes")
     given = parser.parse_args()
     try:
         asyncio.run(run(given.port, given.speed))
     except KeyboardInterrupt:
-        print("the LMS has ended")
+        print("the LMS has stopped")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Text out of scanned documents: an upload is split into pages, each page goes through tesseract, the texts are joined.
+"""Reads the text of scanned documents: splits an upload into pages, reads each page with tesseract, joins the texts.
 
-Start it with `bide serve app:app` and send it a scan with `bide submit ocr --file scan.tiff --wait`. It needs tesseract
+Start it with `bide serve app:app` and submit a scan with `bide submit ocr --file scan.tiff --wait`. It needs tesseract
 (`apt install tesseract-ocr`) and Pillow.
 
-A page that takes too long ends the attempt as OCR_TIMEOUT in the step text-extraction; the pages before it are not read
-again by the next attempt.
+A page that takes too long fails the attempt with OCR_TIMEOUT in the step text-extraction. The next attempt does not read
+the earlier pages again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bide import App, Context, File, JobError
 app = App()
 
 Seconds = Annotated[float, Field(gt=0, le=600)]
-Language = Annotated[str, Field(pattern=r"^[a-z_]{3,10}(\+[a-z_]{3,10})*$")]  # goes to a command line
+Language = Annotated[str, Field(pattern=r"^[a-z_]{3,10}(\+[a-z_]{3,10})*$")]  # an argument of a command
 
 
 @app.job(
@@ -45,7 +45,7 @@ def ocr(
 
 
 def pages(ctx: Context, document: File) -> int:
-    """Splits the document into images, and says how many."""
+    """Splits the document into images; returns their number."""
     try:
         with Image.open(document.path) as image:
             number = 0
@@ -54,29 +54,28 @@ def pages(ctx: Context, document: File) -> int:
                 ctx.progress(number, getattr(image, "n_frames", 1), unit="pages", message="Splitting")
             return number
     except UnidentifiedImageError:
-        raise JobError("NOT_A_DOCUMENT", f"{document.name} is no image", retryable=False) from None
+        raise JobError("NOT_A_DOCUMENT", f"{document.name} is not an image", retryable=False) from None
 
 
 def extract(ctx: Context, document: File, count: int, language: str, limit: float) -> None:
-    if not page(
-        ctx, 1
-    ).exists():  # a job that had ended and is retried finds its steps again, but an empty folder
+    if not page(ctx, 1).exists():
+        # A job that is retried after its end keeps its steps, but its folder is empty.
         pages(ctx, document)
     for number in range(1, count + 1):
-        if not words(ctx, number).exists():  # an attempt before this one may have read it
+        if not words(ctx, number).exists():  # an earlier attempt may have read it
             read(page(ctx, number), words(ctx, number), language, limit)
         ctx.progress(number, count, unit="pages", message="Reading")
 
 
 def read(image: Path, goal: Path, language: str, limit: float) -> None:
-    """One page. A text is there under its name only when it is whole."""
+    """Reads one page. The text file is created atomically."""
     part = goal.with_suffix(".part")
     command = ["tesseract", str(image), "stdout", "-l", language]
-    alone = {**os.environ, "OMP_THREAD_LIMIT": "1"}  # several at once: each on a core of its own
+    environment = {**os.environ, "OMP_THREAD_LIMIT": "1"}  # several jobs run at once, one core each
     try:
         with part.open("wb") as file:
             done = subprocess.run(
-                command, stdout=file, stderr=subprocess.PIPE, env=alone, timeout=limit, check=False
+                command, stdout=file, stderr=subprocess.PIPE, env=environment, timeout=limit, check=False
             )
     except subprocess.TimeoutExpired:
         raise JobError(
@@ -88,11 +87,11 @@ def read(image: Path, goal: Path, language: str, limit: float) -> None:
 
 
 def text(ctx: Context, count: int, again: Callable[[], None]) -> dict[str, Any]:
-    if not words(ctx, count).exists():  # the same
+    if not words(ctx, count).exists():  # retried after its end, as above
         again()
-    whole = "\f".join(words(ctx, number).read_text().strip("\f") for number in range(1, count + 1))
-    ctx.output("text.txt", whole.encode())
-    about = {"pages": count, "words": len(whole.split()), "characters": len(whole)}
+    joined = "\f".join(words(ctx, number).read_text().strip("\f") for number in range(1, count + 1))
+    ctx.output("text.txt", joined.encode())
+    about = {"pages": count, "words": len(joined.split()), "characters": len(joined)}
     return {**about, "links": {"text": f"/jobs/{ctx.job_id}/files/text.txt"}}
 
 

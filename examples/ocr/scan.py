@@ -1,4 +1,4 @@
-"""Makes a document to try it on, a page for each text: python scan.py PATH [TEXT …]"""
+"""Creates a sample document with one page per text: python scan.py PATH [TEXT …]"""
 
 from __future__ import annotations
 

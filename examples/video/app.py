@@ -1,10 +1,10 @@
-"""A video pipeline as one job: an upload is probed, transcoded, pictured and described.
+"""A video pipeline as one job: probes and transcodes an upload, makes a thumbnail, and writes metadata.
 
-Start it with `bide serve app:app` and send it a film with `bide submit video --file film.mp4 --wait`.
+Start it with `bide serve app:app` and submit a film with `bide submit video --file film.mp4 --wait`.
 
-How to read it: `video` is the job, an ordinary function whose parts are steps. What a step returns is kept, so that an
-attempt after a failure, or after a power cut, repeats only what had not finished. The weights of the steps and ffmpeg's
-own count of frames make the percentage.
+How to read it: `video` is the handler, an ordinary function that calls steps. bide stores the result of each step, so that
+an attempt after a failure or a power cut repeats only unfinished steps. The percentage comes from the weights of the steps
+and the frame count of ffmpeg.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from bide import App, Context, File, JobError
 
 app = App()
 
-# A handler's signature is the schema of its input: what does not fit is refused before a byte is sent.
+# The signature of a handler is the schema of its input. Invalid input is rejected before the file is sent.
 Pixels = Annotated[int, Field(ge=16, le=2160, multiple_of=2)]
 
 
 @app.job(
     queue="video",
-    retries=3,  # a failed step is repeated up to three times, and the finished ones before it are not
+    retries=3,  # finished steps are not repeated
     backoff=0.5,
-    timeout=3600,  # seconds an attempt
-    retention=86400,  # a day after its end the job is removed, and with it the original and what was made of it
-    steps={"probe": 0, "transcode": 70, "thumbnail": 20, "metadata": 10},  # shares of the percentage
+    timeout=3600,  # seconds per attempt
+    retention=86400,  # seconds after its end until the job, its original and its files are removed
+    steps={"probe": 0, "transcode": 70, "thumbnail": 20, "metadata": 10},  # weights of the percentage
 )
 def video(ctx: Context, source: File, height: Pixels = 480) -> dict[str, Any]:
-    """Makes a film `height` lines high. Files: video.mp4, thumbnail.jpg and metadata.json."""
+    """Transcodes a film to `height` lines. Files: video.mp4, thumbnail.jpg and metadata.json."""
     facts = ctx.step("probe", probe, source)
     ctx.step("transcode", transcode, ctx, source, height, facts["frames"])
     ctx.step("thumbnail", thumbnail, ctx, source, facts["seconds"] / 2)
@@ -44,7 +44,7 @@ def video(ctx: Context, source: File, height: Pixels = 480) -> dict[str, Any]:
 
 
 def probe(source: File) -> dict[str, Any]:
-    """What is in the file, from what ffmpeg says about its input. Whatever it is called: only its bytes count."""
+    """Returns facts about the video from the output of ffmpeg. The name of the file does not matter."""
     said = "\n".join(
         ffmpeg("-i", str(source.path), "-t", "0", "-f", "null", "-", level="info", strict=False)
     )
@@ -65,20 +65,20 @@ def probe(source: File) -> dict[str, Any]:
 
 
 def transcode(ctx: Context, source: File, height: int, frames: int) -> None:
-    """The output belongs to the step: it is kept with it and not made twice."""
+    """The output file is stored with the step, so it is not made twice."""
 
-    def heard(line: str) -> None:
+    def report(line: str) -> None:
         name, _, value = line.partition("=")
         if name == "frame":
-            # Raises when the job is to stop, and then `ffmpeg` below ends the process.
+            # Raises if the job must stop; `ffmpeg` below then kills the process.
             ctx.progress(min(int(value), frames), frames, unit="frames", message="Transcoding")
 
-    goal = ctx.folder / "video.mp4"  # for intermediate files; removed when the job has ended
+    goal = ctx.folder / "video.mp4"  # for intermediate files; removed at the end of the job
     ffmpeg(
         *("-progress", "pipe:1", "-stats_period", "0.2", "-i", str(source.path)),
         *("-vf", f"scale=-2:{height}", "-preset", "medium", "-crf", "23", "-pix_fmt", "yuv420p"),
         *("-movflags", "+faststart", str(goal)),
-        heard=heard,
+        on_line=report,
     )
     ctx.output("video.mp4", goal)
 
@@ -91,7 +91,7 @@ def thumbnail(ctx: Context, source: File, at: float) -> None:
 
 
 def metadata(ctx: Context, source: File, facts: dict[str, Any]) -> dict[str, Any]:
-    """What there is, and where: the job's result, too."""
+    """Writes metadata.json; returns it as the result of the job."""
     here = f"/jobs/{ctx.job_id}/files"
     about = {
         "source": {"name": source.name, "size": source.size, "sha256": source.sha256, **facts},
@@ -104,10 +104,10 @@ def metadata(ctx: Context, source: File, facts: dict[str, Any]) -> dict[str, Any
 def ffmpeg(
     *arguments: str,
     level: str = "error",
-    heard: Callable[[str], None] = lambda line: None,
+    on_line: Callable[[str], None] = lambda line: None,
     strict: bool = True,
 ) -> list[str]:
-    """Runs ffmpeg, hands over each line that it prints, and returns the last of them. Leaves no process behind."""
+    """Runs ffmpeg, calls `on_line` with each line of its output, and returns the last lines. Leaves no process behind."""
     program = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-nostdin", "-loglevel", level, "-y"]
     last: deque[str] = deque(maxlen=50)
     with Popen(
@@ -117,8 +117,8 @@ def ffmpeg(
             assert process.stdout is not None
             for line in process.stdout:
                 last.append(line.strip())
-                heard(line.strip())
-        except BaseException:  # a cancel or a timeout arrives here as an exception
+                on_line(line.strip())
+        except BaseException:  # including a cancel or a timeout
             process.kill()
             raise
     if strict and process.returncode != 0:

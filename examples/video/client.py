@@ -1,6 +1,6 @@
-"""Sends a film to the service, shows bars, and fetches what was made of it: python client.py FILM [FOLDER]
+"""Submits a film, shows progress, and downloads the output files: python client.py FILM [FOLDER]
 
-The service is `bide serve app:app`. Run it again after a crash: it goes on where it was.
+The service is `bide serve app:app`. Run it again after a crash: it resumes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ film = Path(sys.argv[1])
 folder = Path(sys.argv[2] if len(sys.argv) > 2 else "out")
 folder.mkdir(parents=True, exist_ok=True)
 
-with Client(
-    ledger=folder / "ledger"
-) as client:  # the service of BIDE_URL, or else the one on this machine
+# The service is at BIDE_URL, or on this machine.
+with Client(ledger=folder / "ledger") as client:
     job = client.submit("video", {"height": 360}, file=film)
-    about = job.result(timeout=3600, progress=True)  # JobFailed says what went wrong, and in which step
+    about = job.result(timeout=3600, progress=True)  # JobFailed has the error and its step
     print(f"{about['source']['seconds']:.0f} s of {about['source']['codec']}")
     for name in job.files:
         print(job.download(name, folder))

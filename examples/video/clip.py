@@ -1,4 +1,4 @@
-"""Films a clip to try the pipeline on, a test picture with a tone: python clip.py [PATH [SECONDS]]"""
+"""Creates a sample clip with a test picture and a tone: python clip.py [PATH [SECONDS]]"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from bide.core.job import Succeeded
-from bide.server.http.exchange import Message, Receive, Scope, Send
+from bide.server.http.request import Message, Receive, Scope, Send
 from bide.server.registry import Registry
 from tests.integration.http.service import Service
 from tests.servers.service import ServiceProcess

@@ -22,7 +22,7 @@ from bide.core.errors import problems
 from bide.core.wire import Event, WireJob
 from bide.server import config
 from bide.server.engine import WARNINGS
-from bide.server.http.operations import Operation
+from bide.server.http.routing import HttpOperation
 from bide.server.registry import Options, Registry
 from bide.server.worker.app_location import AppLocation
 from bide.server.worker.context import Context
@@ -63,7 +63,7 @@ def test_every_warning_is_documented() -> None:
         assert f"| `{code}` | {meaning} |" in told
 
 
-def operations(tmp_path: Path) -> list[Operation]:
+def operations(tmp_path: Path) -> list[HttpOperation]:
     service = Service(Registry(), AppLocation("unused"), config.Config(data=tmp_path))
     return service.http.operations
 
@@ -77,7 +77,7 @@ def test_every_operation_is_described(tmp_path: Path) -> None:
                 assert parameter.name in known, f"{operation.name}: {parameter.name}"
 
 
-def _chapter(text: str, operation: Operation) -> str:
+def _chapter(text: str, operation: HttpOperation) -> str:
     """The heading above an operation's, under which it may share what is said."""
     before = text[: text.index(f"### {operation.method} {operation.path}\n")]
     return str(re.findall(r"^## (.+)$", before, flags=re.MULTILINE)[-1])

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from bide.cli import root
 from bide.core.errors import JobError, SetupError, StorageUnavailable
 from bide.server.blobs import Blobs, Signing, upload_key
+from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.files import FileBlobs
-from bide.server.blobs.places import make_blobs
 from bide.server.blobs.s3 import S3Blobs
-from bide.server.blobs.s3_client import Place, read_place
+from bide.server.blobs.s3_client import BucketLocation, read_bucket_url
 from bide.testing.blobs import JOB, LARGE, BlobsSuite, SigningSuite, read
 from tests.servers.swift import Swift
 
@@ -80,7 +80,7 @@ async def test_what_is_fetched_comes_once_and_is_what_was_stored(
     number = path.stat().st_ino
     assert (await asyncio.to_thread(blobs.fetch, file, tmp_path)).stat().st_ino == number
     client = swift.client()
-    client.put_object(Bucket=BUCKET, Key=f"{blobs.place.prefix}{file.blob}", Body=b"other")
+    client.put_object(Bucket=BUCKET, Key=f"{blobs.location.prefix}{file.blob}", Body=b"other")
     client.close()
     with pytest.raises(JobError, match="FILE_CHANGED"):
         await asyncio.to_thread(blobs.fetch, file, tmp_path / "elsewhere")
@@ -91,19 +91,19 @@ async def test_what_is_fetched_comes_once_and_is_what_was_stored(
 
 
 def test_an_address_is_read() -> None:
-    assert read_place("s3://files") == Place("files", "", None, None)
-    assert read_place("s3://files/a/b/?region=eu-central-1&endpoint=https://s3.example.org") == Place(
-        "files", "a/b/", "https://s3.example.org", "eu-central-1"
-    )
+    assert read_bucket_url("s3://files") == BucketLocation("files", "", None, None)
+    assert read_bucket_url(
+        "s3://files/a/b/?region=eu-central-1&endpoint=https://s3.example.org"
+    ) == BucketLocation("files", "a/b/", "https://s3.example.org", "eu-central-1")
 
 
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("s3://", "not of the form"),
-        ("gs://files", "not of the form"),
-        ("s3://files?acl=public", "it has no acl"),
-        ("s3://files?endpoint=s3.example.org", "not an address"),
+        ("s3://", "must have the form"),
+        ("gs://files", "must have the form"),
+        ("s3://files?acl=public", "unknown: acl"),
+        ("s3://files?endpoint=s3.example.org", "must be a URL"),
         ("s3://key:secret@files", "AWS_ACCESS_KEY_ID"),
     ],
 )
@@ -148,7 +148,7 @@ async def test_away_at_each_call(nobody: str, tmp_path: Path, monkeypatch: pytes
         with pytest.raises(JobError) as failed:
             await asyncio.to_thread(kept.put, JOB, 1, "a", what, "text/plain")
         assert (failed.value.code, failed.value.retryable) == ("STORAGE_UNAVAILABLE", True)
-    with pytest.raises(SetupError, match="does not answer"):
+    with pytest.raises(SetupError, match="failed"):
         await kept.check()
     await kept.close()
 
@@ -177,7 +177,7 @@ async def test_a_wrong_credential_and_a_bucket_that_is_not_there(
     swift: Swift, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = S3Blobs(swift.url("bide-there-is-none"))
-    with pytest.raises(SetupError, match="there is no such bucket"):
+    with pytest.raises(SetupError, match="the bucket does not exist"):
         await elsewhere.check()
     await elsewhere.close()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")

@@ -19,9 +19,9 @@ from bide.server.engine.broker import Broker, check, check_settings
 from bide.server.engine.concurrency import ConcurrencyLimits
 from bide.server.engine.worker_heartbeats import WorkerHeartbeat, read, write
 from bide.server.store.postgres.store import PostgresStore
-from bide.service.engines import check_engine
-from bide.service.node import take_folder
-from bide.service.worker import Work
+from bide.service.backends import check_engine
+from bide.service.worker import RuntimeStep
+from bide.service.worker_runtime import take_folder
 from tests.integration.test_store_postgres import url_of
 from tests.servers.postgres import Postgres
 from tests.servers.rabbitmq import RabbitServer
@@ -33,11 +33,11 @@ STORE = StoreConfig("postgresql://bide@127.0.0.1:5432/jobs")
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (Config(engine=EngineConfig("celery", "redis://127.0.0.1")), "SQLite is one service's own"),
+        (Config(engine=EngineConfig("celery", "redis://127.0.0.1")), "SQLite allows one service only"),
         (Config(store=STORE, engine=EngineConfig("celery")), "needs a broker"),
         (Config(store=STORE, engine=EngineConfig("celery", "sqs://")), "unknown broker 'sqs'"),
-        (Config(store=STORE, engine=EngineConfig("embedded", "redis://h")), "say --engine celery"),
-        (Config(engine=EngineConfig("cron")), "there are embedded and celery"),
+        (Config(store=STORE, engine=EngineConfig("embedded", "redis://h")), "add --engine celery"),
+        (Config(engine=EngineConfig("cron")), "use embedded or celery"),
     ],
 )
 def test_what_cannot_go_together_is_refused(config: Config, said: str) -> None:
@@ -109,7 +109,7 @@ def test_a_pool_that_would_stand_beside_is_refused() -> None:
         use_eventloop = True
 
     with pytest.raises(SetupError, match="--pool solo"):
-        Work(Prefork()).create(Prefork())
+        RuntimeStep(Prefork()).create(Prefork())
 
 
 def test_a_worker_takes_the_first_folder_that_nobody_has(tmp_path: Path) -> None:
@@ -163,19 +163,19 @@ async def test_doctor_looks_at_broker_and_workers(
     target = ("bide.testing.engine.handlers:app", "--store", url, "--broker", redis_server.url)
     try:
         said = (await asyncio.to_thread(doctor, tmp_path, *target)).output
-        assert "hints that wait" in said and "no worker is alive" in said
+        assert "waiting hints" in said and "no worker is running" in said
         one = WorkerHeartbeat("one", ("default", "narrow"), ("add",), 2, (), ("children cannot start",))
         await store.record_worker("one", write(one))
         said = (await asyncio.to_thread(doctor, tmp_path, *target)).output
         assert "one: children cannot start" in said
         assert "no worker serves queue children" in said
-        assert "one know no kind narrow" in said
+        assert "kind narrow is missing at one" in said
         kinds = __import__("bide.testing.engine.handlers", fromlist=["app"]).app.kinds
         await store.record_worker(
             "one", write(WorkerHeartbeat("one", ("default", "narrow", "children"), tuple(kinds), 2))
         )
         result = await asyncio.to_thread(doctor, tmp_path, *target)
-        assert "workers: one: default, narrow, children, 2 at once" in result.output
+        assert "workers: one: default, narrow, children, concurrency 2" in result.output
     finally:
         await store.close()
 
@@ -195,6 +195,6 @@ def test_doctor_reads_the_settings_of_a_celery_app(
     assert "broker: the broker redis://127.0.0.1:9/0 cannot be reached" in said
     assert "postgresql://me@127.0.0.1:9/none cannot be used" in said and "pw" not in said
     said = doctor(tmp_path, "late_acks:stranger").output
-    assert "not one of bide's: make it with app.celery(store, broker)" in said
+    assert "without bide: create it with app.celery(store, broker)" in said
     said = doctor(tmp_path, "--broker", "redis://127.0.0.1:9/0").output
     assert "name a database with --store" in said

@@ -77,9 +77,9 @@ async def door(
     service = door.service
     service.folder.lock()
     await service.store.open(service._heard)
-    service.reception.open(service.folder.replica)
+    service.uploads.open(service.folder.replica)
     yield door
-    service.reception.staging.close()
+    service.uploads.staging.close()
     await service.blobs.close()
     await service.store.close()
     service.folder.unlock()
@@ -134,7 +134,7 @@ async def test_what_somebody_put_past_the_signature_is_not_taken(door: Door, swi
         (bytes(len(CONTENT)), "video/mp4", "checksum-mismatch"),
     ):
         signed = await door.presign(sha256=SHA256)
-        key = f"{blobs.place.prefix}uploads/{signed['uploadId']}/incoming"
+        key = f"{blobs.location.prefix}uploads/{signed['uploadId']}/incoming"
         client.put_object(Bucket=BUCKET, Key=key, Body=body, ContentType=kind)
         reply = await door.complete(signed["uploadId"])
         assert reply.json()["code"] == code
@@ -192,7 +192,7 @@ async def test_boto3_puts_and_nobody_completes(door: Door, swift: Swift) -> None
     """By the key alone, as a program would that has a credential of its own; an event tells of it."""
     signed = await door.presign(kind="reads")
     blobs: Any = door.service.blobs
-    key = f"{blobs.place.prefix}uploads/{signed['uploadId']}/incoming"
+    key = f"{blobs.location.prefix}uploads/{signed['uploadId']}/incoming"
     client = swift.client()
     client.put_object(Bucket=BUCKET, Key=key, Body=CONTENT, ContentType="video/mp4")
     client.close()
@@ -202,8 +202,8 @@ async def test_boto3_puts_and_nobody_completes(door: Door, swift: Swift) -> None
     }
     heard = await door.call("POST", "/uploads/events", json={"Records": [record]})
     assert (heard.status, heard.json()) == (202, {"uploads": 1})
-    await door.service.presigned.tend()
-    found: Any = await door.service.reception.store.upload(signed["uploadId"])
+    await door.service.presigned.tick()
+    found: Any = await door.service.uploads.store.upload(signed["uploadId"])
     assert found.status is UploadStatus.DONE
     assert (await door.job(signed["job"]["jobId"])).status == "PENDING"
 
@@ -228,7 +228,7 @@ async def test_storage_is_away_at_each_call(door: Door, cable: Cable) -> None:
     for reply in replies:
         assert (reply.status, reply.json()["code"]) == (503, "storage-unavailable"), reply.body
         assert int(reply.headers["retry-after"]) >= 1
-    await door.service.presigned.tend()
+    await door.service.presigned.tick()
     await cable.mend()
     assert (await door.complete(signed["uploadId"])).status == 200
     assert (await door.job(signed["job"]["jobId"])).status == "PENDING"

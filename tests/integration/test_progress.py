@@ -19,7 +19,7 @@ from bide.server.progress.postgres import PostgresProgressStore
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.progress.redis import RedisProgressStore
 from bide.server.store.postgres.server import PostgresServer, prepare
-from bide.service.shelves import make_shelf
+from bide.service.backends import make_progress_store
 from bide.testing.clock import ManualClock
 from bide.testing.progress import ProgressSuite, Replica, running
 from tests.servers import ServerMissing
@@ -221,11 +221,11 @@ async def test_where_it_is_kept_follows_from_the_settings(
         ((None, table, redis_server.url), RedisProgressStore),
         ((None, table, "amqp://guest@127.0.0.1"), PostgresProgressStore),
     ):
-        shelf = make_shelf(*given)
+        shelf = make_progress_store(*given)
         assert type(shelf) is kind
         await shelf.close()
     with pytest.raises(SetupError, match="redis://"):
-        make_shelf("amqp://127.0.0.1", none)
+        make_progress_store("amqp://127.0.0.1", none)
 
 
 def test_two_owners_with_the_same_fence_are_two_attempts() -> None:

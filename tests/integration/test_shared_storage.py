@@ -20,8 +20,8 @@ from bide.core.record import Job
 from bide.core.upload import Upload, Way, owner_of
 from bide.core.wire import job_id
 from bide.server.blobs import UPLOADS, BlobMissing, Blobs, upload_key
+from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.orphans import Orphans
-from bide.server.blobs.places import make_blobs
 from bide.server.store import NewJob
 from bide.server.store.sqlite.store import SqliteStore
 from bide.testing.blobs import read
@@ -111,7 +111,7 @@ async def test_files_of_another_database_are_not_removed(
         assert await readable(blobs, files) == 4
         assert not await blobs.quarantined("") and not await blobs.quarantined(UPLOADS)
     (complaint, *_) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
-    assert "belong to the store" in complaint and "--blobs" in complaint and ".store" in complaint
+    assert "belong to store" in complaint and "--blobs" in complaint and ".store" in complaint
 
 
 async def test_a_restored_older_database_keeps_newer_files_for_a_week(
@@ -149,7 +149,7 @@ async def test_a_restored_older_database_keeps_newer_files_for_a_week(
 async def test_doctor_tells_whose_files_they_are(blobs: Blobs, tmp_path: Path) -> None:
     def ask(data: str) -> str:
         words = ["doctor", "--data", str(tmp_path / data)]
-        place = getattr(blobs, "place", None)
+        place = getattr(blobs, "location", None)
         if place is not None:
             words += [
                 "--blobs",
@@ -167,7 +167,7 @@ async def test_doctor_tells_whose_files_they_are(blobs: Blobs, tmp_path: Path) -
         await one.sweep(time.time())
     assert (await asyncio.to_thread(ask, "one")).startswith("ok")
     wrong = await asyncio.to_thread(ask, "two")
-    assert wrong.startswith("wrong") and "belong to the store" in wrong and "--blobs" in wrong
+    assert wrong.startswith("wrong") and "belong to store" in wrong and "--blobs" in wrong
 
 
 async def test_doctor_looks_at_the_files_in_the_data_folder(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ async def test_doctor_looks_at_the_files_in_the_data_folder(tmp_path: Path) -> N
     async with installation(tmp_path / "other" / "bide.db", blobs) as other:
         shutil.copy(other.store.path, tmp_path / "data" / "bide.db")
     done = await asyncio.to_thread(CliRunner().invoke, root, words)
-    assert done.exit_code == 1 and "belong to the store" in done.output
+    assert done.exit_code == 1 and "belong to store" in done.output

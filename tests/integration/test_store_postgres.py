@@ -44,7 +44,7 @@ from bide.server.store.postgres import uploads as postgres_uploads
 from bide.server.store.postgres.server import NUMBERING, PostgresServer, prepare, version
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.store.postgres.transaction import PostgresTransaction
-from bide.service.stores import describe
+from bide.service.backends import describe
 from bide.testing import ManualClock
 from bide.testing.store import Bench, StoreSuite
 from bide.testing.store.bench import LEASE, OOPS

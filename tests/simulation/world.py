@@ -36,7 +36,7 @@ from bide.server.worker import context as worker_context
 from bide.server.worker.app_location import AppLocation
 from bide.service import build
 from bide.service.build import Service
-from bide.service.folder import DataFolder
+from bide.service.data_folder import DataFolder
 from tests.integration.asgi import call
 from tests.integration.http.service import Reply
 from tests.simulation.app import KINDS, app, ran
@@ -92,7 +92,7 @@ class SimFolder(DataFolder):
         return f"{self.replica}:{self._number}"
 
 
-class SimHands:
+class SimThreadPool:
     """Runs the work of upload threads immediately."""
 
     def run(self, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
@@ -119,8 +119,8 @@ class Replica(Service):
         super().__init__(app, AppLocation("tests.simulation.app"), config)
         store = cast(Any, self.store)
         store._clock = store._wall = world.clock
-        staging = cast(Any, self.reception.staging)
-        staging._hands = staging._quick = SimHands()
+        staging = cast(Any, self.uploads.staging)
+        staging._pool = staging._quick = SimThreadPool()
         cast(Any, self.engine)._rng = random.Random(world.rng.random())
         self.upkeep._rng = random.Random(world.rng.random())
 
@@ -181,7 +181,7 @@ class World:
         enter(patch.object(os, "urandom", self.rng.randbytes))
         enter(patch.object(worker_context, "time", self.clock.now))
         enter(patch.object(build, "DataFolder", SimFolder))
-        enter(patch.object(build, "make_shelf", lambda *settings: MemoryProgressStore()))
+        enter(patch.object(build, "make_progress_store", lambda *settings: MemoryProgressStore()))
         enter(self.database.patched(self._make_writer))
         enter(patch.object(operations, "advance", partial(self._advance, advance)))
         enter(patch.object(operations, "renew", partial(self._renew, operations.renew)))

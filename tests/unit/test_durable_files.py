@@ -13,7 +13,7 @@ import pytest
 from bide.server.blobs.files import FileBlobs, store_file
 from bide.server.blobs.local_signing import LocalSigning
 from bide.server.durable_files import create, make_folders, tighten
-from bide.service.folder import DataFolder
+from bide.service.data_folder import DataFolder
 
 
 class Disk:
@@ -81,9 +81,9 @@ def test_what_was_put_with_a_signature_survives(tmp_path: Path, disk: Disk) -> N
         yield b"hello"
 
     async def put() -> None:
-        await signing.take("uploads/u1/incoming", body(), 5)
+        await signing.receive("uploads/u1/incoming", body(), 5)
         multipart = await signing.begin("uploads/u2/content", "text/plain")
-        await signing.take_part("uploads/u2/content", multipart, 1, body(), 5)
+        await signing.receive_part("uploads/u2/content", multipart, 1, body(), 5)
         parts = await signing.parts("uploads/u2/content", multipart)
         await signing.finish("uploads/u2/content", multipart, parts)
 

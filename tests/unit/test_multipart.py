@@ -20,7 +20,7 @@ from bide.core.multipart import (
     read_boundary,
     read_disposition,
 )
-from bide.server.uploads.names import LONGEST, clean_name, clean_type
+from bide.server.uploads.names import MAX_NAME_BYTES, clean_name, clean_type
 
 BOUNDARY = b"b-1"
 TRICKY = (
@@ -137,7 +137,7 @@ def test_every_name_becomes_one_that_a_file_can_have(given: str) -> None:
     assert name and name not in (".", "..")
     assert not set(name) & set("/\\\0\r\n")
     assert name.isprintable()
-    assert len(name.encode()) <= LONGEST
+    assert len(name.encode()) <= MAX_NAME_BYTES
     assert clean_name(name) == name
 
 

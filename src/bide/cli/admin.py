@@ -45,9 +45,9 @@ def migrate(data: Path, store: str | None, as_json: bool) -> None:
     if store is None:
         database, applied = _migrate_folder(data)
     else:
-        from bide.service import stores
+        from bide.service import backends
 
-        database, applied = stores.migrate(store)
+        database, applied = backends.migrate(store)
     if as_json:
         click.echo(json.dumps({"database": database, "applied": applied}))
     elif applied:
@@ -58,7 +58,7 @@ def migrate(data: Path, store: str | None, as_json: bool) -> None:
 
 def _migrate_folder(data: Path) -> tuple[str, list[int]]:
     from bide.server.store.sqlite.file import prepare
-    from bide.service.folder import DataFolder
+    from bide.service.data_folder import DataFolder
 
     folder = DataFolder(data)
     folder.lock()
@@ -129,7 +129,7 @@ def _findings(
         with contextlib.suppress(BideError, OSError, ImportError):  # the check "app" reports it
             registry, celery = _load(target)
     if celery is not None:  # its configuration has the store and the broker
-        config = _checkup().node_of(celery).config
+        config = _doctor_module().runtime_of(celery).config
         store, broker = store or config.store.url, broker or config.engine.broker
         blobs = blobs or config.blobs.url
     yield _try("python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
@@ -140,7 +140,7 @@ def _findings(
     if target is not None:
         yield _try("app", lambda: _app(target))
     if celery is not None:
-        yield _try("celery settings", lambda: str(_checkup().settings(celery)))
+        yield _try("celery settings", lambda: str(_doctor_module().settings(celery)))
     if broker is not None:
         yield from _of_workers(registry, store, broker)
     if url is not None:
@@ -165,7 +165,7 @@ def _packages() -> str:
 
 
 def _folder(data: Path) -> str:
-    from bide.service.folder import DataFolder
+    from bide.service.data_folder import DataFolder
 
     DataFolder(data).refuse_network()
     place = data if data.exists() else data.resolve().parent
@@ -205,7 +205,7 @@ def _database(path: Path) -> str:
 
 
 def _server(url: str) -> str:
-    from bide.service.stores import describe
+    from bide.service.backends import describe
 
     return describe(url)
 
@@ -214,8 +214,8 @@ def _files(place: str | None, data: Path, store: str | None) -> str:
     """Check that files can be stored there, and that they belong to this database."""
     import asyncio
 
+    from bide.server.blobs.factory import make_blobs
     from bide.server.blobs.orphans import foreign
-    from bide.server.blobs.places import make_blobs
 
     own = _store_id(data, store)
 
@@ -237,7 +237,7 @@ def _files(place: str | None, data: Path, store: str | None) -> str:
 def _store_id(data: Path, store: str | None) -> str | None:
     """Return None if the database does not exist, cannot be read, or has no id yet; other checks report that."""
     if store is not None:
-        from bide.service.stores import identity
+        from bide.service.backends import identity
 
         with contextlib.suppress(SetupError):
             return identity(store)
@@ -254,13 +254,13 @@ def _store_id(data: Path, store: str | None) -> str | None:
     return None
 
 
-def _checkup() -> ModuleType:
-    from bide.service.engines import require_celery
+def _doctor_module() -> ModuleType:
+    from bide.service.backends import require_celery
 
     require_celery()
-    from bide.service import checkup
+    from bide.service import doctor
 
-    return checkup
+    return doctor
 
 
 def _load(target: str) -> tuple[Registry, Any]:
@@ -270,19 +270,19 @@ def _load(target: str) -> tuple[Registry, Any]:
     try:
         return parse(target).load(), None
     except SetupError:
-        celery = _checkup().celery_app(target) if "celery" in sys.modules else None
+        celery = _doctor_module().celery_app(target) if "celery" in sys.modules else None
         if celery is None:
             raise
-        return _checkup().node_of(celery).registry, celery
+        return _doctor_module().runtime_of(celery).registry, celery
 
 
 def _of_workers(registry: Registry | None, store: str | None, broker: str) -> Iterator[Checkup]:
-    yield _try("broker", lambda: str(_checkup().broker(broker, registry)))
+    yield _try("broker", lambda: str(_doctor_module().broker(broker, registry)))
     if store is None:
         why = "Workers need a store that several processes share. Give a database with --store postgresql://…"
         yield Checkup("workers", False, why)
     else:
-        yield _try("workers", lambda: str(_checkup().workers(store, registry)))
+        yield _try("workers", lambda: str(_doctor_module().workers(store, registry)))
 
 
 def _app(target: str) -> str:

@@ -168,7 +168,7 @@ def serve(
             WorkerConfig,
         )
         from bide.server.worker.app_location import parse
-        from bide.service import engines, stores
+        from bide.service import backends
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[server]'") from None
@@ -179,9 +179,9 @@ def serve(
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     location = parse(target)
-    kept = f"data in {data}" + (f", store {stores.make_server(store).shown}" if store else "")
+    kept = f"data in {data}" + (f", store {backends.make_server(store).shown}" if store else "")
     if engine == "celery":
-        kept += f", broker {engines.make_broker(EngineConfig(engine, broker)).shown}"
+        kept += f", broker {backends.make_broker(EngineConfig(engine, broker)).shown}"
     config = Config(
         data=data,
         store=StoreConfig(url=store, connections=connections),

@@ -74,8 +74,8 @@ def worker(
             WorkerConfig,
         )
         from bide.server.worker.app_location import parse
-        from bide.service import stores
-        from bide.service.engines import require_celery
+        from bide.service import backends
+        from bide.service.backends import require_celery
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[celery]'") from None
     require_celery()
@@ -91,7 +91,7 @@ def worker(
         blobs=BlobsConfig(blobs),
         worker=WorkerConfig(workers=concurrency, lease=lease, drain=drain),
     )
-    places = f"store {stores.make_server(store).shown}, broker {Broker(broker).shown}"
+    places = f"store {backends.make_server(store).shown}, broker {Broker(broker).shown}"
     code = run_worker(
         location.load(),
         location,

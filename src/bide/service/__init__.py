@@ -1,1 +1,1 @@
-"""Puts the ends together. `build` is the composition root, the only importer of concrete stores, engines and blobs."""
+"""Runs services and workers. `build` is the composition root; `backends` creates the store and engine of the settings."""

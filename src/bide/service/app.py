@@ -1,4 +1,4 @@
-"""`App`: where a user's kinds are registered, and the ways to run them."""
+"""`App`: registers the handlers of a user, and runs them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from bide.server.registry import Registry
 if TYPE_CHECKING:
     from bide.service.asgi import AsgiService
     from bide.service.build import Service
-    from bide.service.inline import InlineJob
+    from bide.service.run_inline import InlineJob
 
 
 class App(Registry):
     """The kinds of jobs that a service runs.
 
-    `queues` limits how many jobs of a queue run at once; `max_jobs_per_child` and `memory_limit` (bytes) say when a
+    `queues` limits the number of concurrent jobs per queue; `max_jobs_per_child` and `memory_limit` (bytes) define when a
     handler child is replaced.
     """
 
     _asgi: AsgiService | None = None
 
     def asgi(self, *, data: str | Path | None = None, config: Config | None = None) -> AsgiService:
-        """This app's service as an ASGI application; give its `lifespan` to the application that mounts it."""
+        """Returns the service of this app as an ASGI application. Pass its `lifespan` to the application that mounts it."""
         from bide.server.worker.app_location import locate
         from bide.service.asgi import AsgiService
         from bide.service.build import Service
@@ -53,10 +53,10 @@ class App(Registry):
         config: Config | None = None,
         **settings: Any,
     ) -> Any:
-        """A Celery app whose workers run this app's jobs: `celery -A MODULE:NAME worker`. Further settings are Celery's."""
+        """Returns a Celery app whose workers run these jobs: `celery -A MODULE:NAME worker`. `settings` are for Celery."""
         from bide.server.config import EngineConfig
         from bide.server.worker.app_location import locate
-        from bide.service.engines import require_celery
+        from bide.service.backends import require_celery
 
         require_celery()
         from bide.service.worker import make_celery
@@ -71,13 +71,15 @@ class App(Registry):
         return make_celery(self, lambda: locate(self), known, **settings)
 
     def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> WireJob:
-        """Submits a job without HTTP; returns when it is on disk. In async code: `await app.submit_async(…)`.
+        """Submits a job without HTTP; returns when it is on disk. In async code use `await app.submit_async(…)`.
 
         Options: idempotency_key, priority, queue, run_at, deadline (datetimes), labels.
         """
         service = self._service()
         if threading.get_ident() == service.thread:
-            raise RuntimeError("app.submit would block the loop here: use `await app.submit_async(…)`")
+            raise RuntimeError(
+                "app.submit blocks, and this thread runs the event loop: use `await app.submit_async(…)`"
+            )
         submitting = self.submit_async(kind, input, **options)
         return asyncio.run_coroutine_threadsafe(submitting, service.loop).result()
 
@@ -100,11 +102,11 @@ class App(Registry):
     def run_inline(
         self, kind: str, input: dict[str, Any] | None = None, *, folder: Path | None = None
     ) -> InlineJob:
-        """Runs a job here and now, without a service: for tests. Exceptions of the handler come through.
+        """Runs a job in this process without a service, for tests. Exceptions of the handler propagate.
 
         A `Path` in the input becomes a `File`.
         """
-        from bide.service.inline import run_inline
+        from bide.service.run_inline import run_inline
 
         return run_inline(self, kind, input or {}, folder)
 
@@ -112,6 +114,6 @@ class App(Registry):
         service = self._asgi.service if self._asgi is not None else None
         if service is None:
             raise SetupError(
-                "this app's service does not run in this process: mount app.asgi(), or use bide.Client"
+                "the service of this app does not run in this process: mount app.asgi(), or use bide.Client"
             )
         return service

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: at the root of a server, or mounted in another application."""
+"""The service as an ASGI application, alone or mounted in another application."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bide.service.build import Service
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-ANSWERING = 5.0  # seconds that a stop waits for requests to be answered
+SHUTDOWN_TIMEOUT = 5.0  # seconds that a stop waits for responses
 
 
 class AsgiService:
-    """Starts with the server's lifespan. Mounted applications get none: pass `lifespan` to the outer application,
-    otherwise the service starts with the first request.
+    """Starts with the lifespan of the server. A mounted application gets no lifespan events: pass `lifespan` to the outer
+    application, otherwise the service starts with the first request.
     """
 
     def __init__(self, build: Callable[[], Service]) -> None:
         self._build = build
         self._starting = asyncio.Lock()
         self.service: Service | None = None
-        self._requests = 0  # being answered
+        self._requests = 0  # without a response yet
         self._stopping = False  # or stopped
         self._answered = asyncio.Event()
 
@@ -37,7 +37,7 @@ class AsgiService:
             await self._lifespan(receive, send)
             return
         if self._stopping:
-            await _refuse(scope, receive, send)
+            await _reject(scope, receive, send)
             return
         service = self.service or await self._start()
         self._requests += 1
@@ -66,7 +66,7 @@ class AsgiService:
         return self.service
 
     async def _stop(self) -> None:
-        """Drains, refuses what comes from then on, answers what has come, and closes."""
+        """Drains, rejects new requests, waits for the current ones, and closes."""
         service = self.service
         if service is None:
             return
@@ -75,7 +75,7 @@ class AsgiService:
         self._answered.clear()
         if self._requests:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._answered.wait(), ANSWERING)
+                await asyncio.wait_for(self._answered.wait(), SHUTDOWN_TIMEOUT)
         self.service = None
         await service.close()
 
@@ -92,8 +92,8 @@ class AsgiService:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """The application that it is mounted in goes on after the service has stopped."""
+async def _reject(scope: Scope, receive: Receive, send: Send) -> None:
+    """Rejects requests after the stop: the outer application may continue to run."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1012})

@@ -1,4 +1,4 @@
-"""The composition root: one running service from an app and its configuration."""
+"""The composition root: builds one service from an app and its configuration."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import cast
 from bide.core.errors import SetupError
 from bide.core.record import Job
 from bide.core.wire import Event
-from bide.server.blobs.places import make_blobs, signing_for
+from bide.server.blobs.factory import make_blobs, signing_for
 from bide.server.config import Config
 from bide.server.engine import Engine
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.estimates import Estimates
-from bide.server.http import Parts
-from bide.server.http.edge import HttpApp
+from bide.server.http import Components
+from bide.server.http.app import HttpApp
 from bide.server.intake import Intake
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
@@ -25,25 +25,23 @@ from bide.server.registry import Registry
 from bide.server.store import NewJob, UploadRecords
 from bide.server.upkeep import Upkeep
 from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.expiry import UploadExpiry
 from bide.server.uploads.presigned import Presigned
-from bide.server.uploads.reception import Reception, UploadStore
 from bide.server.uploads.staging import Staging
-from bide.server.uploads.tending import Tending
-from bide.server.uploads.wishes import Wishes
+from bide.server.uploads.upload_jobs import UploadJobs
+from bide.server.uploads.upload_service import UploadService, UploadStore
 from bide.server.worker import app_location
 from bide.server.worker.app_location import AppLocation
 from bide.server.worker.protocol import Spawn
 from bide.server.worker.supervisor import Pool, PoolListener
-from bide.service.engines import check_engine, make_celery_engine
-from bide.service.folder import DataFolder
-from bide.service.shelves import make_shelf
-from bide.service.stores import make_store
+from bide.service.backends import check_engine, make_celery_engine, make_progress_store, make_store
+from bide.service.data_folder import DataFolder
 
 log = logging.getLogger("bide")
 
 
 class Service:
-    """Store, engine, upkeep and HTTP edge of one app."""
+    """Store, engine, upkeep and HTTP interface of one app."""
 
     def __init__(self, registry: Registry, location: AppLocation, config: Config) -> None:
         registry.check()
@@ -52,12 +50,12 @@ class Service:
         self._location = location
         self.folder = DataFolder(config.data)
         self.store = make_store(config.store, self.folder)
-        self._keeps = config.blobs.url or str(self.folder.blobs)
-        self.blobs = make_blobs(self._keeps)
+        self._blobs_url = config.blobs.url or str(self.folder.blobs)
+        self.blobs = make_blobs(self._blobs_url)
         self.notify = Notifier()
         self.estimates = Estimates()
         self.progress = ProgressPublisher(
-            make_shelf(config.progress, config.store, config.engine.broker),
+            make_progress_store(config.progress, config.store, config.engine.broker),
             self.notify.notify,
             self.notify.has_subscribers,
         )
@@ -65,11 +63,11 @@ class Service:
         self.engine: Engine = (
             self._embedded(registry) if embedded else make_celery_engine(registry, self.store, config)
         )
-        # Whoever follows a hint from here must find the job: for them the event comes after its commit.
+        # Workers of other processes must find the job in the store, so they get a hint only after the commit.
         early = self.engine.hint if embedded else lambda queue, kind: None
         knows = None if config.engine.allow_unknown_queues else self.engine.confirm_served
         self.intake = Intake(registry, self.store, early, knows)
-        self.reception = self._reception(registry)
+        self.uploads = self._make_uploads(registry)
         self.upkeep = Upkeep(
             self.store,
             self.blobs,
@@ -82,12 +80,12 @@ class Service:
         )
         self.upkeep.holds = self.engine.holds
         self.upkeep.progress = self.progress
-        self.presigned = Presigned(self.reception, signing_for(self.blobs, self.store.now))
+        self.presigned = Presigned(self.uploads, signing_for(self.blobs, self.store.now))
         self.upkeep.extra_tasks += [
-            Tending(self.reception, self.upkeep.orphans).tick,
-            self.presigned.tend,
+            UploadExpiry(self.uploads, self.upkeep.orphans).tick,
+            self.presigned.tick,
         ]
-        self.parts = Parts(
+        self.components = Components(
             config,
             registry,
             self.store,
@@ -97,11 +95,11 @@ class Service:
             self.notify,
             self.estimates,
             self.progress,
-            self.reception,
-            Chunks(self.reception),
+            self.uploads,
+            Chunks(self.uploads),
             self.presigned,
         )
-        self.http = HttpApp(self.parts)
+        self.http = HttpApp(self.components)
 
     def _embedded(self, registry: Registry) -> EmbeddedEngine:
         return EmbeddedEngine(
@@ -114,19 +112,19 @@ class Service:
             progress=self.progress,
         )
 
-    def _reception(self, registry: Registry) -> Reception:
+    def _make_uploads(self, registry: Registry) -> UploadService:
         assert isinstance(self.store, UploadRecords)
         store = cast(UploadStore, self.store)
         staging = Staging(self.folder.uploads)
-        wishes = Wishes(registry, self.intake)
-        return Reception(store, self.blobs, wishes, staging, self.config.uploads)
+        jobs = UploadJobs(registry, self.intake)
+        return UploadService(store, self.blobs, jobs, staging, self.config.uploads)
 
     def _pool(self, listener: PoolListener, sync: int, is_async: int) -> Pool:
         beat = min(self.config.worker.lease / 6, 5.0)
         return Pool(
             self._location,
             self.folder.path,
-            blobs=self._keeps,
+            blobs=self._blobs_url,
             sync=sync,
             is_async=is_async,
             beat=beat,
@@ -136,8 +134,8 @@ class Service:
     async def start(self) -> None:
         if app_location.in_child:
             raise SetupError(
-                "a handler child was about to start a service of its own, because importing the app's module "
-                'starts one: put that under `if __name__ == "__main__":`'
+                "a handler child tried to start a service, because importing the module of the app starts one: "
+                'move that code under `if __name__ == "__main__":`'
             )
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
@@ -154,38 +152,39 @@ class Service:
             raise
 
     async def _begin(self) -> None:
-        self.reception.open(self.folder.replica)
+        self.uploads.open(self.folder.replica)
         self.estimates.load(await self.store.durations())
-        # Nobody else runs on this folder, so whoever has claimed from here is gone.
+        # The folder is locked, so claims under its name belong to a process that has ended.
         lost = await self.store.void(f"{self.folder.replica}:")
         if lost:
-            log.info("%d jobs were running when the last service ended; they run again", lost)
+            log.info("%d jobs were running when the previous service ended; they run again", lost)
         await self.upkeep.recover()
         await self.progress.open()
         await self.engine.start()
         await self.upkeep.start()
 
     async def stop(self, drain: float | None = None) -> None:
-        """`drain` and `close`. With a listener, stop that in between: a request needs the store until it is answered."""
+        """Calls `drain` and `close`. If there is a listener, stop it in between, because open requests need the store."""
         await self.drain(drain)
         await self.close()
 
     async def drain(self, seconds: float | None = None) -> None:
-        """Waits for running jobs, hands back those that still run, and wakes long polls. Requests are still answered."""
+        """Waits for running jobs, returns the rest to the queue, and ends long polls. Requests are still answered."""
         self.http.health.stopping = True
         await self.engine.stop(self.config.worker.drain if seconds is None else seconds)
         self.notify.close()
 
     async def close(self) -> None:
-        """After the last request."""
+        """Closes the store and the other components. Call it after the last request."""
         await self.upkeep.stop()
         await self.progress.close()
-        await asyncio.to_thread(self.reception.staging.close)
+        await asyncio.to_thread(self.uploads.staging.close)
         await self.blobs.close()
         await self.store.close()
         self.folder.unlock()
 
     async def _prepare_spawn(self, message: Spawn, parent: Job) -> NewJob:
+        """The intake is created after the engine, so the engine cannot get its method."""
         return await self.intake.prepare_spawn(message, parent)
 
     def _heard(self, events: Sequence[Event]) -> None:
@@ -196,7 +195,7 @@ class Service:
         self.http.heard(events)
 
     def _reset(self) -> None:
-        """The store has lost events that were heard: nothing that was remembered may be told any more."""
+        """Clears all caches after the store has lost events that were already reported."""
         self.progress.forget()
         self.http.forget()
         self.engine.reset()

@@ -1,13 +1,12 @@
-"""One connection of a caller, and what it may take: time, bytes, requests at once.
+"""An HTTP connection with limits on time, bytes and pipelined requests.
 
-uvicorn reads HTTP, but waits for ever for the rest of a request, keeps heads of any size, and takes any number of
-requests ahead. Here every connection
+uvicorn waits forever for the rest of a request, and accepts heads of any size and any number of pipelined requests. Here
 
-1. has a deadline whenever the caller has something to finish: its first request, a head, a body, or taking the answer;
-   a body that is put away as it arrives has one that moves on with it, at the least rate that is allowed;
-2. may hold a bounded head, and all of them together bounded bytes of requests that are not answered;
-3. ends as soon as something arrives that is not a request: with a problem document, after the requests before it;
-4. speaks HTTP/1.1 only: a request that offers another protocol with `Upgrade` is answered as if it did not.
+1. a connection has a deadline whenever the client has something to finish: its first request, a head, a body, or reading
+   the response. The deadline of a streamed body moves with the bytes received, at the minimal rate;
+2. the head of a request is bounded, and so are the bytes of all requests without a response together;
+3. a connection ends at the first bytes that are not a request: with a problem document, after the earlier responses;
+4. only HTTP/1.1 is supported: `Upgrade` to another protocol is ignored.
 """
 
 from __future__ import annotations
@@ -26,68 +25,68 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from bide.core.errors import HeadTooLarge, MalformedRequest, Problem, RequestTimeout, Unavailable
 from bide.core.wire import PROBLEM_TYPE, render_problem
 from bide.server.config import HttpConfig
-from bide.server.http.bodies import STREAM
-from bide.server.http.exchange import REPLY
-from bide.service.cycle import Cycle, Outbox, begin
+from bide.server.http.request import REPLY, STREAM
+from bide.service.request_cycle import RequestCycle, WriteBuffer, begin
 
 log = logging.getLogger("bide.http")
 
-MOST_HEADERS = 100
-MOST_PIPELINED = 16  # requests that wait for the answer to one before them
-SMALL = 16 * 1024  # what comes whole and is not larger is not counted
-LINGER = 2.0  # how long a refused caller may take to read why
-SPARE = 100  # connections beyond the most, so that it can be told to them
+MAX_HEADERS = 100
+MAX_PIPELINED = 16  # requests that wait for an earlier response
+SMALL = 16 * 1024  # a complete request up to this size does not count against the limits
+LINGER = 2.0  # seconds that a client has to read the response before its connection is aborted
+SPARE = 100  # connections above the limit that still get a response
 
 
 class _Trailers(list[tuple[bytes, bytes]]):
-    """Header fields after a body, which nobody asks for: a trailer is no header."""
+    """Discards trailers: they must not become headers."""
 
     def append(self, field: tuple[bytes, bytes]) -> None:
         pass
 
 
 _TRAILERS = _Trailers()
-_CONNECTION = (b"connection", b"proxy-connection")  # the parser takes the second for the first
+_CONNECTION = (b"connection", b"proxy-connection")  # the parser treats both the same
 
 
 @dataclass
-class Limits:
-    """What all connections share."""
+class ConnectionLimits:
+    """Limits and counters of all connections."""
 
     connections: int
     timeout: float
     head: int
     bytes: int
-    outbox: Outbox | None = None
-    held: int = 0  # bytes of requests that are not answered
-    refused: int = 0  # connections since the last sweep
+    write_buffer: WriteBuffer | None = None
+    held: int = 0  # bytes of requests without a response
+    refused: int = 0  # connections rejected since the last sweep
 
     @classmethod
-    def of(cls, config: HttpConfig, connections: int) -> Limits:
-        together = max(config.max_unanswered, config.max_body + config.max_head)
-        return cls(connections, config.request_timeout, config.max_head, together)
+    def of(cls, config: HttpConfig, connections: int) -> ConnectionLimits:
+        unanswered = max(config.max_unanswered, config.max_body + config.max_head)
+        return cls(connections, config.request_timeout, config.max_head, unanswered)
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's connection within limits. `sweep` has to be called about once a second."""
+class HttpConnection(HttpToolsProtocol):
+    """uvicorn's connection with limits. Call `sweep` about once per second."""
 
-    limits: Limits
+    limits: ConnectionLimits
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._outbox = self.limits.outbox = self.limits.outbox or Outbox(self.loop)
-        self._in_head = self._in_body = False
-        self._ended = False  # nothing more is read from it
-        self._next: Cycle | None = None  # to be run when it is whole, or all that arrived was read
-        self._short = False  # its body is worth waiting for
-        self._rate = (
-            0.0  # bytes a second that a body which is put away as it arrives must have; 0: it is not
+        self._write_buffer = self.limits.write_buffer = self.limits.write_buffer or WriteBuffer(
+            self.loop
         )
-        self._until: float | None = None  # when the caller must have finished what it is at
-        self._fed = 0  # bytes since the last whole request
-        self._held = 0  # our part of limits.held
-        self._front: RequestResponseCycle | None = None  # being answered while others wait behind it
-        self._unsent = 0  # at the last sweep
+        self._in_head = self._in_body = False
+        self._ended = False  # nothing more is read
+        # Run when the request is complete, or when all received bytes were parsed.
+        self._next: RequestCycle | None = None
+        self._short = False  # the body is small: wait for it before running the request
+        self._rate = 0.0  # minimal rate of a streamed body in bytes per second; 0: not streamed
+        self._until: float | None = None  # deadline of the client
+        self._fed = 0  # bytes since the last complete request
+        self._held = 0  # this connection's share of limits.held
+        self._front: RequestResponseCycle | None = None  # the current request while others are pipelined
+        self._unsent = 0  # bytes in the write buffer at the last sweep
         self._stuck_since = 0.0
 
     # --- from the transport
@@ -101,7 +100,11 @@ class Connection(HttpToolsProtocol):
             if len(self.connections) > limits.connections + SPARE:
                 transport.abort()
             else:
-                self._refuse(Unavailable("too many connections are open"))
+                self._reject(
+                    Unavailable(
+                        f"{limits.connections} connections are open, which is the limit; retry later"
+                    )
+                )
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
@@ -109,14 +112,18 @@ class Connection(HttpToolsProtocol):
         limits = self.limits
         size = len(data)
         if limits.held > limits.bytes and not self._rate and (self._held or size > SMALL):
-            return self._refuse(Unavailable("too much is being sent to the service at once"))
+            return self._reject(
+                Unavailable("all clients together send more bytes than the service buffers; retry later")
+            )
         self._fed += size
         try:
             self._feed(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self._refuse(
-                cause if isinstance(cause, Problem) else MalformedRequest("this is not HTTP/1.1")
+            self._reject(
+                cause
+                if isinstance(cause, Problem)
+                else MalformedRequest("the bytes are not an HTTP/1.1 request")
             )
         else:
             if (
@@ -127,23 +134,23 @@ class Connection(HttpToolsProtocol):
                 or self.cycle is None
                 or self.cycle.response_complete
             ):
-                self._unfinished(size)
+                self._count(size)
         if self._next is not None and not (self._in_body and self._short and not self._ended):
             cycle, self._next = self._next, None
             self._run(cycle)
         return None
 
     def shutdown(self) -> None:
-        """The service stops: the last request that has begun is the last that is answered."""
-        self._outbox.flush()  # an answer may still wait there
+        """Called when the service stops: finishes the requests that have begun."""
+        self._write_buffer.flush()
         if self._in_head and (self.cycle is None or self.cycle.response_complete):
-            self._refuse(Unavailable("the service is stopping"))
+            self._reject(Unavailable("the service is stopping"))
         else:
             super().shutdown()
 
     def _feed(self, data: bytes) -> None:
-        """The parser takes what follows the head of a request with `Upgrade` for another protocol. A new parser reads such
-        a request again, without the offer, so that its body is a body.
+        """The parser treats the bytes after a head with `Upgrade` as another protocol. So a new parser reads such a head
+        again, without the upgrade, and then reads the body.
         """
         head = b""
         while True:
@@ -151,24 +158,18 @@ class Connection(HttpToolsProtocol):
                 return self.parser.feed_data(head + data)
             except httptools.HttpParserUpgrade as upgrade:
                 read = upgrade.args[0] - len(head)
-                if (
-                    head and read <= 0
-                ):  # what was read again is an offer still: never read it a third time
-                    return self._refuse(
-                        MalformedRequest("the request offers a protocol that cannot be ignored")
-                    )
+                if head and read <= 0:  # the second head still upgrades: do not loop
+                    return self._reject(MalformedRequest("the Upgrade of the request cannot be ignored"))
                 self.parser = self._new_parser()
                 head, data = self._head_without_upgrade(), data[read:]
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         return parser
 
     def _head_without_upgrade(self) -> bytes:
-        """The head that was just read. `Upgrade` stays, for the application to see; without the word in `Connection` it
-        is no offer.
-        """
+        """Returns the head that was just read, without `upgrade` in `Connection`. The application still sees `Upgrade`."""
         method, version = self.scope["method"].encode(), self._version.encode()
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         for name, value in self.headers:
@@ -180,7 +181,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
         if self._front is not None:
-            # uvicorn tells only the last request that nobody is there any more.
+            # uvicorn marks only the last request as disconnected.
             self._front.disconnected = True
             self._front.message_event.set()
             self._front = None
@@ -189,21 +190,23 @@ class Connection(HttpToolsProtocol):
     # --- from the parser
 
     def on_message_begin(self) -> None:
-        if len(self.pipeline) >= MOST_PIPELINED:
-            raise MalformedRequest("too many requests at once")
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise MalformedRequest(f"more than {MAX_PIPELINED} pipelined requests")
         self._in_head = True
         self._until = None
         self._rate = 0.0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if len(self.headers) > MOST_HEADERS:
-            raise HeadTooLarge(f"more than {MOST_HEADERS} header fields")
-        # What was fed may have been body too: it is only a reason to look.
+        if len(self.headers) > MAX_HEADERS:
+            raise HeadTooLarge(
+                f"the request has {len(self.headers)} header fields; at most {MAX_HEADERS} are allowed"
+            )
+        # The received bytes may include the body, so measure the head itself.
         if self._fed > self.limits.head and self._head_size() > self.limits.head:
             raise self._head_too_large()
         if self.parser.should_upgrade():
-            self._offered()
+            self._prepare_second_head()
             return
         before = self.cycle
         cycle = self._begin_cycle()
@@ -218,15 +221,15 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._in_body = True
 
-    def _offered(self) -> None:
-        """Notes what `_head_without_upgrade` needs. The request is read again, and begins then."""
+    def _prepare_second_head(self) -> None:
+        """Stores what `_head_without_upgrade` needs."""
         method = self.parser.get_method().decode("ascii")
         if method == "CONNECT":
-            raise MalformedRequest("CONNECT is not supported: this is no proxy")
+            raise MalformedRequest("CONNECT is not supported: this service is not a proxy")
         self.scope["method"] = method
         self._version = self.parser.get_http_version()
 
-    def _begin_cycle(self) -> Cycle:
+    def _begin_cycle(self) -> RequestCycle:
         parser, scope = self.parser, self.scope
         version = parser.get_http_version()
         scope["method"] = parser.get_method().decode("ascii")
@@ -236,9 +239,9 @@ class Connection(HttpToolsProtocol):
         scope["path"] = unquote(path) if "%" in path else path
         scope["raw_path"] = target.path
         scope["query_string"] = target.query or b""
-        if target.host is not None:  # http://host/path counts, whatever Host says
-            self._put_host(target)
-        cycle = self.cycle = Cycle(
+        if target.host is not None:  # an absolute URL overrides Host
+            self._set_host(target)
+        cycle = self.cycle = RequestCycle(
             scope,
             self.transport,
             self.flow,
@@ -251,21 +254,21 @@ class Connection(HttpToolsProtocol):
             version != "1.0" and parser.should_keep_alive(),
             self.on_response_complete,
         )
-        cycle.outbox = self._outbox
+        cycle.write_buffer = self._write_buffer
         cycle.hang_up = self._hang_up
-        self._short = not self.expect_100_continue and _announced(self.headers) <= SMALL
+        self._short = not self.expect_100_continue and _body_size(self.headers) <= SMALL
         scope[REPLY] = cycle.reply  # type: ignore[literal-required]
-        scope[STREAM] = partial(self._streams, cycle)  # type: ignore[literal-required]
+        scope[STREAM] = partial(self._start_stream, cycle)  # type: ignore[literal-required]
         return cycle
 
-    def _put_host(self, target: httptools.parser.url_parser.URL) -> None:
+    def _set_host(self, target: httptools.parser.url_parser.URL) -> None:
         host = b"[%b]" % target.host if b":" in target.host else target.host
         if target.port is not None:
             host += b":%d" % target.port
         self.headers[:] = [(n, host if n == b"host" else v) for n, v in self.headers]
 
-    def _streams(self, cycle: Cycle, rate: float) -> None:
-        """Its body is put away as it arrives: it is not held here, and may take as long as it comes fast enough."""
+    def _start_stream(self, cycle: RequestCycle, rate: float) -> None:
+        """Called when the handler streams the body: it no longer counts as held, and has a minimal rate, not a timeout."""
         cycle.streamed = True
         if cycle is self.cycle and self._in_body:
             self._rate = rate
@@ -273,7 +276,7 @@ class Connection(HttpToolsProtocol):
             self._until = self.loop.time() + self.limits.timeout
 
     def on_message_complete(self) -> None:
-        if self.parser.should_upgrade():  # what is complete is only its head
+        if self.parser.should_upgrade():  # only the head is complete
             return
         self._in_body = False
         self._until = None
@@ -294,8 +297,10 @@ class Connection(HttpToolsProtocol):
             self._until = self.loop.time() + self.timeout_keep_alive
 
     def _run(self, cycle: RequestResponseCycle) -> None:
-        if cycle.waiting_for_100_continue:  # which is written at once; answers before it go first
-            self._outbox.flush()
+        if (
+            cycle.waiting_for_100_continue
+        ):  # uvicorn writes it directly, so flush earlier responses first
+            self._write_buffer.flush()
         task = begin(self.loop, cycle.run_asgi(self.app))
         if task is not None:
             self.tasks.add(task)
@@ -304,10 +309,10 @@ class Connection(HttpToolsProtocol):
     # --- limits
 
     def check(self, now: float) -> None:
-        """Ends it when its time is over."""
+        """Closes the connection if its deadline has passed."""
         if self._until is not None:
             if self.flow.read_paused:
-                self._until = now + self.limits.timeout  # it is we who do not read
+                self._until = now + self.limits.timeout  # the service has paused reading
             elif now >= self._until and not self.transport.is_closing():
                 self._overdue()
         unsent = self.transport.get_write_buffer_size()
@@ -321,12 +326,12 @@ class Connection(HttpToolsProtocol):
         if self._ended:
             self.transport.abort()
         elif self._in_head or self._in_body:
-            self._refuse(RequestTimeout(f"the request was not complete after {self.limits.timeout:g} s"))
+            self._reject(RequestTimeout(f"the request was incomplete after {self.limits.timeout:g} s"))
         else:
             self.transport.close()
 
-    def _unfinished(self, size: int) -> None:
-        """More is to come, or was sent than one small request."""
+    def _count(self, size: int) -> None:
+        """Counts received bytes that are more than one small, complete request."""
         if self._rate and self._in_body:
             now = self.loop.time()
             until = max(self._until or now, now) + size / self._rate
@@ -335,14 +340,14 @@ class Connection(HttpToolsProtocol):
         answered = self.cycle is None or self.cycle.response_complete
         if self._until is None and (self._in_head or self._in_body or answered):
             self._until = self.loop.time() + self.limits.timeout
-        if self._in_head or not answered:  # the rest of a body that was answered already is thrown away
+        if self._in_head or not answered:  # the rest of a body after its response is discarded
             self._held += size
             self.limits.held += size
         if self._in_head:
             if self._fed > self.limits.head:
-                self._refuse(self._head_too_large())
+                self._reject(self._head_too_large())
         elif self.pipeline and not self._in_body:
-            self.flow.resume_reading()  # or nobody would notice that the caller has left
+            self.flow.resume_reading()  # to notice that the client disconnects
 
     def _release(self) -> None:
         self.limits.held -= self._held
@@ -352,23 +357,23 @@ class Connection(HttpToolsProtocol):
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _head_too_large(self) -> Problem:
-        return HeadTooLarge(f"the address and the headers are larger than {self.limits.head} bytes")
+        return HeadTooLarge(f"the URL and the headers have more than {self.limits.head} bytes")
 
-    # --- endings
+    # --- closing
 
     def _end(self) -> None:
-        """The last request that came whole is the last that is answered."""
+        """Closes the connection after the response to the last complete request."""
         self._ended = True
         self.cycle.keep_alive = False
 
-    def _refuse(self, problem: Problem) -> None:
-        """Answers `problem` in its turn, and reads no more."""
+    def _reject(self, problem: Problem) -> None:
+        """Sends `problem` after the earlier responses, and reads no more."""
         cycle = self.cycle
         waiting = cycle is not None and not cycle.response_complete
         if waiting and not self._in_body:
             return self._end()
         if self._in_body and (self.pipeline or cycle.response_started):
-            # Its turn will not come, or has gone by.
+            # Earlier responses are pending or this one has started, so the problem cannot be sent.
             self._ended = True
             return self.transport.close()
         if waiting:
@@ -376,25 +381,25 @@ class Connection(HttpToolsProtocol):
             cycle.message_event.set()
         self._ended = True
         self._release()
-        self._outbox.flush()
+        self._write_buffer.flush()
         self.transport.write(self._render(problem))
         return self._hang_up()
 
     def _hang_up(self) -> None:
-        """After the last answer."""
-        if self._in_body:  # which was answered before its end
+        """Closes the connection after the last response."""
+        if self._in_body:  # the response was sent before the end of the body
             self._ended = True
         if not self._ended:
             return self.transport.close()
-        # Closing at once would reset the connection under what is still being sent, and take the answer with it.
+        # Closing immediately would reset the connection while the client sends, and the response would be lost.
         self.transport.write_eof()
         self.flow.resume_reading()
         self._until = self.loop.time() + LINGER
         return None
 
     def _render(self, problem: Problem) -> bytes:
-        place = getattr(self, "url", b"").partition(b"?")[0][:200].decode("latin-1")
-        body = render_problem(problem, quote(place, safe="/%:"), os.urandom(16).hex())
+        path = getattr(self, "url", b"").partition(b"?")[0][:200].decode("latin-1")
+        body = render_problem(problem, quote(path, safe="/%:"), os.urandom(16).hex())
         lines = [
             f"HTTP/1.1 {problem.status} {problem.title}",
             f"content-type: {PROBLEM_TYPE}",
@@ -405,8 +410,8 @@ class Connection(HttpToolsProtocol):
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def _announced(headers: list[tuple[bytes, bytes]]) -> int:
-    """How many bytes of body are to come, as far as it is told."""
+def _body_size(headers: list[tuple[bytes, bytes]]) -> int:
+    """Returns the size of the body from the headers; a large number if it is unknown."""
     for name, value in headers:
         if name == b"content-length":
             return int(value) if len(value) < 10 and value.isdigit() else SMALL + 1
@@ -415,23 +420,23 @@ def _announced(headers: list[tuple[bytes, bytes]]) -> int:
     return 0
 
 
-def within(limits: Limits) -> type[Connection]:
-    """The kind of connection that uvicorn is to make."""
-    return type("Connection", (Connection,), {"limits": limits})
+def connection_class(limits: ConnectionLimits) -> type[HttpConnection]:
+    """Returns the connection class for uvicorn, with these limits."""
+    return type("HttpConnection", (HttpConnection,), {"limits": limits})
 
 
-class _Checked(Protocol):
+class _Checkable(Protocol):
     def check(self, now: float) -> None: ...
 
 
-def sweep(connections: set[Any], limits: Limits, now: float) -> None:
-    """Ends every connection whose time is over."""
-    found: list[_Checked] = list(connections)
+def sweep(connections: set[Any], limits: ConnectionLimits, now: float) -> None:
+    """Closes every connection whose deadline has passed."""
+    found: list[_Checkable] = list(connections)
     for connection in found:
         connection.check(now)
     if limits.refused:
         log.warning(
-            "%d connections refused: %d are open, and no more are allowed (max_connections)",
+            "rejected %d connections: the limit of %d is reached (max_connections)",
             limits.refused,
             limits.connections,
         )

@@ -1,8 +1,8 @@
-"""One HTTP process: binds, starts the service, serves, and on a signal drains before it goes.
+"""The HTTP process: binds, starts the service, serves, and drains on a signal.
 
-A first SIGTERM or SIGINT drains: nothing new is started, status is still told, running jobs may finish. A second one
-hands the running jobs back at once. After the drain the service stops accepting connections, answers the requests that
-it has, and closes the store last.
+On the first SIGTERM or SIGINT the service starts no more jobs, waits for running ones, and still answers requests. On
+the second it returns the running jobs to the queue immediately. After the drain it stops accepting connections, answers
+the remaining requests, and closes the store last.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from bide.core.errors import SetupError
 from bide.server.config import Config
 from bide.server.registry import Registry
 from bide.server.worker.app_location import AppLocation
+from bide.service.backends import loop_factory
 from bide.service.build import Service
-from bide.service.connection import SPARE, Limits, sweep, within
-from bide.service.loops import loop_factory
+from bide.service.connection import SPARE, ConnectionLimits, connection_class, sweep
 
 log = logging.getLogger("bide")
 
-ANSWERING = 3.0  # seconds that a stop waits for requests to be answered; then their connections are cut
-OWN_FILES = 400  # what the service opens besides connections: children, store, files that are sent
+SHUTDOWN_TIMEOUT = 3.0  # seconds that a stop waits for responses before it aborts connections
+OTHER_FILES = 400  # file descriptors besides connections: children, store, downloads
 
 
 class _Server(uvicorn.Server):
-    """Signals are ours: a drain comes first. So is the patience with slow callers."""
+    """uvicorn's server without its signal handlers, because the service drains first, and with a sweep of connections."""
 
     on_started: Callable[[], None]
 
-    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)
         self._limits = limits
 
     async def on_tick(self, counter: int) -> bool:
-        if counter % 10 == 0:  # a tick is a tenth of a second
+        if counter % 10 == 0:  # uvicorn ticks ten times per second
             sweep(self.server_state.connections, self._limits, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """A request that does not end, such as a large upload, meets what a broken connection would be: what came of it
-        is kept.
+        """Aborts the connections of requests that do not end, such as large uploads. Their received bytes are kept, as after
+        a broken connection.
         """
-        cutting = asyncio.get_running_loop().call_later(ANSWERING, self._cut)
+        abort_timer = asyncio.get_running_loop().call_later(SHUTDOWN_TIMEOUT, self._abort_connections)
         try:
             await super().shutdown(sockets)
         finally:
-            cutting.cancel()
+            abort_timer.cancel()
         if self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks, timeout=ANSWERING)
+            await asyncio.wait(self.server_state.tasks, timeout=SHUTDOWN_TIMEOUT)
 
-    def _cut(self) -> None:
+    def _abort_connections(self) -> None:
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
@@ -83,7 +83,7 @@ def bind(host: str, port: int) -> socket.socket:
         sock.close()
         if error.errno == errno.EADDRINUSE:
             raise SetupError(
-                f"port {port} on {host} is in use: stop what uses it, or choose another with --port"
+                f"port {port} on {host} is in use: stop the other process, or choose another port with --port"
             ) from None
         raise SetupError(f"cannot listen on {host} port {port}: {error.strerror}") from None
     return sock
@@ -96,7 +96,7 @@ def serve(
     *,
     listening: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serves until a signal ends it. `listening` is told the address as soon as requests are answered."""
+    """Serves until a signal stops it. Calls `listening` with the URL when the service accepts requests."""
     sock = bind(config.http.host, config.http.port)
     host, port = sock.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -105,17 +105,21 @@ def serve(
 
 
 def allow_connections(most: int) -> int:
-    """How many connections this process may have, after its limit of open files was raised as far as needed."""
+    """Raises the limit of open files as needed; returns how many connections it allows, at most `most`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return most
-    wanted = most + SPARE + OWN_FILES
+    wanted = most + SPARE + OTHER_FILES
     if soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    allowed = min(most, max(soft - SPARE - OWN_FILES, soft // 4))
+    allowed = min(most, max(soft - SPARE - OTHER_FILES, soft // 4))
     if allowed < most:
-        log.warning("only %d connections at once: raise the limit of open files (ulimit -n)", allowed)
+        log.warning(
+            "the limit of open files allows %d connections instead of %d: raise it (ulimit -n)",
+            allowed,
+            most,
+        )
     return allowed
 
 
@@ -128,18 +132,18 @@ async def _serve(
 ) -> None:
     service = Service(registry, location, config)
     await service.start()
-    limits = Limits.of(config.http, allow_connections(config.http.max_connections))
+    limits = ConnectionLimits.of(config.http, allow_connections(config.http.max_connections))
     server = _Server(
         uvicorn.Config(
             service.http,
-            http=within(limits),
+            http=connection_class(limits),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=int(2 * ANSWERING),
+            timeout_graceful_shutdown=int(2 * SHUTDOWN_TIMEOUT),
         ),
         limits,
     )
@@ -155,17 +159,17 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, signalled)
     server.on_started = listening
-    # Threads that put uploads away give the loop its turn back soon: polls wait for it.
+    # Upload threads must release the interpreter lock quickly, because polls wait for the loop.
     sys.setswitchinterval(0.0005)
-    # What is there now stays: looking through it again and again would be a tax on every request.
+    # The objects of the startup stay alive, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
-    # A request leaves nothing for the collector, so that it may come seldom: a thousand connections take it milliseconds.
+    # Requests leave no cycles, so collect rarely: with a thousand connections a collection takes milliseconds.
     gc.set_threshold(10_000, 20, 50)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    gone = asyncio.create_task(ending.wait())
-    await asyncio.wait({serving, gone}, return_when=asyncio.FIRST_COMPLETED)
-    gone.cancel()
+    signal_received = asyncio.create_task(ending.wait())
+    await asyncio.wait({serving, signal_received}, return_when=asyncio.FIRST_COMPLETED)
+    signal_received.cancel()
     log.info("stopping: waiting up to %g s for running jobs", config.worker.drain)
     try:
         await service.drain()

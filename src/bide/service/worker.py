@@ -1,7 +1,7 @@
-"""A real Celery worker with bide's engine beside it: Celery's own bootsteps start and stop it.
+"""A Celery worker with bide's engine in the same process, started and stopped by Celery bootsteps.
 
-1. bide's half starts before Celery's consumer and stops after it: no hint comes while there is nobody to take it.
-2. The first SIGTERM or SIGINT drains; another, or SIGQUIT, hands the running jobs back at once.
+1. The worker runtime starts before Celery's consumer and stops after it, so that every hint has a receiver.
+2. The first SIGTERM or SIGINT drains; another one, or SIGQUIT, returns the running jobs to the queue immediately.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from bide.server.engine.concurrency import served
 from bide.server.engine.hint_consumer import ATTRIBUTE, ConnectionStep
 from bide.server.registry import Registry
 from bide.server.worker.app_location import AppLocation
-from bide.service.engines import check_engine, make_broker
-from bide.service.node import Node
+from bide.service.backends import check_engine, make_broker
+from bide.service.worker_runtime import WorkerRuntime
 
-NODE = "bide_node"  # the attribute of a Celery app that names its node
+RUNTIME = "bide_runtime"  # the attribute of a Celery app with its WorkerRuntime
 
 
-class Work(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-    """bide's half of a worker."""
+class RuntimeStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+    """Starts and stops the worker runtime."""
 
     requires = ("celery.worker.components:Hub", "celery.worker.components:Pool")
 
@@ -34,41 +34,41 @@ class Work(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type
         pool = {"thread": "threads"}.get(pool, pool)
         if pool not in POOLS or not w.use_eventloop:
             raise SetupError(
-                f"Celery's pool is {pool!r}, but bide's own children run the handlers, and -c says how many: "
-                "start it with --pool solo"
+                f"Celery's pool is {pool!r}, but the handlers run in bide's own children, whose number -c sets: "
+                "start the worker with --pool solo"
             )
 
     def start(self, w: Any) -> None:
-        node: Node = getattr(w.app, NODE)
-        self._stopping = lambda **_: node.stop()
+        runtime: WorkerRuntime = getattr(w.app, RUNTIME)
+        self._stopping = lambda **_: runtime.stop()
         signals.worker_shutting_down.connect(self._stopping)
-        node.start(sorted(w.app.amqp.queues.consume_from), w.concurrency)
+        runtime.start(sorted(w.app.amqp.queues.consume_from), w.concurrency)
 
     def stop(self, w: Any) -> None:
-        node: Node = getattr(w.app, NODE)
-        if not node.ending:  # no signal, but another way to the end
-            node.stop()
-        node.join()
+        runtime: WorkerRuntime = getattr(w.app, RUNTIME)
+        if not runtime.ending:  # Celery stops without a signal
+            runtime.stop()
+        runtime.join()
         signals.worker_shutting_down.disconnect(self._stopping)
 
     def terminate(self, w: Any) -> None:
-        node: Node = getattr(w.app, NODE)
-        if not node.ending:
-            node.stop()
-        node.stop()
+        runtime: WorkerRuntime = getattr(w.app, RUNTIME)
+        if not runtime.ending:
+            runtime.stop()
+        runtime.stop()
         self.stop(w)
 
 
 def make_celery(
     registry: Registry, locate: Callable[[], AppLocation], config: Config, **settings: Any
 ) -> Celery:
-    """A Celery app whose workers run this app's jobs; `settings` are Celery's own."""
+    """Returns a Celery app whose workers run this app's jobs; `settings` are Celery's."""
     check_engine(config)
     app = make_broker(config.engine).celery(served(registry), **settings)
-    node = Node(registry, locate, config)
-    setattr(app, NODE, node)
-    setattr(app, ATTRIBUTE, node.hint_consumer)
-    app.steps["worker"].add(Work)
+    runtime = WorkerRuntime(registry, locate, config)
+    setattr(app, RUNTIME, runtime)
+    setattr(app, ATTRIBUTE, runtime.hint_consumer)
+    app.steps["worker"].add(RuntimeStep)
     app.steps["consumer"].add(ConnectionStep)
     return app
 
@@ -82,13 +82,13 @@ def run_worker(
     log_level: str,
     started: Callable[[str], None] = lambda name: None,
 ) -> int:
-    """Works until a signal ends it; the exit code."""
+    """Runs until a signal stops it; returns the exit code."""
     app = make_celery(registry, lambda: location, config)
-    node: Node = getattr(app, NODE)
+    runtime: WorkerRuntime = getattr(app, RUNTIME)
     names = list(queues) if queues else sorted(served(registry))
-    node.start(names, config.worker.workers)
-    started(node.name)
-    host, _, number = node.name.rpartition(".")
+    runtime.start(names, config.worker.workers)
+    started(runtime.name)
+    host, _, number = runtime.name.rpartition(".")
     worker = app.Worker(
         hostname=f"bide-{number}@{host}",
         queues=names,
@@ -103,7 +103,7 @@ def run_worker(
     try:
         worker.start()
     finally:
-        if not node.ending:
-            node.stop()
-        node.join()
-    return 1 if node.failure is not None else int(worker.exitcode or 0)
+        if not runtime.ending:
+            runtime.stop()
+        runtime.join()
+    return 1 if runtime.failure is not None else int(worker.exitcode or 0)

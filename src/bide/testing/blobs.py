@@ -31,10 +31,10 @@ from bide.server.blobs import (
     UPLOADS,
     BlobMissing,
     Blobs,
-    Multipart,
-    Part,
+    MultipartSigning,
     Signed,
     Signing,
+    StoredPart,
     job_key,
     upload_key,
 )
@@ -246,7 +246,7 @@ def send(signed: Signed, body: bytes, headers: Mapping[str, str] | None = None) 
 
 @pytest.mark.asyncio
 class SigningSuite:
-    """The rules of `Signing` and `Multipart`: storage accepts what was signed, and nothing else."""
+    """The rules of `Signing` and `MultipartSigning`: storage accepts what was signed, and nothing else."""
 
     async def signing(self, place: Path) -> Any:
         """Return blob storage that can sign."""
@@ -255,7 +255,7 @@ class SigningSuite:
     @pytest_asyncio.fixture
     async def signs(self, tmp_path: Path) -> AsyncIterator[Any]:
         blobs = await self.signing(tmp_path)
-        for capability in (Signing, Multipart):
+        for capability in (Signing, MultipartSigning):
             assert isinstance(blobs, capability)
         yield blobs
         await blobs.close()
@@ -302,7 +302,7 @@ class SigningSuite:
             signed = await signs.sign_part(key, multipart, number, len(part), 60)
             assert await asyncio.to_thread(send, signed, part) == 200
         assert await signs.head(key) is None
-        parts: list[Part] = await signs.parts(key, multipart)
+        parts: list[StoredPart] = await signs.parts(key, multipart)
         assert [(part.number, part.size) for part in parts] == [(1, size), (2, 10)]
         await signs.finish(key, multipart, parts)
         assert (await signs.head(key)).size == size + 10

@@ -22,7 +22,7 @@ from bide.server.engine.worker_heartbeats import WorkerHeartbeat, write
 from bide.server.store import StoreUnavailable
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.worker import work_folders
-from bide.service.node import sweep_work
+from bide.service.worker_runtime import sweep_work
 from bide.testing.engine import House, result
 from tests.conftest import started
 from tests.integration.asgi import call

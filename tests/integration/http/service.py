@@ -24,9 +24,9 @@ from bide.server.blobs.orphans import Orphans
 from bide.server.config import Config, HttpConfig
 from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.estimates import Estimates
-from bide.server.http import Parts
-from bide.server.http.edge import HttpApp
-from bide.server.http.exchange import Message, Scope
+from bide.server.http import Components
+from bide.server.http.app import HttpApp
+from bide.server.http.request import Message, Scope
 from bide.server.intake import Intake
 from bide.server.notifier import Notifier
 from bide.server.progress import AttemptKey, attempt_key
@@ -35,11 +35,11 @@ from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import File, Registry
 from bide.server.store import Claim, ClaimRequest
 from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.expiry import UploadExpiry
 from bide.server.uploads.presigned import Presigned
-from bide.server.uploads.reception import Reception, UploadStore
 from bide.server.uploads.staging import Staging
-from bide.server.uploads.tending import Tending
-from bide.server.uploads.wishes import Wishes
+from bide.server.uploads.upload_jobs import UploadJobs
+from bide.server.uploads.upload_service import UploadService, UploadStore
 from bide.testing.clock import ManualClock
 from tests.stores import make_store
 
@@ -138,16 +138,16 @@ class Service:
         knows = None if allowed else self.engine.confirm_served
         self.intake = Intake(self.registry, self.store, self.engine.hint, knows)
         self.staging = Staging(folder / "staging")
-        self.reception = Reception(
+        self.uploads = UploadService(
             cast(UploadStore, self.store),
             self.blobs,
-            Wishes(self.registry, self.intake),
+            UploadJobs(self.registry, self.intake),
             self.staging,
             self.config.uploads,
         )
-        self.tending = Tending(self.reception, Orphans(self.blobs, self.store.identity, 0.0))
-        self.presigned = Presigned(self.reception, LocalSigning(self.blobs, self.store.now))
-        self.parts = Parts(
+        self.expiry = UploadExpiry(self.uploads, Orphans(self.blobs, self.store.identity, 0.0))
+        self.presigned = Presigned(self.uploads, LocalSigning(self.blobs, self.store.now))
+        self.components = Components(
             config=self.config,
             registry=self.registry,
             store=self.store,
@@ -157,11 +157,11 @@ class Service:
             notify=self.notify,
             estimates=self.estimates,
             progress=self.progress,
-            reception=self.reception,
-            chunks=Chunks(self.reception),
+            uploads=self.uploads,
+            chunks=Chunks(self.uploads),
             presigned=self.presigned,
         )
-        self.app = HttpApp(self.parts)
+        self.app = HttpApp(self.components)
 
     def _heard(self, events: Sequence[Event]) -> None:
         self.notify.on_events(events)
@@ -171,7 +171,7 @@ class Service:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Service]:
         await self.store.open(self._heard)
-        self.reception.open("here")
+        self.uploads.open("here")
         try:
             yield self
         finally:

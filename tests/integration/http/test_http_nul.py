@@ -152,4 +152,4 @@ async def test_in_the_names_of_uploads(service: Service) -> None:
     assert joined.status in (400, 404, 409, 422), joined.body
     events = {"Records": [{"s3": {"object": {"key": "uploads/a%00b/content"}}}]}
     assert (await service.call("POST", "/uploads/events", json=events)).status == 202
-    await service.presigned.tend()
+    await service.presigned.tick()

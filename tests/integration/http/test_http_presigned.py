@@ -98,7 +98,7 @@ async def test_bad_input_is_refused_before_a_byte_is_sent(service: Service) -> N
     ):
         reply = await presign(service, **more)
         assert (reply.status, reply.json()["code"]) == (422, code), more
-    assert await service.reception.store.upload_bytes() == UploadBytes(0, 0)
+    assert await service.uploads.store.upload_bytes() == UploadBytes(0, 0)
 
 
 # --- what was not signed
@@ -115,11 +115,11 @@ async def test_another_size_type_upload_or_signature_is_refused(service: Service
         (signed, CONTENT + b"x", {}, "Content-Length is"),
         (signed, CONTENT[:-1], {}, "Content-Length is"),
         (signed, CONTENT, {"content_type": "text/html"}, "text/html"),
-        (swapped, CONTENT, {}, "not signed here"),
-        (larger, CONTENT, {}, "not signed here"),
-        (later, CONTENT, {}, "not signed here"),
-        (tampered, CONTENT, {}, "not signed here"),
-        (bare, CONTENT, {}, "not signed here"),
+        (swapped, CONTENT, {}, "does not match this URL"),
+        (larger, CONTENT, {}, "does not match this URL"),
+        (later, CONTENT, {}, "does not match this URL"),
+        (tampered, CONTENT, {}, "does not match this URL"),
+        (bare, CONTENT, {}, "does not match this URL"),
     ):
         reply = await put(service, what, body, **headers)
         assert (reply.status, reply.json()["code"]) == (403, "bad-signature"), (what, says)
@@ -221,7 +221,7 @@ async def test_the_same_key_is_the_same_upload(service: Service) -> None:
     assert first["job"]["jobId"] == second["job"]["jobId"]
     other = await presign(service, **asked, name="b.mp4")
     assert (other.status, other.json()["code"]) == (422, "idempotency-conflict")
-    assert await service.reception.store.upload_bytes() == UploadBytes(0, len(CONTENT))
+    assert await service.uploads.store.upload_bytes() == UploadBytes(0, len(CONTENT))
     await put(service, second)
     await complete(service, first["uploadId"])
     third = (await presign(service, **asked)).json()
@@ -251,7 +251,7 @@ async def test_many_who_complete_at_once_get_one_job(service: Service) -> None:
 
 
 async def upload(service: Service, upload_id: str) -> Upload:
-    found = await service.reception.store.upload(upload_id)
+    found = await service.uploads.store.upload(upload_id)
     assert isinstance(found, Upload)
     return found
 
@@ -259,10 +259,10 @@ async def upload(service: Service, upload_id: str) -> Upload:
 async def test_the_upkeep_finds_what_was_put(service: Service) -> None:
     empty, signed = [(await presign(service, kind="thumbnail")).json() for _ in range(2)]
     await put(service, signed)
-    await service.presigned.tend()
+    await service.presigned.tick()
     assert (await upload(service, signed["uploadId"])).status is UploadStatus.UPLOADING  # too soon
     service.clock.advance(31)
-    await service.presigned.tend()
+    await service.presigned.tick()
     assert (await upload(service, signed["uploadId"])).status is UploadStatus.DONE
     (claim,) = await service.claims("thumbnail")
     assert claim.job.id == signed["job"]["jobId"]
@@ -278,12 +278,12 @@ async def test_the_upkeep_finds_what_was_put(service: Service) -> None:
     service.presigned.storage.head = counted  # type: ignore[method-assign]
     for _ in range(200):
         service.clock.advance(10)
-        await service.presigned.tend()
+        await service.presigned.tick()
     assert 3 <= asked <= 12
     await put(service, empty)
     for _ in range(500):
         service.clock.advance(10)
-        await service.presigned.tend()
+        await service.presigned.tick()
     assert (await upload(service, empty["uploadId"])).status is UploadStatus.DONE
 
 
@@ -314,11 +314,11 @@ async def test_an_event_of_storage_is_a_hint(service: Service, envelope: str) ->
     send = json.dumps(body).encode()
     lie = await service.call("POST", "/uploads/events", body=send, headers=lines)
     assert (lie.status, lie.json()) == (202, {"uploads": 1})
-    await service.presigned.tend()
+    await service.presigned.tick()
     assert (await upload(service, signed["uploadId"])).status is UploadStatus.UPLOADING
     await put(service, signed)
     await service.call("POST", "/uploads/events", body=send, headers=lines)
-    await service.presigned.tend()
+    await service.presigned.tick()
     assert (await upload(service, signed["uploadId"])).status is UploadStatus.DONE
 
 
@@ -359,7 +359,7 @@ async def test_a_strangers_address_is_not_logged(
 async def test_what_was_never_put_expires_with_its_job(service: Service) -> None:
     signed = (await presign(service, kind="thumbnail", multipart=True)).json()
     service.clock.advance(86_401)
-    await service.tending.tick()
+    await service.expiry.tick()
     job = (await service.call("GET", f"/jobs/{signed['job']['jobId']}")).json()
     assert (job["status"], job["error"]["code"]) == ("ERROR", "UPLOAD_ABANDONED")
     assert (await complete(service, signed["uploadId"])).status == 410
@@ -371,7 +371,7 @@ async def test_what_was_never_put_expires_with_its_job(service: Service) -> None
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(presigned_module, "LEAST_PART", 2000)
+    monkeypatch.setattr(presigned_module, "MIN_PART", 2000)
     return 2000
 
 
@@ -403,7 +403,7 @@ async def test_parts_make_a_file_and_a_job(service: Service, small_parts: int) -
     assert (known["missing"], known["missingCount"]) == ([2], 1)
     early = await complete(service, upload_id)
     assert (early.status, early.json()["code"]) == (409, "upload-conflict")
-    assert "1 parts are missing or have another size: 2" in early.json()["detail"]
+    assert "are missing or have the wrong size: 2" in early.json()["detail"]
     await put(service, parts[2], cut[2])
     done = await complete(service, upload_id)
     assert (done.json()["sha256"], (await job_of(service, done))["status"]) == (SHA256, "PENDING")
@@ -456,22 +456,22 @@ async def test_bytes_of_no_upload_are_swept(service: Service) -> None:
     (orphan / "content").write_bytes(b"x")
     for folder in (orphan, service.blobs.root / "uploads" / signed["uploadId"]):
         os.utime(folder, (0, 0))
-    await service.tending._sweep(time.time())
+    await service.expiry._sweep(time.time())
     assert not orphan.exists()
     assert (await complete(service, signed["uploadId"])).status == 200
 
 
 async def test_a_store_whose_clock_is_ahead_sweeps_no_young_file(service: Service) -> None:
-    await service.tending.tick()
+    await service.expiry.tick()
     young = "0" * 26
     service.staging.root.mkdir(parents=True, exist_ok=True)
     service.staging.path(young).write_bytes(b"its record is not stored yet")
     service.clock.set(max(service.clock.now(), time.time()) + 7200)
-    await service.tending.tick()
+    await service.expiry.tick()
     assert service.staging.path(young).exists()
     os.utime(service.staging.path(young), (0, 0))
     service.clock.advance(7200)
-    await service.tending.tick()
+    await service.expiry.tick()
     assert not service.staging.path(young).exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from bide.server.config import Config, UploadConfig
 from bide.server.store import UploadBytes
-from bide.server.uploads import room
+from bide.server.uploads import quota
 from tests.integration.http.service import Reply, Service, scope
 
 KIB = 1024
@@ -97,7 +97,7 @@ async def test_parallel_requests_to_one_signed_address_take_it_over(service: Ser
     await senders[-1].piece()
     await senders[-1].task
     assert senders[-1].statuses == [200]
-    assert await service.reception.store.upload_bytes() == UploadBytes(size, 0)
+    assert await service.uploads.store.upload_bytes() == UploadBytes(size, 0)
     assert (await service.call("POST", f"/uploads/{signed['uploadId']}/complete")).status == 200
 
 
@@ -112,7 +112,7 @@ async def test_what_is_put_with_signatures_is_charged(service: Service) -> None:
         )
         statuses.append(reply.status)
     assert statuses == [200, 200, 507]
-    assert await service.reception.store.upload_bytes() == UploadBytes(600 * KIB, 300 * KIB)
+    assert await service.uploads.store.upload_bytes() == UploadBytes(600 * KIB, 300 * KIB)
     assert on_disk(service) <= QUOTA
     # Again: the old bytes stay until the new ones have come, and both do not fit.
     again = await service.call("PUT", target(one["url"]), body=bytes(300 * KIB), headers=one["headers"])
@@ -123,7 +123,7 @@ async def test_what_is_put_with_signatures_is_charged(service: Service) -> None:
 
 
 async def test_parts_are_charged_once_each(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bide.server.uploads.presigned.LEAST_PART", 100 * KIB)
+    monkeypatch.setattr("bide.server.uploads.presigned.MIN_PART", 100 * KIB)
     signed = await presign(service, 250 * KIB, multipart=True)
     path = f"/uploads/{signed['uploadId']}/parts"
     parts = (await service.call("POST", path, json={"numbers": [1, 2, 3]})).json()["parts"]
@@ -133,8 +133,8 @@ async def test_parts_are_charged_once_each(service: Service, monkeypatch: pytest
                 "PUT", target(part["url"]), body=bytes(part["size"]), headers=part["headers"]
             )
             assert reply.status == 200, reply.body
-    assert await service.reception.store.upload_bytes() == UploadBytes(250 * KIB, 0)
-    assert service.reception.room.check_quota(550 * KIB) == 550 * KIB
+    assert await service.uploads.store.upload_bytes() == UploadBytes(250 * KIB, 0)
+    assert service.uploads.quota.check_quota(550 * KIB) == 550 * KIB
     done = await service.call("POST", f"/uploads/{signed['uploadId']}/complete")
     assert done.status == 200, done.body
 
@@ -143,7 +143,7 @@ async def test_a_full_disk_refuses_what_is_signed_and_what_is_put(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signed = await presign(service, len(PIECE))
-    monkeypatch.setattr(room, "SPARE", 1 << 60)
+    monkeypatch.setattr(quota, "SPARE", 1 << 60)
     reply = await service.call("PUT", target(signed["url"]), body=PIECE, headers=signed["headers"])
     assert (reply.status, reply.json()["code"]) == (507, "storage-full")
     assert on_disk(service) == 0
@@ -166,26 +166,26 @@ async def test_declared_sizes_alone_leave_room_for_others(service: Service, way:
                 break
             size //= 2
         statuses.append(reply.status)
-        await service.tending.tick()
+        await service.expiry.tick()
         service.clock.advance(10)
     sent = await service.call("POST", "/uploads?name=a", body=bytes(QUOTA // 4))
     assert sent.status == 201, sent.body
     place = (await create(service, QUOTA // 8)).headers["location"]
     assert (await patch(service, place, 0, bytes(QUOTA // 8))).status == 204
-    assert (await service.reception.store.upload_bytes()).stored == QUOTA // 4 + QUOTA // 8
+    assert (await service.uploads.store.upload_bytes()).stored == QUOTA // 4 + QUOTA // 8
 
 
 async def test_an_accepted_upload_finishes_beside_others(service: Service) -> None:
     """Once it has sent half of its bytes, the rest is kept for it."""
     place = (await create(service, 300 * KIB)).headers["location"]
     assert (await patch(service, place, 0, bytes(150 * KIB))).status == 204
-    await service.tending.tick()
+    await service.expiry.tick()
     others = [await service.call("POST", "/uploads", body=bytes(100 * KIB)) for _ in range(8)]
     assert [reply.status for reply in others] == [201] * 5 + [507] * 3, [r.body for r in others]
     for offset in (150 * KIB, 250 * KIB):
         reply = await patch(service, place, offset, bytes(min(100 * KIB, 300 * KIB - offset)))
         assert reply.status == 204, reply.body
-    assert (await service.reception.store.upload_bytes()) == UploadBytes(800 * KIB, 0)
+    assert (await service.uploads.store.upload_bytes()) == UploadBytes(800 * KIB, 0)
     full = await service.call("POST", "/uploads", body=b"x")
     assert full.status == 507 and "upload quota is full" in full.json()["detail"]
 
@@ -220,10 +220,10 @@ async def test_half_of_a_chunk_is_charged_until_it_comes_again(service: Service)
     path = f"/uploads/{begun.json()['uploadId']}"
     half = await service.send(scope("PUT", f"{path}/chunks/0", {}), [bytes(200 * KIB)])
     assert half.status == 422
-    free = service.reception.room.check_quota(0, reserved=True)
+    free = service.uploads.quota.check_quota(0, reserved=True)
     assert free <= QUOTA - 200 * KIB
     assert (await service.call("PUT", f"{path}/chunks/0", body=bytes(300 * KIB))).status == 204
-    assert service.reception.room.check_quota(0, reserved=True) == QUOTA - 300 * KIB
+    assert service.uploads.quota.check_quota(0, reserved=True) == QUOTA - 300 * KIB
     assert (await service.call("POST", f"{path}/complete")).status == 200
     await service.call("DELETE", path)
-    assert service.reception.room.check_quota(0) == QUOTA
+    assert service.uploads.quota.check_quota(0) == QUOTA

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from bide.server.config import Config, HttpConfig, UploadConfig
-from bide.server.http.exchange import Message
+from bide.server.http.request import Message
 from bide.server.registry import File, Registry
 from bide.server.store import StoreUnavailable
 from bide.server.uploads import staging
-from bide.server.uploads.reception import STORING
+from bide.server.uploads.upload_service import CONCURRENT_COMMITS
 from tests.integration.http.service import MAX_BODY, Reply, Service, scope
 
 CONTENT = os.urandom(10_000)
@@ -279,13 +279,13 @@ async def test_a_writer_that_is_cut_off_before_its_bytes_are_noted(service: Serv
     sender = Sender(service, place, 0)
     sender.put(CONTENT[:4000])
     await sender.read()
-    door = service.reception.door
-    for _ in range(STORING):
+    door = service.uploads.commits
+    for _ in range(CONCURRENT_COMMITS):
         await door.acquire()
     sender.leave()
     newer = asyncio.create_task(offset_of(service, place))
     await asyncio.sleep(0.05)
-    for _ in range(STORING):
+    for _ in range(CONCURRENT_COMMITS):
         door.release()
     assert await newer == 4000
     await patch(service, place, 4000, CONTENT[4000:])
@@ -378,10 +378,10 @@ async def test_an_abandoned_upload_expires(service: Service) -> None:
     service.clock.advance(86_000)
     await patch(service, place, 100, CONTENT[100:200])
     service.clock.advance(86_000)
-    await service.tending.tick()
+    await service.expiry.tick()
     assert await offset_of(service, place) == 200, "each piece gives it new time"
     service.clock.advance(500)
-    await service.tending.tick()
+    await service.expiry.tick()
     assert (await service.call("HEAD", place, headers=TUS)).status == 410
     assert list(service.staging.root.iterdir()) == []
 
@@ -409,7 +409,7 @@ async def test_parts_in_parallel_become_one(service: Service) -> None:
     again = await service.call("POST", "/files", headers=joined)
     assert again.status == 201, "the parts are there for who lost the answer"
     service.clock.advance(3601)
-    await service.tending.tick()
+    await service.expiry.tick()
     assert (await service.call("HEAD", places[0], headers=TUS)).status == 410
 
 
@@ -546,7 +546,7 @@ async def test_a_quota_is_told_before_and_on_the_way(tmp_path: Path) -> None:
 
 async def test_another_replica_tells_where_the_upload_is(service: Service) -> None:
     place = await begun(service)
-    service.reception.replica = "there"
+    service.uploads.replica = "there"
     for method in ("HEAD", "PATCH"):
         lines = {**TUS, "content-type": OFFSET, "upload-offset": "0"}
         reply = await service.call(method, place, body=b"x", headers=lines)
@@ -558,11 +558,11 @@ async def test_what_a_crash_left_whole_is_finished(service: Service) -> None:
     told = {"upload-metadata": metadata(kind="thumbnail")}
     place = await begun(service, **told)
     upload_id = place.rpartition("/")[2]
-    upload = await service.reception.find(upload_id)
+    upload = await service.uploads.find(upload_id)
     (service.staging.root / upload_id).write_bytes(CONTENT)
-    await service.reception.note(upload, received=10_000)
+    await service.uploads.record(upload, received=10_000)
     service.clock.advance(11)
-    await service.tending.tick()
+    await service.expiry.tick()
     done = (await service.call("GET", f"/uploads/{upload_id}")).json()
     assert (done["status"], done["sha256"]) == ("DONE", SHA256)
     assert done["jobId"] is not None

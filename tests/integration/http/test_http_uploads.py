@@ -187,7 +187,7 @@ async def test_an_upload_is_named_in_the_input(service: Service) -> None:
     refused = await service.call("DELETE", f"/uploads/{upload}")
     assert (refused.status, refused.json()["code"]) == (409, "upload-conflict")
     service.clock.advance(10 * 86400)
-    await service.tending.tick()
+    await service.expiry.tick()
     assert (await service.call("GET", f"/uploads/{upload}")).status == 200
     await service.call("POST", f"/jobs/{reply.json()['jobId']}/cancel")
     await service.call("DELETE", f"/jobs/{reply.json()['jobId']}")
@@ -198,10 +198,10 @@ async def test_an_upload_is_named_in_the_input(service: Service) -> None:
 
 async def test_an_unused_upload_expires(service: Service) -> None:
     upload = (await service.call("POST", "/uploads", body=CONTENT)).json()["uploadId"]
-    await service.tending.tick()
+    await service.expiry.tick()
     assert len(left_over(service)) == 1
     service.clock.advance(86401)
-    await service.tending.tick()
+    await service.expiry.tick()
     assert left_over(service) == []
     assert (await service.call("GET", f"/uploads/{upload}")).status == 410
 
@@ -236,7 +236,7 @@ async def test_a_form_that_is_no_job_leaves_nothing_behind(
     if place is not None:
         assert reply.json()["errors"][0]["pointer"] == place
     assert left_over(service) == []
-    assert await service.reception.store.upload_bytes() == UploadBytes(0, 0)
+    assert await service.uploads.store.upload_bytes() == UploadBytes(0, 0)
 
 
 async def test_a_form_that_breaks_off_leaves_nothing_behind(service: Service) -> None:
@@ -286,7 +286,7 @@ async def test_a_key_and_the_same_bytes_are_the_same_submission(service: Service
     assert first.json()["jobId"] == again.json()["jobId"]
     assert (other.status, other.json()["code"]) == (422, "idempotency-conflict")
     assert len(left_over(service)) == 1
-    assert await service.reception.store.upload_bytes() == UploadBytes(len(CONTENT), 0), (
+    assert await service.uploads.store.upload_bytes() == UploadBytes(len(CONTENT), 0), (
         "nor is there a record of the others"
     )
 

@@ -152,7 +152,7 @@ class Resuming(RuleBasedStateMachine):
     @rule()
     def tend(self) -> None:
         self.service.clock.advance(11)
-        self._runner.run(self.service.tending.tick())
+        self._runner.run(self.service.expiry.tick())
 
     @invariant()
     def never_more_than_one_job(self) -> None:

@@ -1,11 +1,11 @@
-"""The Blobs port: the bytes of files, apart from the records that name them.
+"""The Blobs port: the bytes of files, separate from the records that name them.
 
-1. A blob's key is made of its owner and a name. A job's has the attempt's fence and its process in it: a stale attempt
-   cannot overwrite a newer one's. An upload's has none of the caller's words in it.
-2. A blob is complete and durable before a record names it; what no record names is an orphan, and is swept by the
-   store that the blobs belong to (`orphans`).
-3. Storage that does not answer is told as such: `StorageUnavailable` to who awaits, a retryable JobError to a handler.
-4. What only some storage can do is a protocol of its own (`Signing`, `Multipart`): a capability is its presence.
+1. The key of a blob consists of its owner and a name. The key of a job's file contains the fence and the process of the
+   attempt, so that a stale attempt cannot overwrite a newer one. The key of an upload contains no text of the caller.
+2. A blob is complete and durable before a record names it. A blob that no record names is an orphan; the store that the
+   blobs belong to removes it (`orphans`).
+3. If storage is unavailable, the service gets `StorageUnavailable` and a handler gets a retryable JobError.
+4. Optional capabilities of storage are separate protocols (`Signing`, `MultipartSigning`).
 """
 
 from __future__ import annotations
@@ -21,75 +21,73 @@ from bide.core.errors import BideError, JobError
 from bide.core.record import FileInfo
 from bide.core.upload import owner_of
 
-# Beside the ids of jobs, which look like neither. Those of tenants other than "-" will be below "tenants/".
+# Next to the folders of jobs, whose ids differ from this name. "tenants/" is reserved for tenants other than "-".
 UPLOADS = owner_of("").strip("/")
-STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"  # the code of a handler's error
-CHUNK = 256 * 1024  # of a stream
-STORE_ID = ".store"  # the key of the id of the store that the blobs belong to
-QUARANTINE = ".quarantine"  # a mark's key is this and its owner
+STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"  # error code in handlers
+CHUNK = 256 * 1024  # bytes per piece of a stream
+STORE_ID = ".store"  # the key with the id of the store that the blobs belong to
+QUARANTINE = ".quarantine"  # prefix of the keys that mark owners as orphans
 
 
 def file_gone(name: str) -> JobError:
-    """What a handler is told when an input is no longer kept."""
+    """Returns the error that a handler gets if an input file no longer exists."""
     return JobError(
         "FILE_GONE",
-        f"{name} is no longer kept: its time was over, or it was removed. Submit a new job with the file",
+        f"{name} no longer exists: it expired or was deleted. Submit a new job with the file",
         retryable=False,
     )
 
 
 class BlobMissing(BideError):
-    """Nothing is kept under this key."""
+    """No blob has this key."""
 
 
 class Blobs(Protocol):
-    """`put` and `fetch` are for handlers and block; the others are the service's."""
+    """Handlers call `put` and `fetch`, which block. The service calls the other methods."""
 
     @property
     def shown(self) -> str:
-        """Where they are, for messages."""
+        """The location, for messages."""
         ...
 
     def put(
         self, job_id: str, fence: int, name: str, source: Path | bytes, content_type: str
     ) -> FileInfo:
-        """Copies a file's bytes in, with their checksum."""
+        """Stores a file; returns its size and checksum."""
         ...
 
     def fetch(self, file: FileInfo, folder: Path) -> Path:
-        """Where the bytes can be read on this machine; brought into `folder`, once, when they are elsewhere."""
+        """Returns a local path of the file. A remote file is downloaded into `folder` once."""
         ...
 
     async def open(
         self, blob: str, first: int = 0, last: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes from `first` to `last`, both included, in pieces. BlobMissing before the first of them."""
+        """Returns the bytes from `first` to `last`, both included, in pieces. Raises BlobMissing before the first piece."""
         ...
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
-        """Makes a finished file of this machine, which is on disk, the blob of that key. `source` is gone then, and only
-        then.
-        """
+        """Moves a local, synced file to the blobs. `source` is removed if and only if this succeeds."""
         ...
 
     async def remove(self, owner: str) -> None:
-        """All that an owner has: a job by its id, an upload by `owner_of`."""
+        """Removes all blobs of an owner: a job id, or `owner_of` an upload."""
         ...
 
     async def owners(self, space: str, older_than: float) -> Sequence[str]:
-        """Who has blobs, none of them touched since: ids of jobs, or with the space UPLOADS of uploads."""
+        """Returns the owners whose blobs are all older: job ids, or upload ids in the space UPLOADS."""
         ...
 
     async def claim(self, store_id: str) -> str:
-        """Writes that the blobs belong to this store, unless another was written before; the id that is written."""
+        """Records that the blobs belong to this store, unless another store is recorded; returns the recorded id."""
         ...
 
     async def store_id(self) -> str | None:
-        """The store that the blobs belong to; None when none has claimed them."""
+        """Returns the id of the store that the blobs belong to; None if no store has claimed them."""
         ...
 
     async def quarantine(self, owner: str) -> None:
-        """Marks an owner as an orphan from now on. Its blobs stay where they are."""
+        """Marks an owner as an orphan. Its blobs are not moved."""
         ...
 
     async def release(self, owner: str) -> None:
@@ -97,33 +95,33 @@ class Blobs(Protocol):
         ...
 
     async def quarantined(self, space: str) -> Mapping[str, float]:
-        """The marked owners in a space, and since when."""
+        """Returns the marked owners in a space, with the times of their marks."""
         ...
 
     async def check(self) -> str:
-        """Writes, reads and removes a probe; what was found. SetupError, with what to do, when it cannot."""
+        """Writes, reads and removes a probe; returns a description. Raises SetupError with a remedy if that fails."""
         ...
 
     async def close(self) -> None: ...
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What storage says of an object."""
+class StoredObject(msgspec.Struct, frozen=True):
+    """Metadata of an object in storage."""
 
     size: int
-    content_type: str | None  # None: it does not keep one
+    content_type: str | None  # None: the storage has no content types
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """A request that whoever has it may make: exactly so, and only until then."""
+    """A signed request. A client may send it exactly so, until it expires."""
 
     url: str
     method: str
     headers: dict[str, str]
 
 
-class Part(msgspec.Struct, frozen=True):
-    """A part of an object that is put in several requests."""
+class StoredPart(msgspec.Struct, frozen=True):
+    """A part of a multipart upload."""
 
     number: int
     size: int
@@ -132,25 +130,25 @@ class Part(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Signing(Protocol):
-    """Callers put straight to storage, by requests that were signed for them."""
+    """Storage that clients write to directly, with signed requests."""
 
     largest_put: int  # bytes
-    through_service: bool  # what is put passes through the service, which counts it
+    through_service: bool  # the service receives the bytes and counts them against its quota
 
     async def sign_put(self, key: str, content_type: str, size: int, seconds: int) -> Signed: ...
 
-    async def head(self, key: str) -> Found | None: ...
+    async def head(self, key: str) -> StoredObject | None: ...
 
     async def move(self, source: str, key: str, content_type: str) -> None:
-        """What was put becomes the blob of another key, which nobody has a signature for."""
+        """Moves an object to another key, for which no client has a signature."""
         ...
 
 
 @runtime_checkable
-class Multipart(Protocol):
-    """The same in parts, for what is large. `multipart` is what `begin` gave."""
+class MultipartSigning(Protocol):
+    """Signed requests for the parts of large objects. `multipart` is the id that `begin` returned."""
 
-    smallest_part: int  # bytes, but for the last
+    smallest_part: int  # bytes; the last part may be smaller
     most_parts: int
 
     async def begin(self, key: str, content_type: str) -> str: ...
@@ -159,21 +157,21 @@ class Multipart(Protocol):
         self, key: str, multipart: str, number: int, size: int, seconds: int
     ) -> Signed: ...
 
-    async def parts(self, key: str, multipart: str) -> list[Part]:
-        """Those that are there, by their numbers. BlobMissing when there is no such multipart upload."""
+    async def parts(self, key: str, multipart: str) -> list[StoredPart]:
+        """Returns the stored parts by number. Raises BlobMissing if the multipart upload does not exist."""
         ...
 
-    async def finish(self, key: str, multipart: str, parts: Sequence[Part]) -> None: ...
+    async def finish(self, key: str, multipart: str, parts: Sequence[StoredPart]) -> None: ...
 
     async def abort(self, key: str, multipart: str) -> None: ...
 
 
 @runtime_checkable
-class Storage(Signing, Multipart, Protocol):
-    """Both."""
+class Storage(Signing, MultipartSigning, Protocol):
+    """Storage that signs requests for whole objects and for parts."""
 
 
-# After a failover that lost claims two attempts may have the same fence, each in a child process of its own.
+# After a failover that lost claims, two attempts may have the same fence, but they run in different processes.
 _PROCESS = secrets.token_hex(4)
 
 
@@ -186,14 +184,16 @@ def upload_key(upload_id: str) -> str:
 
 
 def incoming_key(upload_id: str) -> str:
-    """Where its sender may put it: until it was verified it is not the blob."""
+    """Returns the key that clients write to. The verified object is moved to `upload_key`."""
     return f"{owner_of(upload_id)}/incoming"
 
 
 def check_name(name: str) -> str:
-    """A file's name, when it is one that every file system and URL can bear; ValueError otherwise."""
+    """Returns the name if every file system and URL accepts it. Raises ValueError otherwise."""
     if not name or name in (".", "..") or "/" in name or "\\" in name:
-        raise ValueError(f"{name!r} is not a file name: it is empty or has a path in it")
+        raise ValueError(f"{name!r} is not a file name: it is empty or contains a path")
     if len(name.encode()) > 200 or not name.isprintable():
-        raise ValueError(f"{name[:50]!r} is not a file name: too long, or has unprintable characters")
+        raise ValueError(
+            f"{name[:50]!r} is not a file name: it has more than 200 bytes or unprintable characters"
+        )
     return name

@@ -18,9 +18,11 @@ from bide.core.record import FileInfo
 from bide.server.blobs import CHUNK, QUARANTINE, STORE_ID, BlobMissing, file_gone, job_key
 from bide.server.durable_files import FILE_MODE, create, create_once, make_folders, sync_path
 
-_COPIED = 1024 * 1024
-MOVED = 2  # files at once: more would only wait for the same disk
-_FULL = "{name} cannot be stored: the disk with the data folder is full, or a quota is used up; make room on it"
+_COPY_SIZE = 1024 * 1024
+CONCURRENT_MOVES = 2  # more would wait for the same disk
+_FULL = (
+    "cannot store {name}: the disk of the data folder is full, or a quota is used up; free disk space"
+)
 
 
 class FileBlobs:
@@ -28,7 +30,7 @@ class FileBlobs:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._moving = asyncio.Semaphore(MOVED)
+        self._moving = asyncio.Semaphore(CONCURRENT_MOVES)
 
     def put(
         self, job_id: str, fence: int, name: str, source: Path | bytes, content_type: str
@@ -56,9 +58,9 @@ class FileBlobs:
     ) -> AsyncGenerator[bytes, None]:
         pieces = _read(self.path(blob), first, None if last is None else last - first + 1)
         try:
-            await anext(pieces)  # which opens it
+            await anext(pieces)  # opens the file
         except (FileNotFoundError, NotADirectoryError):
-            raise BlobMissing(f"there is no blob {blob}") from None
+            raise BlobMissing(f"blob {blob} does not exist") from None
         return pieces
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
@@ -100,8 +102,8 @@ class FileBlobs:
             await asyncio.to_thread(_probe, probe)
         except OSError as error:
             raise SetupError(
-                f"files cannot be kept in {self.root}: {error.strerror}. Make room, give this user the right to "
-                "write there, or keep them elsewhere with --blobs"
+                f"cannot store files in {self.root}: {error.strerror}. Free disk space, give this user write permission, "
+                "or choose another location with --blobs"
             ) from None
         return f"{self.root}: written, read and removed"
 
@@ -110,18 +112,18 @@ class FileBlobs:
 
 
 def store_file(goal: Path, source: Path | bytes) -> tuple[int, str]:
-    """Size and checksum of what is on disk under its name then, or not at all."""
+    """Stores a file atomically and durably; returns its size and checksum."""
     make_folders(goal.parent)
     part = goal.with_name(goal.name + ".part")
     try:
-        with _open(source) as incoming, create(part) as outgoing:
-            size, digest = _copy(incoming, outgoing)
-            outgoing.flush()
-            os.fsync(outgoing.fileno())
+        with _open(source) as reader, create(part) as writer:
+            size, digest = _copy(reader, writer)
+            writer.flush()
+            os.fsync(writer.fileno())
         part.replace(goal)
         sync_path(goal.parent)
     except BaseException:
-        part.unlink(missing_ok=True)  # half a file is of use to nobody, and takes room
+        part.unlink(missing_ok=True)
         raise
     return size, digest
 
@@ -130,11 +132,11 @@ def _open(source: Path | bytes) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
 
-def _copy(incoming: BinaryIO, outgoing: BinaryIO) -> tuple[int, str]:
+def _copy(reader: BinaryIO, writer: BinaryIO) -> tuple[int, str]:
     size, digest = 0, hashlib.sha256()
-    while chunk := incoming.read(_COPIED):
+    while chunk := reader.read(_COPY_SIZE):
         digest.update(chunk)
-        outgoing.write(chunk)
+        writer.write(chunk)
         size += len(chunk)
     return size, digest.hexdigest()
 
@@ -144,7 +146,7 @@ def is_full(error: OSError) -> bool:
 
 
 def _move(source: Path, goal: Path) -> None:
-    """By its name alone, where both are on one disk."""
+    """Renames the file, or copies it to another disk."""
     make_folders(goal.parent)
     try:
         source.replace(goal)
@@ -157,9 +159,9 @@ def _move(source: Path, goal: Path) -> None:
 
 
 async def _read(path: Path, first: int, left: int | None) -> AsyncGenerator[bytes, None]:
-    """First an empty piece, when it is open: what has begun can be closed."""
+    """Yields an empty piece when the file is open: a generator that has started can be closed."""
     try:
-        # Here, not in a thread: a task that ends meanwhile would leave it open.
+        # Not in a thread: if the task were cancelled meanwhile, the file would stay open.
         with path.open("rb", buffering=0) as file:
             file.seek(first)
             yield b""
@@ -179,7 +181,7 @@ async def _read(path: Path, first: int, left: int | None) -> AsyncGenerator[byte
 
 def _unreadable(error: OSError) -> StorageUnavailable:
     return StorageUnavailable(
-        f"the file cannot be read: {error.strerror}. The disk with the data folder may be failing"
+        f"cannot read the file: {error.strerror}. The disk of the data folder may be failing"
     )
 
 
@@ -187,7 +189,7 @@ def _older(folder: Path, older_than: float) -> list[str]:
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
-        # Each attempt makes a folder of its own in there, which is what touches it.
+        # Each attempt creates a folder in it, which updates its modification time.
         return [e.name for e in entries if e.is_dir() and e.stat().st_mtime < older_than]
 
 
@@ -207,6 +209,6 @@ def _probe(path: Path) -> None:
     try:
         store_file(path, b"bide")
         if path.read_bytes() != b"bide":
-            raise OSError(errno.EIO, "what was written is not what is read")
+            raise OSError(errno.EIO, "the bytes read differ from the bytes written")
     finally:
         path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Signed requests to a folder: the service is the storage, so it verifies what it has signed, and takes the bytes itself.
+"""Signed requests for a folder: the service verifies its own signatures and receives the bytes.
 
-1. Signed are method, address, size, content type and the instant until which it is good, with HMAC-SHA256. The size and
-   the type are in the address, so that a refusal can say what would have been right.
-2. The secret is in the folder: who shares the files, as replicas do, shares it. Nobody else can read it.
-3. What is taken is written beside its goal and renamed, so nothing is ever there in part.
+1. The HMAC-SHA256 signature covers method, path, size, content type and expiry. Size and type are query parameters, so
+   that an error can name the expected values.
+2. The secret is a file in the folder, so that replicas share it. Only the owner of the folder can read it.
+3. The bytes are written to a temporary file, which is then renamed, so that a file is never incomplete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from bide.core.clock import render_instant
 from bide.core.errors import BadSignature, SignatureExpired, WrongLength
 from bide.core.upload import upload_of
-from bide.server.blobs import BlobMissing, Found, Part, Signed
+from bide.server.blobs import BlobMissing, Signed, StoredObject, StoredPart
 from bide.server.blobs.files import FileBlobs
 from bide.server.durable_files import create, create_once, finished, make_folders, sync_path
 
@@ -31,7 +31,7 @@ BATCH = 1024 * 1024
 
 
 class LocalSigning:
-    """`Signing` and `Multipart` for a folder. Addresses are those of the service, without scheme and host."""
+    """`Signing` and `MultipartSigning` for a folder. URLs are paths of the service."""
 
     largest_put = 1 << 50
     through_service = True
@@ -55,66 +55,68 @@ class LocalSigning:
         url = self._sign(path, {"size": str(size), "multipart": multipart}, seconds)
         return Signed(url, "PUT", {"Content-Length": str(size)})
 
-    def _sign(self, path: str, what: dict[str, str], seconds: int) -> str:
-        asked = {"expires": str(int(self._now()) + seconds), **what}
-        return f"{path}?{urlencode({**asked, 'signature': self._signature('PUT', path, asked)})}"
+    def _sign(self, path: str, values: dict[str, str], seconds: int) -> str:
+        signed = {"expires": str(int(self._now()) + seconds), **values}
+        return f"{path}?{urlencode({**signed, 'signature': self._signature('PUT', path, signed)})}"
 
-    def _signature(self, method: str, path: str, asked: Mapping[str, str]) -> str:
-        text = "\n".join([method, path, *(f"{name}={asked.get(name, '')}" for name in NAMES[:-1])])
+    def _signature(self, method: str, path: str, signed: Mapping[str, str]) -> str:
+        text = "\n".join([method, path, *(f"{name}={signed.get(name, '')}" for name in NAMES[:-1])])
         return hmac.new(self._key(), text.encode(), hashlib.sha256).hexdigest()
 
     def verify(
-        self, method: str, path: str, asked: Mapping[str, str], size: int | None, content_type: str
+        self, method: str, path: str, signed: Mapping[str, str], size: int | None, content_type: str
     ) -> int:
-        """How many bytes may come. A Problem when this is not what was signed."""
-        right = self._signature(method, path, asked)
-        if not hmac.compare_digest(right.encode(), asked.get("signature", "").encode()):
-            raise BadSignature("this address was not signed here, or was signed for something else")
-        expires = int(asked["expires"])
+        """Returns the size of the body. Raises a Problem if the request differs from the signed one, or has expired."""
+        expected = self._signature(method, path, signed)
+        if not hmac.compare_digest(expected.encode(), signed.get("signature", "").encode()):
+            raise BadSignature(
+                "the signature does not match this URL; use the URL exactly as the service returned it"
+            )
+        expires = int(signed["expires"])
         if self._now() >= expires:
-            raise SignatureExpired(f"the address was good until {render_instant(expires)}")
-        allowed = int(asked["size"])
+            raise SignatureExpired(f"the URL expired at {render_instant(expires)}; request a new one")
+        allowed = int(signed["size"])
         if size != allowed:
-            told = "no Content-Length came" if size is None else f"Content-Length is {size}"
-            raise BadSignature(f"the address was signed for {allowed} bytes, and {told}")
-        signed_type = asked.get("type")
+            given = "is missing" if size is None else f"is {size}"
+            raise BadSignature(f"Content-Length {given}, but the URL is signed for {allowed} bytes")
+        signed_type = signed.get("type")
         if signed_type is not None and content_type != signed_type:
             raise BadSignature(
-                f"the address was signed for Content-Type {signed_type}, and {content_type[:100]!r} came"
+                f"Content-Type is {content_type[:100]!r}, but the URL is signed for {signed_type}"
             )
         return allowed
 
     def _key(self) -> bytes:
         if self._secret is None:
-            # Made by the replica that comes first, for all of them.
+            # The first replica creates it for all.
             self._secret = create_once(self._blobs.root / ".secret", secrets.token_bytes(32))
         return self._secret
 
-    # --- taking
+    # --- receiving
 
-    async def take(self, key: str, body: AsyncIterator[bytes], size: int) -> str:
-        """The checksum of what is there then. WrongLength, and nothing is there, when it is not so many bytes."""
+    async def receive(self, key: str, body: AsyncIterator[bytes], size: int) -> str:
+        """Stores the body; returns its checksum. Raises WrongLength, and stores nothing, if its size is not `size`."""
         return await _write(self._blobs.path(key), body, size)
 
-    async def take_part(
+    async def receive_part(
         self, key: str, multipart: str, number: int, body: AsyncIterator[bytes], size: int
     ) -> str:
         folder = self._folder(key, multipart)
         if not folder.is_dir():
-            raise BlobMissing(f"there is no multipart upload {multipart}")
+            raise BlobMissing(f"multipart upload {multipart} does not exist")
         return await _write(folder / str(number), body, size)
 
-    async def head(self, key: str) -> Found | None:
+    async def head(self, key: str) -> StoredObject | None:
         try:
             size = (await asyncio.to_thread(self._blobs.path(key).stat)).st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return Found(size, None)
+        return StoredObject(size, None)
 
     async def move(self, source: str, key: str, content_type: str) -> None:
         await self._blobs.adopt(key, self._blobs.path(source), content_type)
 
-    # --- in parts
+    # --- multipart
 
     def _folder(self, key: str, multipart: str) -> Path:
         return self._blobs.path(key).parent / f"parts-{multipart}"
@@ -124,16 +126,16 @@ class LocalSigning:
         await asyncio.to_thread(make_folders, self._folder(key, multipart))
         return multipart
 
-    async def parts(self, key: str, multipart: str) -> list[Part]:
+    async def parts(self, key: str, multipart: str) -> list[StoredPart]:
         try:
             return await asyncio.to_thread(_parts, self._folder(key, multipart))
         except FileNotFoundError:
-            raise BlobMissing(f"there is no multipart upload {multipart}") from None
+            raise BlobMissing(f"multipart upload {multipart} does not exist") from None
 
-    async def finish(self, key: str, multipart: str, parts: Sequence[Part]) -> None:
+    async def finish(self, key: str, multipart: str, parts: Sequence[StoredPart]) -> None:
         folder = self._folder(key, multipart)
         sources = [folder / str(part.number) for part in parts]
-        await asyncio.to_thread(_join, sources, self._blobs.path(key))
+        await asyncio.to_thread(_concatenate, sources, self._blobs.path(key))
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def abort(self, key: str, multipart: str) -> None:
@@ -155,13 +157,13 @@ async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
             async for data in body:
                 left -= len(data)
                 if left < 0:
-                    raise WrongLength(f"{size} bytes were announced, and more came")
+                    raise WrongLength(f"the request sends more than the signed {size} bytes")
                 batch += data
                 if len(batch) >= BATCH:
                     await _in_thread(_put, file, batch, digest)
                     batch = bytearray()
             if left > 0:
-                raise WrongLength(f"{size} bytes were announced, and {size - left} came")
+                raise WrongLength(f"the request sent {size - left} of the signed {size} bytes")
             await _in_thread(_put, file, batch, digest)
             await _in_thread(os.fsync, file.fileno())
         part.replace(goal)
@@ -172,7 +174,7 @@ async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
 
 
 async def _in_thread(do: Callable[..., None], *arguments: Any) -> None:
-    """To its end, also when the request is cut off: the file must not be closed under it."""
+    """Waits for the thread even if the request is cancelled: the file must not be closed while it writes."""
     await finished(asyncio.ensure_future(asyncio.to_thread(do, *arguments)))
 
 
@@ -183,16 +185,16 @@ def _put(file: BinaryIO, batch: bytearray, digest: Any) -> None:
         view = view[file.write(view) or 0 :]
 
 
-def _parts(folder: Path) -> list[Part]:
+def _parts(folder: Path) -> list[StoredPart]:
     found = [
-        Part(int(path.name), path.stat().st_size, f"{path.stat().st_mtime_ns:x}")
+        StoredPart(int(path.name), path.stat().st_size, f"{path.stat().st_mtime_ns:x}")
         for path in folder.iterdir()
         if path.name.isdigit()
     ]
     return sorted(found, key=lambda part: part.number)
 
 
-def _join(sources: Sequence[Path], goal: Path) -> None:
+def _concatenate(sources: Sequence[Path], goal: Path) -> None:
     part = goal.with_name(f".{goal.name}-{secrets.token_hex(4)}.part")
     try:
         with create(part) as outgoing:

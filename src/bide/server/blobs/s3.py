@@ -1,8 +1,8 @@
-"""Blobs in a bucket of S3, or of what is compatible: PREFIX{job id}/{fence}.{process}/{name} and
+"""Blobs in a bucket of S3 or compatible storage: PREFIX{job id}/{fence}.{process}/{name} and
 PREFIXuploads/{upload id}/content.
 
-1. An object appears whole or not at all: small ones in one request, larger ones in parts that are only then put together.
-2. No file is ever in memory as a whole; of an upload at most a few parts are.
+1. Objects are created atomically: small ones in one request, larger ones as multipart uploads.
+2. A large file is never in memory as a whole; at most a few of its parts are.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from bide.server.blobs import (
     job_key,
 )
 from bide.server.blobs.files import is_full
-from bide.server.blobs.s3_client import Background, S3Client, read_place, translated
+from bide.server.blobs.s3_client import BackgroundLoop, S3Client, read_bucket_url, translated
 from bide.server.blobs.s3_signing import S3Signing
 
 PART = 8 * 1024 * 1024
-MOST_PARTS = 1000  # what the strictest of the compatible takes; S3 itself takes ten times as many
-AT_ONCE = 2  # parts of one file
-ADOPTED = 4  # files at once; each has its parts in memory
-DELETED = 16  # keys at once
+MAX_PARTS = 1000  # the limit of the strictest compatible storage; S3 allows 10,000
+CONCURRENT_PARTS = 2  # of one file
+CONCURRENT_FILES = 4  # each has its parts in memory
+CONCURRENT_DELETES = 16
 
 
 class S3Blobs(S3Signing):
-    """`Blobs`, `Signing` and `Multipart` in a bucket."""
+    """`Blobs`, `Signing` and `MultipartSigning` in a bucket."""
 
     def __init__(self, url: str) -> None:
-        self.place = read_place(url)
-        super().__init__(S3Client(self.place), self.place.prefix)
-        # The handlers' own connections: a client belongs to the loop that it was made on.
-        self._background = Background()
-        self._blocking = S3Client(self.place)
-        self._adopting = asyncio.Semaphore(ADOPTED)
+        self.location = read_bucket_url(url)
+        super().__init__(S3Client(self.location), self.location.prefix)
+        # Handlers have their own client, because a client belongs to the loop that created it.
+        self._background = BackgroundLoop()
+        self._blocking = S3Client(self.location)
+        self._adopting = asyncio.Semaphore(CONCURRENT_FILES)
 
     # --- for handlers
 
@@ -85,8 +85,8 @@ class S3Blobs(S3Signing):
             if (size, digest.hexdigest()) != (file.size, file.sha256):
                 raise JobError(
                     "FILE_CHANGED",
-                    f"{file.name} is not what was stored: {size} bytes instead of {file.size}, or others. Somebody "
-                    f"has changed {file.blob} in the bucket",
+                    f"{file.name} has changed since it was stored: expected {file.size} bytes with SHA-256 {file.sha256}, "
+                    f"got {size} bytes with {digest.hexdigest()}. Check who writes to {file.blob} in the bucket",
                     retryable=False,
                 )
             part.replace(goal)
@@ -107,21 +107,23 @@ class S3Blobs(S3Signing):
         if first or last is not None:
             asked["Range"] = f"bytes={first}-{'' if last is None else last}"
         pieces = self._read(client, {"Key": self._prefix + blob, **asked})
-        await anext(pieces)  # which opens it
+        await anext(pieces)  # sends the request
         return pieces
 
     async def _read(self, client: S3Client, asked: dict[str, str]) -> AsyncGenerator[bytes, None]:
-        """First an empty piece, when it is open: what has begun can be closed."""
+        """Yields an empty piece when the object is open: a generator that has started can be closed."""
         answer = await client.call("get_object", **asked)
         left = int(answer["ContentLength"])
-        with translated(self.place):
+        with translated(self.location):
             async with answer["Body"] as body:
                 yield b""
                 while chunk := await body.read(CHUNK):
                     left -= len(chunk)
                     yield chunk
         if left > 0:
-            raise StorageUnavailable(f"{self.place.shown} broke off with {left} bytes to come")
+            raise StorageUnavailable(
+                f"{self.location.shown} closed the connection with {left} bytes missing"
+            )
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
         async with self._adopting:
@@ -132,9 +134,9 @@ class S3Blobs(S3Signing):
         keys: list[str] = []
         async for page in self._client.pages("list_objects_v2", Prefix=f"{self._prefix}{owner}/"):
             keys += [item["Key"] for item in page.get("Contents", ())]
-        # One by one: how many are removed in one request is not the same for all that is compatible.
-        for i in range(0, len(keys), DELETED):
-            await asyncio.gather(*(self._remove(key) for key in keys[i : i + DELETED]))
+        # One request per key, because the limit per request differs between compatible storages.
+        for i in range(0, len(keys), CONCURRENT_DELETES):
+            await asyncio.gather(*(self._remove(key) for key in keys[i : i + CONCURRENT_DELETES]))
 
     async def _remove(self, key: str) -> None:
         with contextlib.suppress(BlobMissing):
@@ -153,13 +155,13 @@ class S3Blobs(S3Signing):
 
     @property
     def shown(self) -> str:
-        return self.place.shown
+        return self.location.shown
 
     async def claim(self, store_id: str) -> str:
         found = await self.store_id()
         if found is None:
-            # S3-compatible storage need not know conditional writes. Of two stores that come at the same moment the
-            # later one wins, and the earlier one notices with its next sweep, before anything was removed.
+            # Not all S3-compatible storage supports conditional writes. If two stores write at the same time, the later
+            # one wins, and the earlier one notices in its next sweep, before it removes anything.
             await self._put_bytes(self._client, STORE_ID, store_id.encode(), "text/plain")
             found = await self.store_id()
         return found or store_id
@@ -196,14 +198,14 @@ class S3Blobs(S3Signing):
         except (StorageUnavailable, BlobMissing) as error:
             raise SetupError(str(error)) from None
         if read != b"bide":
-            raise SetupError(f"{self.place.shown} gives back something else than what was put there")
-        return f"{self.place.shown}: written, read and removed"
+            raise SetupError(f"{self.location.shown} returned other bytes than were written")
+        return f"{self.location.shown}: written, read and removed"
 
     async def close(self) -> None:
         await self._client.close()
         await asyncio.to_thread(self._background.end, self._blocking.close)
 
-    # --- putting
+    # --- writing
 
     async def _put_bytes(self, client: S3Client, key: str, data: bytes, content_type: str) -> None:
         goal = self._prefix + key
@@ -212,7 +214,7 @@ class S3Blobs(S3Signing):
     async def _put_file(
         self, client: S3Client, key: str, source: Path, content_type: str
     ) -> tuple[int, str]:
-        """Size and checksum of what is there then, or nothing is."""
+        """Stores a file atomically; returns its size and checksum."""
         size = (await asyncio.to_thread(source.stat)).st_size
         digest = hashlib.sha256()
         with source.open("rb") as file:
@@ -221,15 +223,15 @@ class S3Blobs(S3Signing):
                 digest.update(data)
                 await self._put_bytes(client, key, data, content_type)
                 return len(data), digest.hexdigest()
-            begun = await client.call(
+            created = await client.call(
                 "create_multipart_upload", Key=self._prefix + key, ContentType=content_type
             )
-            where = {"Key": self._prefix + key, "UploadId": begun["UploadId"]}
+            where = {"Key": self._prefix + key, "UploadId": created["UploadId"]}
             try:
                 sent, parts = await _send_parts(client, where, file, size, digest)
                 await client.call("complete_multipart_upload", **where, MultipartUpload={"Parts": parts})
             except BaseException:
-                with contextlib.suppress(BideError):  # it may be away; a lifecycle rule removes the rest
+                with contextlib.suppress(BideError):  # a lifecycle rule of the bucket removes the rest
                     await asyncio.shield(client.call("abort_multipart_upload", **where))
                 raise
         return sent, digest.hexdigest()
@@ -238,8 +240,8 @@ class S3Blobs(S3Signing):
 async def _send_parts(
     client: S3Client, where: dict[str, str], file: BinaryIO, size: int, digest: Any
 ) -> tuple[int, list[dict[str, Any]]]:
-    """A few at once: read and hashed in order, sent as they come."""
-    length = max(PART, -(-size // MOST_PARTS))
+    """Reads and hashes the parts in order, and sends a few at a time."""
+    length = max(PART, -(-size // MAX_PARTS))
     parts: list[dict[str, Any]] = []
     reading = asyncio.Lock()
     sent = 0
@@ -264,16 +266,16 @@ async def _send_parts(
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
+            for _ in range(CONCURRENT_PARTS):
                 group.create_task(send())
     except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None  # the first; it has ended the others
+        raise failed.exceptions[0] from None  # the others were cancelled because of it
     return sent, parts
 
 
 @contextlib.contextmanager
 def _for_handlers(name: str) -> Iterator[None]:
-    """What a handler is told: an error that the kind's `retries` are for."""
+    """Turns errors of storage into errors of the job, which the `retries` of the kind cover."""
     try:
         yield
     except BlobMissing:
@@ -282,8 +284,6 @@ def _for_handlers(name: str) -> Iterator[None]:
         raise JobError(STORAGE_UNAVAILABLE, f"{name}: {error}") from error
     except OSError as error:
         if is_full(error):
-            text = (
-                f"{name} cannot be brought here: the disk with the data folder is full; make room on it"
-            )
+            text = f"cannot download {name}: the disk of the data folder is full; free disk space"
             raise JobError("DISK_FULL", text) from error
         raise

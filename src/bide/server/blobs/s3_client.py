@@ -1,8 +1,8 @@
-"""A connection to S3 or what is compatible with it: where it is, one client a loop, and what its errors mean.
+"""The client of S3 or compatible storage: location, one client per event loop, and translation of errors.
 
-1. The credential comes from where every AWS program looks for it (AWS_* variables, ~/.aws, a role): never from an
-   address of ours, never into a log.
-2. Whatever botocore raises leaves here as one of three: not there, refused (somebody must act), or unavailable.
+1. The credential comes from the standard AWS sources (AWS_* variables, ~/.aws, a role), never from --blobs. It is never
+   logged.
+2. Errors of botocore become BlobMissing, EmptyRange or StorageUnavailable.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from bide.core.errors import BideError, SetupError, StorageUnavailable
 from bide.server.blobs import BlobMissing
 
 T = TypeVar("T")
-NOT_THERE = {"404", "NoSuchKey", "NoSuchUpload", "NotFound"}
+MISSING_CODES = {"404", "NoSuchKey", "NoSuchUpload", "NotFound"}
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 60.0
 ATTEMPTS = 3
 CONNECTIONS = 64
 PROBLEMS = {
-    "NoSuchBucket": "there is no such bucket: make it, or correct --blobs",
-    "AccessDenied": "the credential may not do this: give it the rights to put, get, list and delete objects there",
-    "403": "the credential may not do this: give it the rights to put, get, list and delete objects there",
-    "InvalidAccessKeyId": "the access key is not known there: correct AWS_ACCESS_KEY_ID",
+    "NoSuchBucket": "the bucket does not exist: create it, or correct --blobs",
+    "AccessDenied": "the credential has no permission: allow it to put, get, list and delete objects",
+    "403": "the credential has no permission: allow it to put, get, list and delete objects",
+    "InvalidAccessKeyId": "the access key is unknown: correct AWS_ACCESS_KEY_ID",
     "SignatureDoesNotMatch": "the secret key or the region is wrong: correct AWS_SECRET_ACCESS_KEY, or region= of --blobs",
-    "AuthorizationHeaderMalformed": "the region is wrong: say region= in --blobs",
-    "RequestTimeTooSkewed": "this machine's clock is wrong: set it",
+    "AuthorizationHeaderMalformed": "the region is wrong: set region= in --blobs",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
 }
 
 
 class EmptyRange(BideError):
-    """The object is there, and has none of the bytes that were asked for."""
+    """The object exists but has no bytes in the requested range."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """`s3://bucket/prefix?endpoint=…&region=…`, read."""
+class BucketLocation(msgspec.Struct, frozen=True):
+    """The parts of `s3://bucket/prefix?endpoint=…&region=…`."""
 
     bucket: str
     prefix: str  # "" or ends in "/"
@@ -57,43 +57,42 @@ class Place(msgspec.Struct, frozen=True):
         return f"s3://{self.bucket}/{self.prefix}{at}"
 
 
-def read_place(url: str) -> Place:
+def read_bucket_url(url: str) -> BucketLocation:
     form = "s3://BUCKET[/PREFIX][?endpoint=https://…&region=…]"
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise SetupError(
-            "--blobs has a credential in it, which would end up in logs: put it into AWS_ACCESS_KEY_ID and "
-            f"AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials, and say {form}"
+            "--blobs contains a credential, which could appear in logs: put it into AWS_ACCESS_KEY_ID and "
+            f"AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials, and write {form}"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(options.keys() - {"endpoint", "region"})
     if parts.scheme != "s3" or not parts.netloc or parts.fragment or unknown:
-        more = f"; it has no {', '.join(unknown)}" if unknown else ""
-        raise SetupError(f"--blobs {url!r} is not of the form {form}{more}")
+        more = f"; unknown: {', '.join(unknown)}" if unknown else ""
+        raise SetupError(f"--blobs {url!r} must have the form {form}{more}")
     endpoint = options.get("endpoint")
     if endpoint is not None:
         at = urlsplit(endpoint)
         if at.scheme not in ("http", "https") or not at.netloc or "@" in at.netloc:
             raise SetupError(
-                f"--blobs: endpoint={endpoint!r} is not an address such as https://s3.example.org"
+                f"--blobs: endpoint={endpoint!r} must be a URL such as https://s3.example.org"
             )
     prefix = parts.path.strip("/")
-    return Place(parts.netloc, f"{prefix}/" if prefix else "", endpoint, options.get("region"))
+    return BucketLocation(parts.netloc, f"{prefix}/" if prefix else "", endpoint, options.get("region"))
 
 
 class S3Client:
-    """Calls of one bucket, each on the loop that it is made on."""
+    """Sends requests to one bucket, with one client per event loop."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, location: BucketLocation) -> None:
+        self.location = location
         self._clients: dict[asyncio.AbstractEventLoop, Any] = {}
         self._making = asyncio.Lock()
 
     async def get(self) -> Any:
         if asyncio.current_task() is None:
-            await asyncio.sleep(
-                0
-            )  # a request that has not waited yet is in no task, and botocore needs to be in one
+            # botocore needs a task, and a request runs in none until its first wait.
+            await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             async with self._making:
@@ -102,51 +101,51 @@ class S3Client:
         return self._clients[loop]
 
     async def _make(self) -> Any:
-        # The import takes most of a second; meanwhile others are served.
+        # The import takes most of a second, so run it in a thread.
         await asyncio.to_thread(importlib.import_module, "aiobotocore.session")
         from aiobotocore.config import AioConfig
         from aiobotocore.session import get_session
 
-        for name in ("botocore", "aiobotocore"):  # at DEBUG they tell what is signed
+        for name in ("botocore", "aiobotocore"):  # at DEBUG they log what they sign
             logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger(name).level))
-        place = self.place
+        location = self.location
         config = AioConfig(
             signature_version="s3v4",
             connect_timeout=CONNECT_TIMEOUT,
             read_timeout=READ_TIMEOUT,
             retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
             max_pool_connections=CONNECTIONS,
-            s3={"addressing_style": "path" if place.endpoint else "auto"},
-            # Checksums in trailers are AWS's own; what is compatible often refuses them.
+            s3={"addressing_style": "path" if location.endpoint else "auto"},
+            # Checksums in trailers are specific to AWS; compatible storage often rejects them.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
-        region = place.region or os.environ.get("AWS_REGION")
-        with translated(place):
+        region = location.region or os.environ.get("AWS_REGION")
+        with translated(location):
             maker = get_session().create_client(
-                "s3", region_name=region, endpoint_url=place.endpoint, config=config
+                "s3", region_name=region, endpoint_url=location.endpoint, config=config
             )
             return await maker.__aenter__()
 
     async def call(self, operation: str, **given: Any) -> Any:
-        """One request, by botocore's name for it; the bucket is ours."""
+        """Sends one request for the bucket, by its name in botocore."""
         client = await self.get()
-        with translated(self.place):
-            return await getattr(client, operation)(Bucket=self.place.bucket, **given)
+        with translated(self.location):
+            return await getattr(client, operation)(Bucket=self.location.bucket, **given)
 
     async def pages(self, operation: str, **given: Any) -> AsyncIterator[Any]:
         client = await self.get()
-        with translated(self.place):
+        with translated(self.location):
             async for page in client.get_paginator(operation).paginate(
-                Bucket=self.place.bucket, **given
+                Bucket=self.location.bucket, **given
             ):
                 yield page
 
     async def sign(self, operation: str, seconds: int, **given: Any) -> str:
         client = await self.get()
-        with translated(self.place):
+        with translated(self.location):
             url = await client.generate_presigned_url(
-                operation, Params={"Bucket": self.place.bucket, **given}, ExpiresIn=seconds
+                operation, Params={"Bucket": self.location.bucket, **given}, ExpiresIn=seconds
             )
         return str(url)
 
@@ -157,38 +156,38 @@ class S3Client:
 
 
 @contextlib.contextmanager
-def translated(place: Place) -> Any:
-    """Errors of botocore and of connections as those of the port."""
+def translated(location: BucketLocation) -> Any:
+    """Translates errors of botocore and of connections."""
     import aiohttp
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     try:
         yield
     except ClientError as error:
-        raise _of_answer(place, error) from error
+        raise _from_response(location, error) from error
     except NoCredentialsError:
         raise StorageUnavailable(
-            f"{place.shown} cannot be used: there is no credential. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
-            "for this process, or write ~/.aws/credentials"
+            f"no credential for {location.shown}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for this process, or "
+            "write ~/.aws/credentials"
         ) from None
     except (BotoCoreError, aiohttp.ClientError, TimeoutError, ConnectionError) as error:
         what = type(error).__name__
-        raise StorageUnavailable(f"{place.shown} does not answer as it should ({what})") from error
+        raise StorageUnavailable(f"the request to {location.shown} failed ({what})") from error
 
 
-def _of_answer(place: Place, error: Any) -> BideError:
+def _from_response(location: BucketLocation, error: Any) -> BideError:
     code = str(error.response.get("Error", {}).get("Code", ""))
-    if code in NOT_THERE:
-        return BlobMissing(f"{place.shown} has no such object")
+    if code in MISSING_CODES:
+        return BlobMissing(f"the object does not exist in {location.shown}")
     if code in ("InvalidRange", "416"):
-        return EmptyRange(f"{place.shown}: no such range")
+        return EmptyRange(f"the object in {location.shown} has no bytes in this range")
     advice = PROBLEMS.get(code) or str(error.response.get("Error", {}).get("Message", ""))[:200]
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return StorageUnavailable(f"{place.shown} answered {status} {code}: {advice}")
+    return StorageUnavailable(f"{location.shown} responded with {status} {code}: {advice}")
 
 
-class Background:
-    """A loop of its own, for those who block: handlers. A copy that a handler forks gets a new one."""
+class BackgroundLoop:
+    """An event loop in a thread, for handlers, which block. A forked process gets a new one."""
 
     def __init__(self) -> None:
         self._pid = 0
@@ -206,12 +205,12 @@ class Background:
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
-        except BaseException:  # the job is to stop: so is what it waits for
+        except BaseException:  # the job is being stopped
             running.cancel()
             raise
 
     def end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Closes what was opened on its loop."""
+        """Runs `last` on the loop, then stops it."""
         if self._pid == os.getpid():
             self.run(last())
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,23 +1,23 @@
-"""Requests to a bucket that callers make themselves: signed here, verified there.
+"""Signed requests for a bucket.
 
-What is signed is all of it: method, key, content type and length, and until when. Storage refuses anything else.
+The signature covers method, key, content type, length and expiry. The storage rejects any other request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bide.server.blobs import BlobMissing, Found, Part, Signed
+from bide.server.blobs import BlobMissing, Signed, StoredObject, StoredPart
 from bide.server.blobs.s3_client import EmptyRange, S3Client
 
 
 class S3Signing:
-    """`Signing` and `Multipart` in a bucket."""
+    """`Signing` and `MultipartSigning` in a bucket."""
 
     largest_put = 5 * 1024**3
     through_service = False
     smallest_part = 5 * 1024 * 1024
-    most_parts = 1000  # what the strictest of the compatible takes; S3 itself takes ten times as many
+    most_parts = 1000  # the limit of the strictest compatible storage; S3 allows 10,000
 
     def __init__(self, client: S3Client, prefix: str) -> None:
         self._client = client
@@ -28,9 +28,9 @@ class S3Signing:
         url = await self._client.sign("put_object", seconds, **given)
         return Signed(url, "PUT", {"Content-Type": content_type, "Content-Length": str(size)})
 
-    async def head(self, key: str) -> Found | None:
-        # By its first byte: the answers of some servers to HEAD have a body when there is nothing, which is then taken
-        # for the next answer. Nothing has no first byte, but is there.
+    async def head(self, key: str) -> StoredObject | None:
+        # Get the first byte instead of HEAD: some servers send a body with a 404 to HEAD, which is then read as the next
+        # response. An empty object has no first byte, so it needs HEAD.
         goal = {"Key": self._prefix + key}
         try:
             answer = await self._client.call("get_object", **goal, Range="bytes=0-0")
@@ -38,14 +38,14 @@ class S3Signing:
             return None
         except EmptyRange:
             answer = await self._client.call("head_object", **goal)
-            return Found(int(answer["ContentLength"]), answer.get("ContentType"))
+            return StoredObject(int(answer["ContentLength"]), answer.get("ContentType"))
         async with answer["Body"] as body:
             await body.read()
         size = answer.get("ContentRange", "").rpartition("/")[2] or answer["ContentLength"]
-        return Found(int(size), answer.get("ContentType"))
+        return StoredObject(int(size), answer.get("ContentType"))
 
     async def move(self, source: str, key: str, content_type: str) -> None:
-        origin = {"Bucket": self._client.place.bucket, "Key": self._prefix + source}
+        origin = {"Bucket": self._client.location.bucket, "Key": self._prefix + source}
         await self._client.call("copy_object", Key=self._prefix + key, CopySource=origin)
         await self._client.call("delete_object", Key=self._prefix + source)
 
@@ -60,15 +60,15 @@ class S3Signing:
         url = await self._client.sign("upload_part", seconds, **where, ContentLength=size)
         return Signed(url, "PUT", {"Content-Length": str(size)})
 
-    async def parts(self, key: str, multipart: str) -> list[Part]:
+    async def parts(self, key: str, multipart: str) -> list[StoredPart]:
         where = {"Key": self._prefix + key, "UploadId": multipart}
-        found: list[Part] = []
+        found: list[StoredPart] = []
         async for page in self._client.pages("list_parts", **where):
             for part in page.get("Parts", ()):
-                found.append(Part(int(part["PartNumber"]), int(part["Size"]), str(part["ETag"])))
+                found.append(StoredPart(int(part["PartNumber"]), int(part["Size"]), str(part["ETag"])))
         return sorted(found, key=lambda part: part.number)
 
-    async def finish(self, key: str, multipart: str, parts: Sequence[Part]) -> None:
+    async def finish(self, key: str, multipart: str, parts: Sequence[StoredPart]) -> None:
         listed = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
         where = {"Key": self._prefix + key, "UploadId": multipart}
         await self._client.call("complete_multipart_upload", **where, MultipartUpload={"Parts": listed})

@@ -1,4 +1,6 @@
-"""The ASGI edge: reads requests, asks the parts, renders answers. No decision about a job is made here."""
+"""The HTTP interface: reads requests, calls the components of the service, renders responses. It makes no decisions about
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from bide.server.registry import Registry
 from bide.server.store import Store
 from bide.server.uploads.chunks import Chunks
 from bide.server.uploads.presigned import Presigned
-from bide.server.uploads.reception import Reception
+from bide.server.uploads.upload_service import UploadService
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What the edge stands on."""
+class Components:
+    """The components of a service that the handlers use."""
 
     config: Config
     registry: Registry
@@ -31,6 +33,6 @@ class Parts:
     notify: Notifier
     estimates: Estimates
     progress: ProgressPublisher
-    reception: Reception
+    uploads: UploadService
     chunks: Chunks
     presigned: Presigned

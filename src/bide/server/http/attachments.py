@@ -1,7 +1,7 @@
-"""The bytes of a blob as an answer: streamed with ranges, at the pace of who takes them.
+"""Responses with the bytes of a blob: streamed, with ranges and backpressure.
 
-What callers and handlers have made is handed on as it is and never shown by us: always an attachment, never sniffed,
-never run.
+The bytes come from callers and handlers and are not trusted: a browser must save them as an attachment, and neither
+sniff nor run them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bide.core.errors import NotFound
 from bide.core.record import FileInfo
 from bide.core.wire import etag_matches
 from bide.server.blobs import BlobMissing, Blobs
-from bide.server.http.exchange import Answer, Headers, Receive, Request, Scope, Send, Stream
 from bide.server.http.ranges import read_range
+from bide.server.http.request import Headers, HttpRequest, Receive, Response, Scope, Send, Stream
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(; ?[\w-]{1,50}=[\w.+-]{1,100})*", re.ASCII)
 _ANYTHING = "application/octet-stream"
@@ -26,7 +26,7 @@ _PLAIN_NAME = re.compile(r"[\w .,()+-]+", re.ASCII)
 
 
 def media_type(declared: str) -> str:
-    """What a header may say; anything else is just bytes."""
+    """Returns the declared type if it is valid in a header, else application/octet-stream."""
     return declared if _MEDIA_TYPE.fullmatch(declared) else _ANYTHING
 
 
@@ -43,32 +43,32 @@ def attachment_headers(tag: str, content_type: str, name: str) -> Headers:
     ]
 
 
-def unchanged(request: Request, tag: str) -> Answer | None:
+def unchanged(request: HttpRequest, tag: str) -> Response | None:
     known = request.header(b"if-none-match")
     if known is not None and etag_matches(known, tag):
-        return Answer(304, [(b"etag", tag.encode())])
+        return Response(304, [(b"etag", tag.encode())])
     return None
 
 
-def asked_ranges(request: Request, tag: str, size: int) -> list[tuple[int, int]]:
+def requested_ranges(request: HttpRequest, tag: str, size: int) -> list[tuple[int, int]]:
     asked = request.header(b"range")
     if asked is None:
         return []
     condition = request.header(b"if-range")
-    # A date says too little to splice two answers together by: only the ETag counts.
+    # A date is too coarse to combine two responses, so only the ETag counts.
     if condition is not None and condition.strip() != tag:
         return []
     return read_range(asked, size)
 
 
-async def attachment(request: Request, info: FileInfo, declared: str, name: str) -> Answer:
-    """A file, or the part of it that was asked for. What storage says against it is said before the first byte."""
+async def attachment(request: HttpRequest, info: FileInfo, declared: str, name: str) -> Response:
+    """Returns a response with a file or the requested ranges. Errors of the storage are raised before the first byte."""
     tag = f'"{info.sha256}"'
     same = unchanged(request, tag)
     if same is not None:
         return same
     content_type = media_type(declared)
-    ranges = asked_ranges(request, tag, info.size)
+    ranges = requested_ranges(request, tag, info.size)
     headers = attachment_headers(tag, content_type, name)
     status = 206 if ranges else 200
     if len(ranges) > 1:
@@ -80,19 +80,19 @@ async def attachment(request: Request, info: FileInfo, declared: str, name: str)
         headers.append((b"content-length", b"%d" % (last + 1 - first)))
         pieces = [(first, last)]
     if request.scope["method"] == "HEAD":
-        return Answer(status, headers)
-    body = _body(request.parts.blobs, info.blob, pieces)
+        return Response(status, headers)
+    body = _body(request.components.blobs, info.blob, pieces)
     try:
-        await anext(body)  # opens it: a failure still has an answer of its own
+        await anext(body)  # opens the blob, so that a failure is still a problem response
     except BlobMissing:
-        raise NotFound(f"the bytes of {name[:200]!r} are no longer kept") from None
-    return Answer(status, headers, stream=_streaming(status, headers, body))
+        raise NotFound(f"the bytes of {name[:200]!r} have been deleted") from None
+    return Response(status, headers, stream=_streaming(status, headers, body))
 
 
 def _several(
     ranges: list[tuple[int, int]], size: int, content_type: str, headers: Headers
 ) -> list[tuple[int, int] | bytes]:
-    """Several ranges in one body (RFC 9110, 14.6): what is between them, and them."""
+    """Returns the pieces of a multipart/byteranges body (RFC 9110, 14.6): boundaries and ranges."""
     boundary = secrets.token_hex(13)
     pieces: list[tuple[int, int] | bytes] = []
     length = 0
@@ -112,7 +112,7 @@ def _several(
 async def _body(
     blobs: Blobs, blob: str, pieces: list[tuple[int, int] | bytes]
 ) -> AsyncGenerator[bytes, None]:
-    """First an empty piece, when it is open, so that it can be closed in any case."""
+    """Yields an empty piece when the blob is open: a generator that has started can be closed."""
     for i, piece in enumerate(pieces):
         if isinstance(piece, bytes):
             if i == 0:
@@ -129,16 +129,16 @@ async def _body(
 
 def _streaming(status: int, headers: Headers, body: AsyncGenerator[bytes, None]) -> Stream:
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-        async def left() -> None:
+        async def disconnected() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        gone = asyncio.ensure_future(left())
+        gone = asyncio.ensure_future(disconnected())
         try:
             async with contextlib.aclosing(body):
                 await send({"type": "http.response.start", "status": status, "headers": headers})
                 async for chunk in body:
-                    if gone.done():  # nobody takes it any more
+                    if gone.done():
                         return
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})

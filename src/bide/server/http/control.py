@@ -1,7 +1,7 @@
-"""Cancel, retry and delete: what a person may do to a job.
+"""Cancel, retry and delete a job.
 
-A wish is carried out on the job as it was read, or decided again: the change names the version that it was decided on,
-so that no claim slips in between. With If-Match it is refused instead.
+A change names the version of the job that it was decided on, so that no claim can happen in between. If the version has
+changed, the handler decides again; with If-Match it responds with 412.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from bide.core.errors import Conflict, Gone, NotFound, StorageUnavailable, Versi
 from bide.core.job import Refused, Rerun, WrongVersion, cancel
 from bide.core.record import Job
 from bide.core.wire import WireJob, etag_matches
-from bide.server.http.exchange import Answer, Request
-from bide.server.http.operations import Operation, Reply
-from bide.server.http.status import IF_MATCH, JOB_ID, Shown, find, missing
+from bide.server.http.request import HttpRequest, Response
+from bide.server.http.routing import HttpOperation, ResponseSpec
+from bide.server.http.status import IF_MATCH, JOB_ID, JobView, find, missing
 from bide.server.store import Missing
 
 log = logging.getLogger("bide.http")
-TRIES = 5
+MAX_ATTEMPTS = 5
 
 
-async def _decide_on(request: Request) -> tuple[Job, bool]:
-    """The job as it is now, and whether the caller insists on that; VersionMismatch when it has changed already."""
-    job = await find(request.parts, request.args[0])
+async def _decide_on(request: HttpRequest) -> tuple[Job, bool]:
+    """Returns the job, and whether the caller requires this version. Raises VersionMismatch if If-Match does not match."""
+    job = await find(request.components, request.args[0])
     condition = request.header(b"if-match")
     if condition is None or condition.strip() == "*":
         return job, False
-    tag = Shown(request, job).tag
+    tag = JobView(request, job).tag
     if not etag_matches(condition, tag, weak=False):
-        raise VersionMismatch(f"the job's ETag is {tag} now")
+        raise VersionMismatch(f"If-Match is {condition[:200]}, but the ETag of job {job.id} is {tag}")
     return job, True
 
 
-def _settled(job_id: str, outcome: Job | Refused | Missing, insists: bool) -> Job | None:
-    """None when the job changed in between and the wish is to be decided again."""
+def _settled(job_id: str, outcome: Job | Refused | Missing, required: bool) -> Job | None:
+    """Returns the changed job; None if its version changed and the caller must decide again."""
     if isinstance(outcome, Missing):
         raise missing(job_id, outcome)
     if isinstance(outcome, WrongVersion):
-        if insists:
+        if required:
             raise VersionMismatch(outcome.reason)
         return None
     if isinstance(outcome, Refused):
@@ -52,68 +52,71 @@ async def _one(applying: Awaitable[list[Job | Refused | Missing]]) -> Job | Refu
     return outcome
 
 
-async def cancel_job(request: Request) -> Answer:
-    store = request.parts.store
-    for _ in range(TRIES):
-        job, insists = await _decide_on(request)
+async def cancel_job(request: HttpRequest) -> Response:
+    store = request.components.store
+    for _ in range(MAX_ATTEMPTS):
+        job, required = await _decide_on(request)
         if job.status.terminal:
-            raise Conflict(f"the job is {job.status.value} already; only a live one can be cancelled")
+            raise Conflict(
+                f"job {job.id} is already {job.status.value}; only unfinished jobs can be cancelled"
+            )
         if job.running and job.cancel_asked_at is not None:
-            return Shown(request, job).answer(202)  # it was told before
+            return JobView(request, job).response(202)  # already requested
         outcome = await _one(store.apply([cancel(job, job.version)]))
-        after = _settled(job.id, outcome, insists)
+        after = _settled(job.id, outcome, required)
         if after is not None:
-            return Shown(request, after).answer(200 if after.status.terminal else 202)
-    raise Conflict("the job kept changing; try again")
+            return JobView(request, after).response(200 if after.status.terminal else 202)
+    raise Conflict(f"job {request.args[0]} changed {MAX_ATTEMPTS} times during the request; try again")
 
 
-async def retry_job(request: Request) -> Answer:
-    parts = request.parts
-    job, insists = await _decide_on(request)
-    wish = Rerun(job_id=job.id, version=job.version if insists else None)
-    after = _settled(job.id, await _one(parts.store.apply([wish])), insists)
-    assert after is not None  # only a wish with a version can find another one
-    parts.engine.hint(after.queue, after.kind)
-    shown = Shown(request, after)
-    return shown.answer(202, shown.location())
+async def retry_job(request: HttpRequest) -> Response:
+    components = request.components
+    job, required = await _decide_on(request)
+    rerun = Rerun(job_id=job.id, version=job.version if required else None)
+    after = _settled(job.id, await _one(components.store.apply([rerun])), required)
+    assert after is not None  # without a version, a change cannot fail because of it
+    components.engine.hint(after.queue, after.kind)
+    shown = JobView(request, after)
+    return shown.response(202, shown.location())
 
 
-async def delete_job(request: Request) -> Answer:
-    parts = request.parts
-    job, insists = await _decide_on(request)
-    outcome = await parts.store.delete(job.id, job.version if insists else None)
-    _settled(job.id, outcome, insists)
-    parts.notify.notify(job.id)  # whoever waits for it hears that it is gone
+async def delete_job(request: HttpRequest) -> Response:
+    components = request.components
+    job, required = await _decide_on(request)
+    outcome = await components.store.delete(job.id, job.version if required else None)
+    _settled(job.id, outcome, required)
+    components.notify.notify(job.id)  # long polls respond with 410
     try:
-        await parts.blobs.remove(job.id)
-    except (
-        StorageUnavailable
-    ) as error:  # it is deleted all the same: its files belong to nobody and are swept
-        log.warning("the files of the deleted job %s stay for now: %s", job.id, error)
-    return Answer(204, [])
+        await components.blobs.remove(job.id)
+    except StorageUnavailable as error:
+        # The job is deleted in any case; the upkeep removes its orphaned files.
+        log.warning("cannot remove the files of deleted job %s, the upkeep will: %s", job.id, error)
+    return Response(204, [])
 
 
 _PARAMETERS = (JOB_ID, IF_MATCH)
 _PROBLEMS = (NotFound, Gone, Conflict, VersionMismatch)
 
 OPERATIONS = [
-    Operation(
+    HttpOperation(
         "POST",
         "/jobs/{jobId}/cancel",
         cancel_job,
         "cancelJob",
         "Cancel a job",
         "jobs",
-        description="A waiting job ends at once. A running one is told, then terminated, then killed.",
+        description="A waiting job ends immediately. A running one is asked to stop, then terminated, then killed.",
         parameters=_PARAMETERS,
-        replies=(
-            Reply(200, "It was waiting, and is cancelled.", WireJob),
-            Reply(202, "It runs, and was told to stop.", WireJob, headers=("Retry-After",)),
+        responses=(
+            ResponseSpec(200, "The job was waiting and is cancelled.", WireJob),
+            ResponseSpec(
+                202, "The job is running and was asked to stop.", WireJob, headers=("Retry-After",)
+            ),
         ),
         problems=_PROBLEMS,
         example="-X POST $BASE/jobs/JOB_ID/cancel",
     ),
-    Operation(
+    HttpOperation(
         "POST",
         "/jobs/{jobId}/retry",
         retry_job,
@@ -122,20 +125,22 @@ OPERATIONS = [
         "jobs",
         description="Only after ERROR, CANCELLED or PARTIAL_SUCCESS. Finished steps are kept.",
         parameters=_PARAMETERS,
-        replies=(Reply(202, "It will run again.", WireJob, headers=("Location", "Retry-After")),),
+        responses=(
+            ResponseSpec(202, "The job will run again.", WireJob, headers=("Location", "Retry-After")),
+        ),
         problems=_PROBLEMS,
         example="-X POST $BASE/jobs/JOB_ID/retry",
     ),
-    Operation(
+    HttpOperation(
         "DELETE",
         "/jobs/{jobId}",
         delete_job,
         "deleteJob",
         "Delete a job and its files",
         "jobs",
-        description="Not while it runs: cancel it first. Afterwards it answers 410.",
+        description="A running job must be cancelled first. After the deletion its URL responds with 410.",
         parameters=_PARAMETERS,
-        replies=(Reply(204, "It is deleted."),),
+        responses=(ResponseSpec(204, "The job is deleted."),),
         problems=_PROBLEMS,
         example="-X DELETE $BASE/jobs/JOB_ID",
     ),

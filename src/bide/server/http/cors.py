@@ -1,7 +1,7 @@
-"""Pages of other origins: those that were allowed may use the service from a browser, all others may not.
+"""Cross-origin requests: pages of allowed origins may use the service from a browser, other pages may not.
 
-A browser asks first (a preflight), and then hides answers that do not name its page's origin. What it sends without
-asking, such as a form, is refused by `check_origin`.
+A browser sends a preflight first, and hides responses that do not name the origin of the page. `check_origin` rejects
+requests that a browser sends without a preflight, such as forms.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bide.core.errors import CrossSite
-from bide.server.http.exchange import Answer, Headers, Message, Request, Send
 from bide.server.http.hosts import is_same_host, split_origin
+from bide.server.http.request import Headers, HttpRequest, Message, Response, Send
 
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))  # methods that change nothing
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-_TAKEN = (
+_REQUEST_HEADERS = (
     b"Authorization, Content-Type, Content-Disposition, Idempotency-Key, If-Match, If-None-Match, Prefer, Range, "
     b"Repr-Digest, Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, Upload-Length, "
     b"Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, X-Request-ID, X-Requested-With, traceparent"
 )
-_SHOWN = (
+_EXPOSED_HEADERS = (
     b"Content-Disposition, Content-Range, ETag, Job-Location, Location, Preference-Applied, Repr-Digest, Retry-After, "
     b"Tus-Checksum-Algorithm, Tus-Extension, Tus-Max-Size, Tus-Resumable, Tus-Version, Upload-Concat, "
     b"Upload-Defer-Length, Upload-Expires, Upload-Length, Upload-Metadata, Upload-Offset"
 )
 
 
-def allowed_origin(request: Request) -> bytes | None:
-    """The origin of the page that sent this, when it may."""
-    origins = request.parts.config.uploads.origins
+def allowed_origin(request: HttpRequest) -> bytes | None:
+    """Returns the origin of the page that sent the request if it is allowed, else None."""
+    origins = request.components.config.uploads.origins
     if not origins:
         return None
     origin = request.header(b"origin")
@@ -40,12 +40,12 @@ def allowed_origin(request: Request) -> bytes | None:
     )
 
 
-def check_origin(request: Request, trusted: Collection[str]) -> None:
-    """Raises CrossSite for what could change something and was sent for a page of an origin that may not: all methods but
-    the safe ones, and handshakes of WebSockets (as a GET that offers one, and as a scope of ASGI). Programs other than
-    browsers send neither header.
+def check_origin(request: HttpRequest, trusted: Collection[str]) -> None:
+    """Raises CrossSite for a request that could change something, sent by a page of an origin that is not allowed. That
+    includes all methods but the safe ones, and WebSocket handshakes (a GET with Upgrade, or an ASGI scope). Programs
+    other than browsers send neither header.
 
-    Another port of the same host is the same site, but another origin. `trusted` are hosts whose pages may.
+    Another port of the same host is the same site, but another origin. Pages of `trusted` hosts are allowed.
     """
     origin = request.header(b"origin")
     if request.scope.get("method") in SAFE and (origin is None or not _is_handshake(request)):
@@ -63,46 +63,46 @@ def check_origin(request: Request, trusted: Collection[str]) -> None:
         or ((page := split_origin(origin)) is not None and page[1] in trusted)
     ):
         raise CrossSite(
-            f"a page of the origin {origin[:200]!r} may not change anything here: allow it with --origin"
+            f"pages of origin {origin[:200]!r} may not change anything: allow the origin with --origin"
         )
 
 
-def _is_handshake(request: Request) -> bool:
+def _is_handshake(request: HttpRequest) -> bool:
     return "websocket" in (request.header(b"upgrade") or "").lower()
 
 
-def preflight(request: Request) -> Answer | None:
-    """The answer to a browser's question; None when this is none."""
+def preflight(request: HttpRequest) -> Response | None:
+    """Returns the response to a preflight request; None for other requests."""
     if request.scope["method"] != "OPTIONS" or request.header(b"access-control-request-method") is None:
         return None
     origin = allowed_origin(request)
     if origin is None:
         raise CrossSite(
-            "pages of this origin are not allowed: start the service with --origin and the page's address"
+            "pages of this origin are not allowed: start the service with --origin and the origin of the page"
         )
     headers = [
         (b"access-control-allow-methods", _METHODS),
-        (b"access-control-allow-headers", _TAKEN),
+        (b"access-control-allow-headers", _REQUEST_HEADERS),
         (b"access-control-max-age", b"86400"),
     ]
-    return Answer(204, headers)
+    return Response(204, headers)
 
 
-def shown(origin: bytes) -> Headers:
-    """What lets a page read the answer."""
+def cors_headers(origin: bytes) -> Headers:
+    """Returns the headers that let a page read the response."""
     return [
         (b"access-control-allow-origin", origin),
-        (b"access-control-expose-headers", _SHOWN),
+        (b"access-control-expose-headers", _EXPOSED_HEADERS),
         (b"vary", b"Origin"),
     ]
 
 
-def showing(send: Send, origin: bytes) -> Send:
-    """For answers that send themselves."""
+def with_cors_headers(send: Send, origin: bytes) -> Send:
+    """Wraps `send` for responses that are streamed."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *shown(origin)]}
+            message = {**message, "headers": [*message["headers"], *cors_headers(origin)]}
         await send(message)
 
     return sending

@@ -1,4 +1,4 @@
-"""GET /openapi.json and GET /docs: the interface described for programs, and the same document as a page for people."""
+"""GET /openapi.json and GET /docs: the description of the interface, as a document and as a page."""
 
 from __future__ import annotations
 
@@ -8,52 +8,56 @@ from collections.abc import Sequence
 from typing import Any
 
 from bide.core.wire import encode
-from bide.server.http.exchange import Answer, Request, json_answer
+from bide.server.http.html import escape, html_response
 from bide.server.http.openapi import document
-from bide.server.http.operations import Operation, Reply
-from bide.server.http.page import escape, html_answer
 from bide.server.http.problems import ALL
+from bide.server.http.request import HttpRequest, Response, json_response
+from bide.server.http.routing import HttpOperation, ResponseSpec
 from bide.server.registry import Registry
 
 
-def operations(others: Sequence[Operation], registry: Registry) -> list[Operation]:
-    """These two describe all the others, and themselves."""
+def operations(others: Sequence[HttpOperation], registry: Registry) -> list[HttpOperation]:
+    """Returns the two operations that describe all operations, including themselves."""
     every = list(others)
     cache: dict[tuple[str, int], dict[str, Any]] = {}
 
-    def described(request: Request) -> dict[str, Any]:
-        # Kinds may still be registered while nothing is served yet.
+    def described(request: HttpRequest) -> dict[str, Any]:
+        # Kinds may be registered until the first request.
         key = (request.base, len(registry.kinds))
         if key not in cache:
             cache.clear()
-            cache[key] = document(every, registry, request.base, request.parts.config.http.max_batch)
+            cache[key] = document(
+                every, registry, request.base, request.components.config.http.max_batch
+            )
         return cache[key]
 
-    async def openapi(request: Request) -> Answer:
-        return json_answer(200, encode(described(request)))
+    async def openapi(request: HttpRequest) -> Response:
+        return json_response(200, encode(described(request)))
 
-    async def docs(request: Request) -> Answer:
-        return html_answer("bide", _page(described(request), every, registry, _origin(request)))
+    async def docs(request: HttpRequest) -> Response:
+        return html_response("bide", _page(described(request), every, registry, _origin(request)))
 
     own = [
-        Operation(
+        HttpOperation(
             "GET",
             "/openapi.json",
             openapi,
             "getOpenapi",
             "This interface as an OpenAPI 3.1 document",
             "docs",
-            replies=(Reply(200, "The document.", {"type": "object"}),),
+            responses=(ResponseSpec(200, "The document.", {"type": "object"}),),
             example="$BASE/openapi.json",
         ),
-        Operation(
+        HttpOperation(
             "GET",
             "/docs",
             docs,
             "getDocs",
             "This interface as a page",
             "docs",
-            replies=(Reply(200, "The page.", {"type": "string"}, content_types=("text/html",)),),
+            responses=(
+                ResponseSpec(200, "The page.", {"type": "string"}, content_types=("text/html",)),
+            ),
             example="$BASE/docs",
         ),
     ]
@@ -61,21 +65,23 @@ def operations(others: Sequence[Operation], registry: Registry) -> list[Operatio
     return own
 
 
-def _origin(request: Request) -> str:
+def _origin(request: HttpRequest) -> str:
     host = request.header(b"host") or "127.0.0.1:8642"
     return f"{request.scope.get('scheme', 'http')}://{host}{request.base}"
 
 
-def _page(document: dict[str, Any], every: Sequence[Operation], registry: Registry, origin: str) -> str:
+def _page(
+    document: dict[str, Any], every: Sequence[HttpOperation], registry: Registry, origin: str
+) -> str:
     base = document["servers"][0]["url"].rstrip("/")
-    by_tag: dict[str, list[Operation]] = {}
+    by_tag: dict[str, list[HttpOperation]] = {}
     for operation in every:
         if operation.listed:
             by_tag.setdefault(operation.tag, []).append(operation)
     parts = [
         f"<p>{_prose(document['info']['description'])}</p>",
-        f'<p>The same for programs: <a href="{base}/openapi.json">openapi.json</a>. '
-        f'What can go wrong: <a href="{base}/problems">problems</a>.</p>',
+        f'<p>Machine-readable: <a href="{base}/openapi.json">openapi.json</a>. '
+        f'Errors: <a href="{base}/problems">problems</a>.</p>',
         _contents(by_tag),
         _kinds(document, registry, origin),
     ]
@@ -85,7 +91,7 @@ def _page(document: dict[str, Any], every: Sequence[Operation], registry: Regist
     return "".join(parts)
 
 
-def _contents(by_tag: dict[str, list[Operation]]) -> str:
+def _contents(by_tag: dict[str, list[HttpOperation]]) -> str:
     lines = "".join(
         f'<li><a href="#{o.name}"><code><span class="method">{o.method}</span>{escape(o.path)}</code></a> '
         f"{escape(o.summary)}</li>"
@@ -97,7 +103,7 @@ def _contents(by_tag: dict[str, list[Operation]]) -> str:
 
 def _kinds(document: dict[str, Any], registry: Registry, origin: str) -> str:
     components = document["components"]["schemas"]
-    parts = ["<h2>What can be submitted</h2>"] if registry.kinds else []
+    parts = ["<h2>Kinds</h2>"] if registry.kinds else []
     for name, kind in sorted(registry.kinds.items()):
         schema = components[f"input.{name}"]
         body = json.dumps({"kind": name, "input": example_of(schema, components)})
@@ -114,7 +120,7 @@ def _kinds(document: dict[str, Any], registry: Registry, origin: str) -> str:
     return "".join(parts)
 
 
-def _operation(document: dict[str, Any], operation: Operation, origin: str, base: str) -> str:
+def _operation(document: dict[str, Any], operation: HttpOperation, origin: str, base: str) -> str:
     described = document["paths"][operation.path][operation.method.lower()]
     rows = "".join(
         f"<tr><td><code>{escape(p['name'])}</code></td><td>{p['in']}</td><td>{_prose(p['description'])}</td></tr>"
@@ -126,24 +132,25 @@ def _operation(document: dict[str, Any], operation: Operation, origin: str, base
         f"{escape(operation.path)}</code></h3><p>{escape(operation.summary)}. "
         f"{_prose(described.get('description', ''))}</p>"
         + (f"<table>{rows}</table>" if rows else "")
-        + f"<pre>{escape(command)}</pre><table>{_answers(described, base)}</table></section>"
+        + f"<pre>{escape(command)}</pre><table>{_responses(described, base)}</table></section>"
     )
 
 
-def _answers(described: dict[str, Any], base: str) -> str:
+def _responses(described: dict[str, Any], base: str) -> str:
     rows = []
-    for status, reply in described["responses"].items():
+    for status, response in described["responses"].items():
         problems = [
-            f'<a href="{base}/problems/{code}">{escape(ALL[code].title)}</a>' for code in _codes(reply)
+            f'<a href="{base}/problems/{code}">{escape(ALL[code].title)}</a>'
+            for code in _codes(response)
         ]
-        headers = ", ".join(f"<code>{name}</code>" for name in reply.get("headers", {}))
-        text = ", ".join(problems) if problems else escape(reply["description"])
+        headers = ", ".join(f"<code>{name}</code>" for name in response.get("headers", {}))
+        text = ", ".join(problems) if problems else escape(response["description"])
         rows.append(f"<tr><td>{status}</td><td>{text}</td><td>{headers}</td></tr>")
     return "".join(rows)
 
 
-def _codes(reply: dict[str, Any]) -> list[str]:
-    content = reply.get("content", {}).get("application/problem+json")
+def _codes(response: dict[str, Any]) -> list[str]:
+    content = response.get("content", {}).get("application/problem+json")
     if content is None:
         return []
     codes: list[str] = content["schema"]["allOf"][1]["properties"]["code"]["enum"]
@@ -151,7 +158,7 @@ def _codes(reply: dict[str, Any]) -> list[str]:
 
 
 def _prose(text: str) -> str:
-    """Text in which `this` is code."""
+    """Returns the text as HTML, with code in backticks."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(pieces))
 
@@ -161,7 +168,7 @@ def _json(value: Any) -> str:
 
 
 def example_of(schema: Any, components: dict[str, Any], depth: int = 0) -> Any:
-    """Something that looks like an instance: for people to read and change, not a promise that it is accepted."""
+    """Returns an example that resembles an instance of the schema. The service may reject it."""
     if not isinstance(schema, dict) or depth > 8:
         return None
     if "$ref" in schema:

@@ -1,4 +1,4 @@
-"""A job's past, from its events: the attempts that were made, and the lines that its handler logged."""
+"""The attempts and log lines of a job, read from its events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bide.core.wire import Event
 from bide.server.store import JobStore
 
 PAGE = 1000
-MOST_LINES = 1000  # the newest ones
+MAX_LINES = 1000  # the newest ones
 
 
 async def attempts_and_log(
@@ -23,26 +23,26 @@ async def attempts_and_log(
         page = await store.events(after=after, job_id=job_id, limit=PAGE)
         for event in page:
             if event.type == "status":
-                _note(attempts, event)
+                _add_attempt(attempts, event)
             elif event.type == "log":
                 lines.append(_line(event))
-        del lines[:-MOST_LINES]
+        del lines[:-MAX_LINES]
         if len(page) < PAGE:
             return attempts, lines
         after = page[-1].id
-        await asyncio.sleep(0)  # a long history does not keep others waiting
+        await asyncio.sleep(0)  # a long history does not block other requests
 
 
 def _line(event: Event) -> dict[str, Any]:
-    ours = {"at": render_instant(event.at), "attempt": event.job["attempt"]}
-    return {**event.job["log"], **ours}
+    base = {"at": render_instant(event.at), "attempt": event.job["attempt"]}
+    return {**event.job["log"], **base}
 
 
-def _note(attempts: list[dict[str, Any]], event: Event) -> None:
-    """A fence that was not seen before begins an attempt; the first event without its worker ends it.
+def _add_attempt(attempts: list[dict[str, Any]], event: Event) -> None:
+    """A new fence begins an attempt; the first event without a worker ends it.
 
-    The outcome is the status that the job had then. PENDING: the worker was lost or gave the job back. PARKED: the
-    handler stepped aside for its children, and a later entry goes on with the same attempt.
+    The outcome is the status of the job at that event. PENDING: the worker was lost or returned the job. PARKED: the
+    handler waits for its children, and a later entry continues the same attempt.
     """
     facts = event.job
     worker = facts.get("worker")

@@ -1,7 +1,7 @@
-"""The host that a request names: in `Host`, and in `Origin` when a browser sends it for a page.
+"""Checks the host in `Host`, and in `Origin` if a browser sends it.
 
-A page can have its own name resolve to this service's address after it was loaded (DNS rebinding). Its requests then are
-of the page's own origin for the browser, but they name the page's host. So the service answers only to hosts that it knows.
+The host name of a page can resolve to this service's address after the page was loaded (DNS rebinding). For the browser
+its requests are same-origin then, but they still name the host of the page. So the service accepts only known hosts.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import lru_cache
 
 from bide.core.errors import MalformedRequest, SetupError, UntrustedHost
 from bide.server.config import is_loopback
-from bide.server.http.exchange import Request
+from bide.server.http.request import HttpRequest
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
-PROBES = ("/healthz", "/readyz")  # probes name the address of a machine, or no host at all
-LONGEST = 300
+PROBES = ("/healthz", "/readyz")  # probes send the address of the machine, or no Host header
+MAX_LENGTH = 300
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5})?)?")
 _ORIGIN = re.compile(r"(https?)://([^/?#@]+)", re.IGNORECASE)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -25,8 +25,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @lru_cache(maxsize=256)
 def split_host(text: str) -> tuple[str, int | None] | None:
-    """The name in its one form, and the port; None when `text` is not one host."""
-    found = _HOST.fullmatch(text) if len(text) <= LONGEST else None
+    """Returns the normalized name and the port; None if `text` is not a host."""
+    found = _HOST.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if found is None:
         return None
     name, port = found[1].lower(), found[2]
@@ -41,7 +41,7 @@ def split_host(text: str) -> tuple[str, int | None] | None:
 
 
 def read_names(settings: Iterable[str]) -> frozenset[str]:
-    """The names of --trusted-hosts in their one form."""
+    """Returns the normalized names of --trusted-hosts."""
     names = set()
     for setting in settings:
         host = split_host(f"[{setting}]" if setting.count(":") > 1 and "[" not in setting else setting)
@@ -55,7 +55,7 @@ def read_names(settings: Iterable[str]) -> frozenset[str]:
 
 
 class Hosts:
-    """The hosts that a service which listens on `address` answers to."""
+    """The hosts whose requests a service accepts that listens on `address`."""
 
     def __init__(self, address: str, trusted: frozenset[str]) -> None:
         own = split_host(f"[{address}]" if ":" in address else address)
@@ -64,9 +64,9 @@ class Hosts:
             names |= LOOPBACK | ({own[0]} if own is not None else set())
         self._names = names or None  # None: any
 
-    def check(self, request: Request) -> None:
-        """Raises when the request names no host, several, or one that is not trusted. A probe is answered all the same,
-        but not told any details.
+    def check(self, request: HttpRequest) -> None:
+        """Raises a Problem if the request has no host, several, or an untrusted one. A probe gets a response without details
+        instead.
         """
         text = request.header(b"host")
         host = None if text is None else split_host(text)
@@ -83,14 +83,14 @@ class Hosts:
             )
         else:
             raise UntrustedHost(
-                f"the service does not answer to the host {host[0]!r}: start it with --trusted-hosts {host[0]}, "
-                "if that is its name"
+                f"host {host[0]!r} is not trusted: if it is a name of this service, start it with "
+                f"--trusted-hosts {host[0]}"
             )
 
 
 def is_same_host(origin: str, host: str | None) -> bool:
-    """Whether a page of this origin came from the host that it sends a request to. The scheme of the request is not
-    compared: behind a proxy it is not known.
+    """Whether the origin of a page has the host and port of the request. The scheme is not compared, because it is unknown
+    behind a proxy.
     """
     page, own = split_origin(origin), split_host(host or "")
     if page is None or own is None or page[1] != own[0]:
@@ -101,7 +101,7 @@ def is_same_host(origin: str, host: str | None) -> bool:
 
 
 def split_origin(origin: str) -> tuple[str, str, int | None] | None:
-    """Scheme, host and port; None for `null`, and for what is not the origin of a page."""
+    """Returns scheme, host and port; None for `null` and for values that are not an origin."""
     found = _ORIGIN.fullmatch(origin)
     host = None if found is None else split_host(found[2])
     return None if found is None or host is None else (found[1].lower(), *host)

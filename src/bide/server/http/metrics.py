@@ -1,4 +1,4 @@
-"""GET /metrics: the service in numbers, in Prometheus's exposition format. Read when asked; only endings are counted."""
+"""GET /metrics in the Prometheus format. Ended jobs are counted; everything else is read per request."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from prometheus_client.exposition import choose_encoder
 from bide.core.record import TERMINAL
 from bide.core.wire import Event
 from bide.server.engine import WARNINGS
-from bide.server.http import Parts
-from bide.server.http.exchange import Answer, Request, text_answer
+from bide.server.http import Components
 from bide.server.http.health import warnings
-from bide.server.http.operations import Operation, Reply
 from bide.server.http.queues import Queue, known_queues
+from bide.server.http.request import HttpRequest, Response, text_response
+from bide.server.http.routing import HttpOperation, ResponseSpec
 
 _TERMINAL = frozenset(status.value for status in TERMINAL)
 _STATES = ("starting", "idle", "busy")
 
 
 class Metrics:
-    """Counts what happened since the start, and gathers the rest from the parts."""
+    """Counts ended jobs since the start, and reads the other metrics from the components."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, components: Components) -> None:
+        self._components = components
         self._ended: Counter[tuple[str, str]] = Counter()
         self.operations = [
-            Operation(
+            HttpOperation(
                 "GET",
                 "/metrics",
-                self.answer,
+                self.respond,
                 "getMetrics",
-                "The service in numbers",
+                "Metrics",
                 "health",
-                replies=(
-                    Reply(
+                responses=(
+                    ResponseSpec(
                         200,
-                        "Prometheus's exposition format.",
+                        "The Prometheus exposition format.",
                         {"type": "string"},
                         content_types=("text/plain", "application/openmetrics-text"),
                     ),
@@ -54,22 +54,22 @@ class Metrics:
             if event.type == "status" and event.job["status"] in _TERMINAL:
                 self._ended[event.job["kind"], event.job["status"]] += 1
 
-    async def answer(self, request: Request) -> Answer:
+    async def respond(self, request: HttpRequest) -> Response:
         encode, content_type = choose_encoder(request.header(b"accept") or "")
-        families = list(self._families(await known_queues(self._parts)))
-        return text_answer(content_type, encode(cast(CollectorRegistry, _Gathered(families))))
+        families = list(self._families(await known_queues(self._components)))
+        return text_response(content_type, encode(cast(CollectorRegistry, _Collected(families))))
 
     def _families(self, queues: list[Queue]) -> Iterator[Metric]:
         yield from _of_queues(queues)
-        found = Counter(warning.code for warning in warnings(self._parts, queues))
-        told = GaugeMetricFamily(
+        found = Counter(warning.code for warning in warnings(self._components, queues))
+        current = GaugeMetricFamily(
             "bide_warnings",
-            "Warnings of /readyz by code: what keeps jobs from being run.",
+            "Warnings of /readyz by code: what prevents jobs from running.",
             labels=["code"],
         )
         for code in WARNINGS:
-            told.add_metric([code], found[code])
-        yield told
+            current.add_metric([code], found[code])
+        yield current
         ended = CounterMetricFamily(
             "bide_jobs_ended", "Jobs that ended since the start.", labels=["kind", "status"]
         )
@@ -77,23 +77,27 @@ class Metrics:
             ended.add_metric([kind, status], count)
         yield ended
         workers = GaugeMetricFamily("bide_workers", "Handler children by state.", labels=["state"])
-        states = Counter(worker.state for worker in self._parts.engine.workers())
+        states = Counter(worker.state for worker in self._components.engine.workers())
         for state in sorted({*states, *_STATES}):
             workers.add_metric([state], states[state])
         yield workers
         yield GaugeMetricFamily(
-            "bide_long_polls", "Callers that wait for a job.", value=self._parts.notify.waiting
+            "bide_long_polls", "Requests that wait for a job.", value=self._components.notify.waiting
         )
 
 
 def _of_queues(queues: list[Queue]) -> Iterator[Metric]:
     columns: list[tuple[str, str, Any]] = [
         ("backlog", "Jobs that could start now.", lambda q: q.backlog),
-        ("scheduled", "Jobs whose time has not come.", lambda q: q.scheduled),
-        ("running", "Jobs that are being run.", lambda q: q.running),
-        ("oldest_age_seconds", "How long the first in line has waited.", lambda q: q.oldest_age or 0),
-        ("paused", "1 when no job of the queue is started.", lambda q: int(q.paused)),
-        ("unserved", "1 when no worker takes jobs from the queue.", lambda q: int(not q.served)),
+        ("scheduled", "Jobs whose run time is in the future.", lambda q: q.scheduled),
+        ("running", "Jobs that are running.", lambda q: q.running),
+        (
+            "oldest_age_seconds",
+            "Seconds that the oldest waiting job has waited.",
+            lambda q: q.oldest_age or 0,
+        ),
+        ("paused", "1 while the queue is paused.", lambda q: int(q.paused)),
+        ("unserved", "1 while no worker serves the queue.", lambda q: int(not q.served)),
     ]
     for name, text, read in columns:
         family = GaugeMetricFamily(f"bide_queue_{name}", text, labels=["queue"])
@@ -102,8 +106,8 @@ def _of_queues(queues: list[Queue]) -> Iterator[Metric]:
         yield family
 
 
-class _Gathered:
-    """All that an encoder wants of a registry."""
+class _Collected:
+    """The part of a registry that an encoder uses."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families

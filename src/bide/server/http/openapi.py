@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the operation tables: what is served and what is written cannot differ."""
+"""The OpenAPI 3.1 document, generated from the operation tables that also drive the routing, so that both agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bide.core.errors import (
 from bide.core.wire import PROBLEM_TYPE
 from bide.server.http import schemas
 from bide.server.http.cors import SAFE
-from bide.server.http.operations import Operation, Parameter, Reply
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.registry import Registry
 
 ANYWHERE: tuple[type[Problem], ...] = (
@@ -29,34 +29,34 @@ ANYWHERE: tuple[type[Problem], ...] = (
     Unavailable,
 )
 _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Location": ("Where the job is.", {"type": "string", "format": "uri-reference"}),
-    "Retry-After": ("In how many seconds it is worth asking again.", {"type": "integer", "minimum": 1}),
-    "ETag": ("What the resource is at now.", {"type": "string"}),
-    "Preference-Applied": ("Which preference was obeyed.", {"type": "string"}),
-    "Content-Range": ("Which bytes these are.", {"type": "string"}),
-    "Job-Location": ("Where the job is that the upload has become.", {"type": "string"}),
-    "Content-Disposition": ("The name to save it under.", {"type": "string"}),
+    "Location": ("The URL of the new resource.", {"type": "string", "format": "uri-reference"}),
+    "Retry-After": ("Seconds until the next request.", {"type": "integer", "minimum": 1}),
+    "ETag": ("The version of the resource.", {"type": "string"}),
+    "Preference-Applied": ("The preference that the service applied.", {"type": "string"}),
+    "Content-Range": ("The range of the returned bytes.", {"type": "string"}),
+    "Job-Location": ("The URL of the job that the upload created.", {"type": "string"}),
+    "Content-Disposition": ("The file name.", {"type": "string"}),
 }
 _ABOUT = (
-    "Long-running jobs over HTTP. Submit a job, then ask how it is going, as often as `Retry-After` says, "
-    "or let the answer wait with `Prefer: wait=N`. HEAD works wherever GET does. Every error answer is "
-    "`application/problem+json`; its `type` leads to what it means and what to do. Resumable uploads at `/files` speak "
-    "tus 1.0, which has a document of its own."
+    "Long-running jobs over HTTP. Submit a job, then poll its status at the interval of `Retry-After`, or long-poll "
+    "with `Prefer: wait=N`. HEAD works wherever GET does. Every error response is `application/problem+json`; its "
+    "`type` is a URL that explains the problem and its remedy. Resumable uploads at `/files` follow tus 1.0, which has "
+    "its own specification."
 )
 
 
 def document(
-    operations: Sequence[Operation], registry: Registry, base: str, max_batch: int
+    operations: Sequence[HttpOperation], registry: Registry, base: str, max_batch: int
 ) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     operations = [operation for operation in operations if operation.listed]
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     types = {
-        reply.shape: None
+        response.shape: None
         for operation in operations
-        for reply in operation.replies
-        if isinstance(reply.shape, type)
+        for response in operation.responses
+        if isinstance(response.shape, type)
     }
     return {
         "openapi": "3.1.0",
@@ -78,7 +78,7 @@ def document(
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: HttpOperation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -107,8 +107,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
-    responses = {str(reply.status): _reply(reply) for reply in operation.replies}
+def _responses(operation: HttpOperation) -> dict[str, Any]:
+    responses = {str(spec.status): _response(spec) for spec in operation.responses}
     by_status: dict[int, list[type[Problem]]] = {}
     changes = () if operation.method in SAFE else (CrossSite,)
     for problem in dict.fromkeys((*operation.problems, *changes, *ANYWHERE)):
@@ -118,18 +118,18 @@ def _responses(operation: Operation) -> dict[str, Any]:
     return responses
 
 
-def _reply(reply: Reply) -> dict[str, Any]:
-    described: dict[str, Any] = {"description": reply.description}
-    if reply.headers:
-        described["headers"] = {n: {"$ref": f"#/components/headers/{n}"} for n in reply.headers}
-    if reply.shape is not None:
-        schema = reply.shape
+def _response(spec: ResponseSpec) -> dict[str, Any]:
+    described: dict[str, Any] = {"description": spec.description}
+    if spec.headers:
+        described["headers"] = {n: {"$ref": f"#/components/headers/{n}"} for n in spec.headers}
+    if spec.shape is not None:
+        schema = spec.shape
         if isinstance(schema, type):
             schema = schemas.ref(schemas.component_name(schema.__name__))
         described["content"] = {
-            # A page for people is not an instance of the type.
+            # The HTML page is not an instance of the type.
             name: {"schema": {"type": "string"} if name == "text/html" else schema}
-            for name in reply.content_types
+            for name in spec.content_types
         }
     return described
 

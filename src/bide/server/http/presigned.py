@@ -1,4 +1,4 @@
-"""Uploads straight to storage: signed requests, parts, what storage says of them; and, for a folder, taking the bytes."""
+"""Presigned uploads: signed requests, parts and storage events; and, if the storage is a folder, receiving the bytes."""
 
 from __future__ import annotations
 
@@ -32,29 +32,28 @@ from bide.core.upload import Upload, Way
 from bide.core.wire import WireJob
 from bide.server.blobs import BlobMissing, incoming_key, upload_key
 from bide.server.blobs.local_signing import NAMES, LocalSigning
-from bide.server.http.bodies import Body, announced
-from bide.server.http.exchange import Answer, Request, object_answer
-from bide.server.http.operations import Operation, Parameter, Reply
-from bide.server.http.status import Shown
+from bide.server.http.new_upload import NewUpload
+from bide.server.http.request import BodyStream, HttpRequest, Response, content_length, object_response
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.status import JobView
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location
-from bide.server.http.wanted import NewUpload
 from bide.server.intake import decode
 from bide.server.uploads.names import clean_name, clean_type
-from bide.server.uploads.presigned import NOBODY
-from bide.server.uploads.room import told
+from bide.server.uploads.presigned import NO_REPLICA
+from bide.server.uploads.quota import disk_problem
 
 log = logging.getLogger("bide.http")
-MOST_SIGNED = 100  # parts in one request
+MAX_SIGNED = 100  # parts per request
 
 
 class NewPresigned(NewUpload, kw_only=True):
-    """What will be put and, with a kind, the job that waits for it. With `dedupe` the job is made when it is there."""
+    """The file and, with a kind, the job that waits for it. With `dedupe` the job is created when the file is complete."""
 
     multipart: bool = False
 
 
 class PresignedUpload(msgspec.Struct, rename="camel"):
-    """The request that puts the file: send exactly this. In parts, `url` is null, and each part has one of its own."""
+    """The request that stores the file: send it exactly so. If the upload is multipart, `url` is null: sign each part."""
 
     upload_id: str
     url: str | None
@@ -67,13 +66,13 @@ class PresignedUpload(msgspec.Struct, rename="camel"):
 
 
 class WantedParts(msgspec.Struct, forbid_unknown_fields=True):
-    """Which parts are to be put, by their numbers from 1."""
+    """The parts to sign, by number from 1."""
 
-    numbers: Annotated[list[int], msgspec.Meta(min_length=1, max_length=MOST_SIGNED)]
+    numbers: Annotated[list[int], msgspec.Meta(min_length=1, max_length=MAX_SIGNED)]
 
 
 class SignedPart(msgspec.Struct):
-    """The request that puts a part."""
+    """The request that stores a part."""
 
     number: int
     size: int
@@ -94,7 +93,7 @@ class KnownPart(msgspec.Struct):
 
 
 class KnownParts(msgspec.Struct, rename="camel"):
-    """What storage has, and which are missing: the first thousand of them."""
+    """The parts that storage has, and the first thousand of the missing ones."""
 
     upload_id: str
     size: int
@@ -104,8 +103,8 @@ class KnownParts(msgspec.Struct, rename="camel"):
     missing_count: int
 
 
-class Heard(msgspec.Struct):
-    """How many uploads an event was about; storage is asked about each of them."""
+class StorageEventReceipt(msgspec.Struct):
+    """The number of uploads that the event named. The service asks storage about each of them."""
 
     uploads: int
 
@@ -114,48 +113,48 @@ _new = msgspec.json.Decoder(NewPresigned)
 _wanted = msgspec.json.Decoder(WantedParts)
 
 
-def _absolute(request: Request, url: str) -> str:
-    """Where a caller reaches it: storage has an address of its own, the service is where it was asked."""
+def _absolute(request: HttpRequest, url: str) -> str:
+    """Returns the absolute URL. A relative one belongs to this service, at the host of the request."""
     if not url.startswith("/"):
         return url
     host = request.header(b"host") or "127.0.0.1"
     return f"{request.scope.get('scheme', 'http')}://{host}{request.base}{url}"
 
 
-async def presign(request: Request) -> Answer:
-    parts = request.parts
+async def presign(request: HttpRequest) -> Response:
+    components = request.components
     wanted = decode(_new, await request.json())
-    now = parts.store.now()
+    now = components.store.now()
     upload = Upload(
-        parts.intake.id(),
+        components.intake.id(),
         Way.PRESIGNED,
         clean_name(wanted.name),
         now,
         now,
         content_type=clean_type(wanted.content_type),
-        replica=NOBODY,
+        replica=NO_REPLICA,
         size=wanted.size,
         promised=wanted.sha256,
-        expires_at=parts.reception.expiry(),
-        **wanted.wish(request),
+        expires_at=components.uploads.expiry(),
+        **wanted.job_fields(request),
     )
-    upload, job = await parts.presigned.begin(upload, multipart=wanted.multipart)
-    signed = await parts.presigned.sign(upload)
+    upload, job = await components.presigned.begin(upload, multipart=wanted.multipart)
+    signed = await components.presigned.sign(upload)
     shown = PresignedUpload(
         upload.id,
         None if signed is None else _absolute(request, signed.url),
         None if signed is None else signed.method,
         {} if signed is None else signed.headers,
-        render_instant(now + parts.presigned.seconds),
+        render_instant(now + components.presigned.seconds),
         upload.chunk_size,
         None if upload.chunk_size is None else upload.chunk_count,
-        None if job is None else msgspec.Raw(Shown(request, job).body()),  # type: ignore[arg-type]
+        None if job is None else msgspec.Raw(JobView(request, job).body()),  # type: ignore[arg-type]
     )
-    return object_answer(shown, location(request, upload), status=201)
+    return object_response(shown, location(request, upload), status=201)
 
 
-async def sign_parts(request: Request) -> Answer:
-    presigned = request.parts.presigned
+async def sign_parts(request: HttpRequest) -> Response:
+    presigned = request.components.presigned
     wanted = decode(_wanted, await request.json())
     upload = await presigned.open_parts(request.args[0])
     signed = []
@@ -163,121 +162,127 @@ async def sign_parts(request: Request) -> Answer:
         one, size = await presigned.sign_part(upload, number)
         url = _absolute(request, one.url)
         signed.append(SignedPart(number, size, url, one.method, one.headers))
-    expires = render_instant(request.parts.store.now() + presigned.seconds)
-    return object_answer(SignedParts(signed, expires))
+    expires = render_instant(request.components.store.now() + presigned.seconds)
+    return object_response(SignedParts(signed, expires))
 
 
-async def show_parts(request: Request) -> Answer:
-    presigned = request.parts.presigned
+async def list_parts(request: HttpRequest) -> Response:
+    presigned = request.components.presigned
     upload = await presigned.open_parts(request.args[0])
     assert upload.size is not None and upload.chunk_size is not None
-    there = await presigned.parts(upload)
-    numbers = {part.number for part in there}
+    stored = await presigned.parts(upload)
+    numbers = {part.number for part in stored}
     missing = [n for n in range(1, upload.chunk_count + 1) if n not in numbers]
-    known = [KnownPart(part.number, part.size, part.etag) for part in there]
-    return object_answer(
+    known = [KnownPart(part.number, part.size, part.etag) for part in stored]
+    return object_response(
         KnownParts(upload.id, upload.size, upload.chunk_size, known, missing[:1000], len(missing))
     )
 
 
-async def put_content(request: Request) -> Answer:
-    local, asked = _signed_here(request)
-    size = _verify(request, local, asked, f"/uploads/{request.args[0]}/content")
+async def put_content(request: HttpRequest) -> Response:
+    local, signed = _local_signing(request)
+    size = _verify(request, local, signed, f"/uploads/{request.args[0]}/content")
     upload_id = request.args[0]
 
     async def write(body: AsyncIterator[bytes]) -> str:
-        return await local.take(incoming_key(upload_id), body, size)
+        return await local.receive(incoming_key(upload_id), body, size)
 
-    return await _taken(request.parts.presigned.put(upload_id, write, Body(request), size))
+    return await _stored(request.components.presigned.put(upload_id, write, BodyStream(request), size))
 
 
-async def put_part(request: Request) -> Answer:
-    local, asked = _signed_here(request)
+async def put_part(request: HttpRequest) -> Response:
+    local, signed = _local_signing(request)
     upload_id, number = request.args
-    size = _verify(request, local, asked, f"/uploads/{upload_id}/parts/{number}")
-    key, multipart = upload_key(upload_id), asked["multipart"]
+    size = _verify(request, local, signed, f"/uploads/{upload_id}/parts/{number}")
+    key, multipart = upload_key(upload_id), signed["multipart"]
 
     async def write(body: AsyncIterator[bytes]) -> str:
-        return await local.take_part(key, multipart, int(number), body, size)
+        return await local.receive_part(key, multipart, int(number), body, size)
 
-    taking = request.parts.presigned.put_part(upload_id, int(number), write, Body(request), size)
-    return await _taken(taking)
+    storing = request.components.presigned.put_part(
+        upload_id, int(number), write, BodyStream(request), size
+    )
+    return await _stored(storing)
 
 
-def _signed_here(request: Request) -> tuple[LocalSigning, dict[str, str]]:
-    storage = request.parts.presigned.storage
+def _local_signing(request: HttpRequest) -> tuple[LocalSigning, dict[str, str]]:
+    storage = request.components.presigned.storage
     if not isinstance(storage, LocalSigning):
-        raise NotFound("files are put straight to storage here: POST /uploads/presign has its address")
+        raise NotFound(
+            "this service does not receive presigned uploads: use the URL that POST /uploads/presign returns"
+        )
     return storage, {name: request.one(name) or "" for name in NAMES if name in request.query}
 
 
-def _verify(request: Request, local: LocalSigning, asked: dict[str, str], path: str) -> int:
+def _verify(request: HttpRequest, local: LocalSigning, signed: dict[str, str], path: str) -> int:
     declared = request.header(b"content-type") or ""
-    return local.verify(request.scope["method"], path, asked, announced(request), declared)
+    return local.verify(request.scope["method"], path, signed, content_length(request), declared)
 
 
-async def _taken(taking: Any) -> Answer:
+async def _stored(storing: Any) -> Response:
     try:
-        etag = await taking
+        etag = await storing
     except BlobMissing as missing:
         raise UploadConflict(str(missing)) from None
     except OSError as error:
-        problem = told(error)
+        problem = disk_problem(error)
         if problem is None:
             raise
         raise problem from error
-    return Answer(200, [(b"etag", f'"{etag}"'.encode()), (b"content-length", b"0")])
+    return Response(200, [(b"etag", f'"{etag}"'.encode()), (b"content-length", b"0")])
 
 
-async def events(request: Request) -> Answer:
-    """Whatever comes is only a hint, so anybody may send it, and in any envelope."""
+async def events(request: HttpRequest) -> Response:
+    """An event is only a hint, so any sender and any envelope is accepted."""
     body = await request.raw()
     confirm = storage_events.subscription(body)
     if confirm is not None:
-        # Not confirmed from here: an address from outside is not to be followed from inside, nor shown to be opened.
+        # Do not confirm it here: the service must not follow a URL from outside, nor log it for an operator to open.
         log.warning(
-            "a subscription to events of storage waits to be confirmed. If the topic is yours: "
+            "a subscription to storage events waits for its confirmation. If the topic is yours, run: "
             "aws sns confirm-subscription --topic-arn %s --token %s",
             *confirm,
         )
-        return object_answer(Heard(0), status=202)
+        return object_response(StorageEventReceipt(0), status=202)
     try:
         keys = storage_events.read_keys(body)
     except ValueError as error:
         raise MalformedRequest(f"the body is not JSON: {error}") from None
-    uploads = {found for _, key in keys if (found := request.parts.presigned.upload_in(key))}
+    uploads = {found for _, key in keys if (found := request.components.presigned.upload_in(key))}
     for upload_id in uploads:
-        request.parts.presigned.hint(upload_id)
-    return object_answer(Heard(len(uploads)), status=202)
+        request.components.presigned.hint(upload_id)
+    return object_response(StorageEventReceipt(len(uploads)), status=202)
 
 
 _READING = (MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput)
 _QUERY = (
-    Parameter("expires", "query", "As signed.", {"type": "string"}),
-    Parameter("size", "query", "As signed.", {"type": "string"}),
-    Parameter("signature", "query", "As signed.", {"type": "string"}),
+    Parameter("expires", "query", "From the signed URL.", {"type": "string"}),
+    Parameter("size", "query", "From the signed URL.", {"type": "string"}),
+    Parameter("signature", "query", "From the signed URL.", {"type": "string"}),
 )
-_TYPE = Parameter("type", "query", "As signed.", {"type": "string"})
-_MULTIPART = Parameter("multipart", "query", "As signed.", {"type": "string"})
-_NUMBER = Parameter("number", "path", "The part's number, from 1.", {"type": "string"}, required=True)
-_TAKING = (
+_TYPE = Parameter("type", "query", "From the signed URL.", {"type": "string"})
+_MULTIPART = Parameter("multipart", "query", "From the signed URL.", {"type": "string"})
+_NUMBER = Parameter(
+    "number", "path", "The number of the part, from 1.", {"type": "string"}, required=True
+)
+_STORING_PROBLEMS = (
     *(NotFound, Gone, BadSignature, SignatureExpired, UploadConflict, WrongLength, StorageFull),
     TakenOver,
     *(UnsupportedMedia, InvalidInput),
 )
 
 OPERATIONS = [
-    Operation(
+    HttpOperation(
         "POST",
         "/uploads/presign",
         presign,
         "presignUpload",
-        "Get a signed request that puts a file straight to storage",
+        "Sign a request that stores a file directly in storage",
         "uploads",
-        description="Then POST /uploads/{uploadId}/complete. With a kind, its job is there at once, in UPLOADING.",
+        description="Send the file, then POST /uploads/{uploadId}/complete. With a kind, the job waits for it as UPLOADING.",
         body="NewPresigned",
         reads=NewPresigned,
-        replies=(Reply(201, "The request to send.", PresignedUpload, headers=("Location",)),),
+        responses=(ResponseSpec(201, "The request to send.", PresignedUpload, headers=("Location",)),),
         problems=(
             *_READING,
             *(UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, UploadConflict, Gone),
@@ -286,73 +291,76 @@ OPERATIONS = [
         example="$BASE/uploads/presign -H 'Content-Type: application/json' "
         '-d \'{"name": "a.mp4", "contentType": "video/mp4", "size": 20000000}\'',
     ),
-    Operation(
+    HttpOperation(
         "POST",
         "/uploads/events",
         events,
         "hearStorage",
-        "Take an event of storage",
+        "Receive a storage event",
         "uploads",
-        description="S3's event message, as it is or in an envelope of SNS, SQS or EventBridge. It is a hint: storage is "
-        "asked about the uploads that it names.",
-        content=(("application/json", {}),),  # whatever its Content-Type is: that of SNS is text/plain
-        replies=(Reply(202, "How many uploads it was about.", Heard),),
+        description="An S3 event message, bare or in an envelope of SNS, SQS or EventBridge. It is a hint: the service asks "
+        "storage about the uploads that it names.",
+        # Any Content-Type is accepted, because SNS sends text/plain.
+        content=(("application/json", {}),),
+        responses=(
+            ResponseSpec(202, "The number of uploads that the event named.", StorageEventReceipt),
+        ),
         problems=(MalformedRequest, PayloadTooLarge),
         example="$BASE/uploads/events -H 'Content-Type: application/json' -d '{\"Records\": []}'",
     ),
-    Operation(
+    HttpOperation(
         "POST",
         "/uploads/{uploadId}/parts",
         sign_parts,
         "signParts",
-        "Get signed requests that put parts",
+        "Sign requests that store parts",
         "uploads",
-        description="Of an upload that was begun with `multipart`. All parts have `partSize` bytes but the last.",
+        description="The upload must have been created with `multipart`. All parts but the last have `partSize` bytes.",
         parameters=(UPLOAD_ID,),
         body="WantedParts",
         reads=WantedParts,
-        replies=(Reply(200, "The requests to send.", SignedParts),),
+        responses=(ResponseSpec(200, "The requests to send.", SignedParts),),
         problems=(*_READING, NotFound, Gone, UploadConflict, StorageUnavailable),
         example="$BASE/uploads/UPLOAD_ID/parts -H 'Content-Type: application/json' -d '{\"numbers\": [1, 2]}'",
     ),
-    Operation(
+    HttpOperation(
         "GET",
         "/uploads/{uploadId}/parts",
-        show_parts,
+        list_parts,
         "getParts",
-        "Which parts storage has",
+        "List the parts that storage has",
         "uploads",
         parameters=(UPLOAD_ID,),
-        replies=(Reply(200, "The parts.", KnownParts),),
+        responses=(ResponseSpec(200, "The parts.", KnownParts),),
         problems=(NotFound, Gone, UploadConflict, StorageUnavailable),
         example="$BASE/uploads/UPLOAD_ID/parts",
     ),
-    Operation(
+    HttpOperation(
         "PUT",
         "/uploads/{uploadId}/content",
         put_content,
         "putContent",
-        "Put a file, as signed",
+        "Store a file with a signed request",
         "uploads",
-        description="The address that presign gave, where files are kept in a folder.",
+        description="The URL that presign returns if the storage is a folder.",
         parameters=(UPLOAD_ID, *_QUERY, _TYPE),
         content=(("*/*", BINARY),),
-        replies=(Reply(200, "It is on disk.", headers=("ETag",)),),
-        problems=_TAKING,
+        responses=(ResponseSpec(200, "The bytes are on disk.", headers=("ETag",)),),
+        problems=_STORING_PROBLEMS,
         example="-T FILE -H 'Content-Type: video/mp4' 'URL'",
     ),
-    Operation(
+    HttpOperation(
         "PUT",
         "/uploads/{uploadId}/parts/{number}",
         put_part,
         "putPart",
-        "Put a part, as signed",
+        "Store a part with a signed request",
         "uploads",
-        description="The address that was signed for the part, where files are kept in a folder.",
+        description="The signed URL of a part if the storage is a folder.",
         parameters=(UPLOAD_ID, _NUMBER, *_QUERY, _MULTIPART),
         content=(("*/*", BINARY),),
-        replies=(Reply(200, "It is on disk.", headers=("ETag",)),),
-        problems=_TAKING,
+        responses=(ResponseSpec(200, "The bytes are on disk.", headers=("ETag",)),),
+        problems=_STORING_PROBLEMS,
         example="-T PART 'URL'",
     ),
 ]

@@ -1,13 +1,13 @@
-"""GET /problems and /problems/{code}: what a problem means and what to do about it, for people and for programs."""
+"""GET /problems and /problems/{code}: the meaning and the remedy of each problem, as JSON and as a page."""
 
 from __future__ import annotations
 
 import msgspec
 
 from bide.core.errors import NotFound, Problem, problems
-from bide.server.http.exchange import Answer, Request, object_answer
-from bide.server.http.operations import Operation, Parameter, Reply
-from bide.server.http.page import escape, html_answer, wants_html
+from bide.server.http.html import escape, html_response, wants_html
+from bide.server.http.request import HttpRequest, Response, object_response
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 
 
 class ProblemInfo(msgspec.Struct):
@@ -32,61 +32,61 @@ def _info(problem: type[Problem]) -> ProblemInfo:
 ALL = {problem.code: _info(problem) for problem in problems()}
 
 
-async def one(request: Request) -> Answer:
+async def one(request: HttpRequest) -> Response:
     code = request.args[0]
     info = ALL.get(code)
     if info is None:
-        raise NotFound(f"there is no problem {code[:100]!r}; /problems lists them all")
+        raise NotFound(f"problem {code[:100]!r} does not exist; see /problems for the list")
     if not wants_html(request.header(b"accept")):
-        return object_answer(info)
-    again = (
+        return object_response(info)
+    retry = (
         "The same request may succeed later." if info.retryable else "The same request will fail again."
     )
     body = (
         f"<p><code>{info.code}</code>, status {info.status}</p><h2>What it means</h2><p>{escape(info.meaning)}</p>"
-        f"<h2>What to do</h2><p>{escape(info.remedy)}</p><p>{again}</p>"
+        f"<h2>What to do</h2><p>{escape(info.remedy)}</p><p>{retry}</p>"
         f'<p><a href="{request.base}/problems">All problems</a></p>'
     )
-    return html_answer(info.title, body)
+    return html_response(info.title, body)
 
 
-async def every(request: Request) -> Answer:
+async def every(request: HttpRequest) -> Response:
     if not wants_html(request.header(b"accept")):
-        return object_answer(ProblemList(list(ALL.values())))
+        return object_response(ProblemList(list(ALL.values())))
     rows = "".join(
         f'<tr><td>{p.status}</td><td><a href="{request.base}/problems/{p.code}">{p.code}</a></td>'
         f"<td>{escape(p.meaning)}</td></tr>"
         for p in ALL.values()
     )
     head = "<tr><th>Status</th><th>Code</th><th>What it means</th></tr>"
-    return html_answer("Problems", f"<table>{head}{rows}</table>")
+    return html_response("Problems", f"<table>{head}{rows}</table>")
 
 
 _TYPES = ("application/json", "text/html")
 
 OPERATIONS = [
-    Operation(
+    HttpOperation(
         "GET",
         "/problems",
         every,
         "listProblems",
-        "Every problem that an answer can carry",
+        "List the problems that a response can report",
         "problems",
-        replies=(Reply(200, "The problems.", ProblemList, content_types=_TYPES),),
+        responses=(ResponseSpec(200, "The problems.", ProblemList, content_types=_TYPES),),
         example="$BASE/problems",
     ),
-    Operation(
+    HttpOperation(
         "GET",
         "/problems/{code}",
         one,
         "getProblem",
-        "What a problem means, and what to do",
+        "Get the meaning and the remedy of a problem",
         "problems",
-        description="A problem document's `type` leads here.",
+        description="The `type` of a problem document is this URL.",
         parameters=(
-            Parameter("code", "path", "The problem's code.", {"type": "string"}, required=True),
+            Parameter("code", "path", "The code of the problem.", {"type": "string"}, required=True),
         ),
-        replies=(Reply(200, "The problem.", ProblemInfo, content_types=_TYPES),),
+        responses=(ResponseSpec(200, "The problem.", ProblemInfo, content_types=_TYPES),),
         problems=(NotFound,),
         example="$BASE/problems/gone",
     ),

@@ -1,4 +1,4 @@
-"""GET /queues, pause and resume, GET /kinds, GET /workers: what waits, what can be run, and who runs it."""
+"""GET /queues, pause and resume, GET /kinds, GET /workers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import msgspec
 
 from bide.core.errors import NotFound
 from bide.server.engine import WorkerState
-from bide.server.http import Parts
-from bide.server.http.exchange import Answer, Request, object_answer
-from bide.server.http.operations import Operation, Parameter, Reply
+from bide.server.http import Components
+from bide.server.http.request import HttpRequest, Response, object_response
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.registry import Kind
 from bide.server.store import QueueState
 
 
 class Queue(msgspec.Struct, rename="camel"):
-    """A queue: `backlog` jobs could start now, `oldestAge` is how long the first of them has waited, in seconds."""
+    """A queue: `backlog` counts the jobs that could start now, `oldestAge` is the age of the oldest in seconds."""
 
     name: str
     backlog: int
@@ -34,7 +34,7 @@ class QueueList(msgspec.Struct):
 
 
 class KindInfo(msgspec.Struct, rename="camel"):
-    """A kind of job: what it takes, and how long it has taken so far (null while too little is known)."""
+    """A kind of job: its input schema and learned durations (null while there are too few)."""
 
     kind: str
     queue: str
@@ -58,18 +58,18 @@ class WorkerList(msgspec.Struct):
     workers: list[WorkerState]
 
 
-async def known_queues(parts: Parts) -> list[Queue]:
-    """Every queue that a kind belongs to, that has jobs, or that was paused."""
-    states = {state.name: state for state in await parts.store.queues()}
-    kinds = parts.registry.queues
-    now = parts.store.now()
+async def known_queues(components: Components) -> list[Queue]:
+    """Returns every queue that a kind uses, that has jobs, or that is paused."""
+    states = {state.name: state for state in await components.store.queues()}
+    kinds = components.registry.queues
+    now = components.store.now()
     return [
-        _queue(parts, states.get(name) or QueueState(name), kinds.get(name, []), now)
-        for name in sorted({*states, *kinds, *parts.registry.concurrency})
+        _queue(components, states.get(name) or QueueState(name), kinds.get(name, []), now)
+        for name in sorted({*states, *kinds, *components.registry.concurrency})
     ]
 
 
-def _queue(parts: Parts, state: QueueState, kinds: list[Kind], now: float) -> Queue:
+def _queue(components: Components, state: QueueState, kinds: list[Kind], now: float) -> Queue:
     return Queue(
         name=state.name,
         backlog=state.waiting,
@@ -77,44 +77,46 @@ def _queue(parts: Parts, state: QueueState, kinds: list[Kind], now: float) -> Qu
         running=state.running,
         oldest_age=None if state.oldest is None else round(max(0.0, now - state.oldest), 3),
         paused=state.paused,
-        served=parts.engine.serves(state.name),
-        concurrency=parts.registry.concurrency.get(state.name),
+        served=components.engine.serves(state.name),
+        concurrency=components.registry.concurrency.get(state.name),
         kinds=sorted(kind.name for kind in kinds),
     )
 
 
-async def _find(request: Request) -> Queue:
+async def _find(request: HttpRequest) -> Queue:
     name = request.args[0]
-    for queue in await known_queues(request.parts):
+    for queue in await known_queues(request.components):
         if queue.name == name:
             return queue
-    raise NotFound(f"there is no queue {name[:100]!r}: no kind belongs to it, and it has no jobs")
+    raise NotFound(f"queue {name[:100]!r} does not exist: no kind uses it, and it has no jobs")
 
 
-async def queues(request: Request) -> Answer:
-    return object_answer(QueueList(await known_queues(request.parts)))
+async def queues(request: HttpRequest) -> Response:
+    return object_response(QueueList(await known_queues(request.components)))
 
 
-async def pause(request: Request) -> Answer:
+async def pause(request: HttpRequest) -> Response:
     queue = await _find(request)
-    await request.parts.store.pause(queue.name, True)
-    return object_answer(await _find(request))
+    await request.components.store.pause(queue.name, True)
+    return object_response(await _find(request))
 
 
-async def resume(request: Request) -> Answer:
+async def resume(request: HttpRequest) -> Response:
     queue = await _find(request)
-    parts = request.parts
-    await parts.store.pause(queue.name, False)
-    # A submission may name another queue than its kind's, so any kind may have been waiting here.
-    for kind in parts.registry.kinds:
-        parts.engine.hint(queue.name, kind)
-    # It may have been known only because it was paused.
-    return object_answer(next((q for q in await known_queues(parts) if q.name == queue.name), queue))
+    components = request.components
+    await components.store.pause(queue.name, False)
+    # A submission may name another queue than its kind, so jobs of any kind may wait here.
+    for kind in components.registry.kinds:
+        components.engine.hint(queue.name, kind)
+    # A queue that only existed because it was paused no longer exists.
+    return object_response(
+        next((q for q in await known_queues(components) if q.name == queue.name), queue)
+    )
 
 
-async def kinds(request: Request) -> Answer:
-    estimates = request.parts.estimates
-    return object_answer(
+async def kinds(request: HttpRequest) -> Response:
+    estimates = request.components.estimates
+    return object_response(
         KindList(
             [
                 KindInfo(
@@ -131,72 +133,72 @@ async def kinds(request: Request) -> Answer:
                     retention=kind.retention,
                     durations=estimates.describe(kind.name),
                 )
-                for _, kind in sorted(request.parts.registry.kinds.items())
+                for _, kind in sorted(request.components.registry.kinds.items())
             ]
         )
     )
 
 
-async def workers(request: Request) -> Answer:
-    return object_answer(WorkerList(request.parts.engine.workers()))
+async def workers(request: HttpRequest) -> Response:
+    return object_response(WorkerList(request.components.engine.workers()))
 
 
-_NAME = Parameter("name", "path", "The queue's name.", required=True)
+_NAME = Parameter("name", "path", "The name of the queue.", required=True)
 
 OPERATIONS = [
-    Operation(
+    HttpOperation(
         "GET",
         "/queues",
         queues,
         "listQueues",
-        "The queues: backlog, oldest age, running",
+        "List queues with backlog, oldest age and running jobs",
         "queues",
-        replies=(Reply(200, "Every queue.", QueueList),),
+        responses=(ResponseSpec(200, "Every queue.", QueueList),),
         example="$BASE/queues",
     ),
-    Operation(
+    HttpOperation(
         "POST",
         "/queues/{name}/pause",
         pause,
         "pauseQueue",
-        "Start no more jobs of a queue",
+        "Pause a queue",
         "queues",
-        description="What runs goes on; submissions are still accepted. It stays paused over a restart.",
+        description="Running jobs continue, and submissions are accepted. The queue stays paused after a restart.",
         parameters=(_NAME,),
-        replies=(Reply(200, "The queue.", Queue),),
+        responses=(ResponseSpec(200, "The queue.", Queue),),
         problems=(NotFound,),
         example="-X POST $BASE/queues/NAME/pause",
     ),
-    Operation(
+    HttpOperation(
         "POST",
         "/queues/{name}/resume",
         resume,
         "resumeQueue",
-        "Start jobs of a queue again",
+        "Resume a queue",
         "queues",
         parameters=(_NAME,),
-        replies=(Reply(200, "The queue.", Queue),),
+        responses=(ResponseSpec(200, "The queue.", Queue),),
         problems=(NotFound,),
         example="-X POST $BASE/queues/NAME/resume",
     ),
-    Operation(
+    HttpOperation(
         "GET",
         "/kinds",
         kinds,
         "listKinds",
-        "The kinds of jobs: input schemas and learned durations",
+        "List kinds with input schemas and learned durations",
         "kinds",
-        replies=(Reply(200, "Every kind.", KindList),),
+        responses=(ResponseSpec(200, "Every kind.", KindList),),
         example="$BASE/kinds",
     ),
-    Operation(
+    HttpOperation(
         "GET",
         "/workers",
         workers,
         "listWorkers",
-        "Who is alive",
+        "List workers",
         "workers",
-        replies=(Reply(200, "Every handler child.", WorkerList),),
+        responses=(ResponseSpec(200, "Every handler child.", WorkerList),),
         example="$BASE/workers",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Which bytes a Range header asks for (RFC 9110, section 14)."""
+"""Parses the Range header (RFC 9110, section 14)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 
 from bide.core.errors import RangeNotSatisfiable
 
-MOST_RANGES = 20
+MAX_RANGES = 20
 _ONE = re.compile(r"(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
 def read_range(header: str, size: int) -> list[tuple[int, int]]:
-    """The ranges as (first, last), both included; empty when the header is to be ignored.
+    """Returns the ranges as (first, last), both included; an empty list if the header must be ignored.
 
-    RangeNotSatisfiable when it is well formed but asks for nothing that is there.
+    Raises RangeNotSatisfiable if no range overlaps the file.
     """
     unit, equals, text = header.partition("=")
     parts = [part.strip() for part in text.split(",")]
-    if not equals or unit.strip().lower() != "bytes" or len(parts) > MOST_RANGES:
+    if not equals or unit.strip().lower() != "bytes" or len(parts) > MAX_RANGES:
         return []
     found: list[tuple[int, int]] = []
     for part in parts:
@@ -33,6 +33,7 @@ def read_range(header: str, size: int) -> list[tuple[int, int]]:
             found.append((start, end))
     if not found:
         raise RangeNotSatisfiable(
-            f"there are only {size} bytes", headers={"Content-Range": f"bytes */{size}"}
+            f"Range is {header[:100]!r}, but the file has {size} bytes",
+            headers={"Content-Range": f"bytes */{size}"},
         )
     return found

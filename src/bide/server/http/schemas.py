@@ -1,6 +1,6 @@
-"""JSON Schemas of what goes over the wire, made from the types that are really sent and from the kinds' own schemas.
+"""JSON Schemas of requests and responses, generated from their types and from the schemas of the kinds.
 
-Everything ends up among the document's components, so that no reference leads outside.
+All schemas are components of one document, so that it has no external references.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from bide.core.errors import problems
 from bide.server.registry import NAME, Kind, Registry
 
 Schema = dict[str, Any]
-PLACE = "#/components/schemas/"
+COMPONENTS = "#/components/schemas/"
 _INSTANTS = re.compile(r".*At|deadline|low|high")
 _LOCAL = "#/$defs/"
 
 
 def ref(name: str) -> Schema:
-    return {"$ref": PLACE + name}
+    return {"$ref": COMPONENTS + name}
 
 
 def of_types(types: Iterable[Any]) -> dict[str, Schema]:
-    """Components for these structs and all that they are made of."""
-    _, components = msgspec.json.schema_components(list(types), ref_template=PLACE + "{name}")
-    return {component_name(name): _told(schema) for name, schema in components.items()}
+    """Returns the components of structs in responses, and of the structs that they use."""
+    _, components = msgspec.json.schema_components(list(types), ref_template=COMPONENTS + "{name}")
+    return {component_name(name): _as_sent(schema) for name, schema in components.items()}
 
 
 def component_name(name: str) -> str:
     return name.removeprefix("Wire")
 
 
-def _told(schema: Schema) -> Schema:
-    """As we send it: every field is there, unless it can be unset; nothing has a default."""
+def _as_sent(schema: Schema) -> Schema:
+    """Responses contain every field, unless it can be unset, so no field has a default."""
     schema = _renamed(schema)
     schema.pop("title", None)
     properties: Schema = schema.get("properties", {})
@@ -56,14 +56,14 @@ def _renamed(value: Any) -> Any:
         return {k: _renamed(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_renamed(v) for v in value]
-    if isinstance(value, str) and value.startswith(PLACE):
-        return PLACE + component_name(value.removeprefix(PLACE))
+    if isinstance(value, str) and value.startswith(COMPONENTS):
+        return COMPONENTS + component_name(value.removeprefix(COMPONENTS))
     return value
 
 
 PROBLEM: Schema = {
     "type": "object",
-    "description": "What went wrong (RFC 9457), with what to do about it at `type`.",
+    "description": "A problem (RFC 9457). The URL in `type` explains it and its remedy.",
     "properties": {
         "type": {"type": "string", "format": "uri-reference"},
         "title": {"type": "string"},
@@ -80,7 +80,7 @@ PROBLEM: Schema = {
                 "properties": {
                     "pointer": {
                         "type": "string",
-                        "description": "A JSON pointer into the body, or ? and a query parameter's name.",
+                        "description": "A JSON pointer into the body, or ? and the name of a query parameter.",
                     },
                     "detail": {"type": "string"},
                 },
@@ -93,32 +93,32 @@ PROBLEM: Schema = {
 
 
 def of_bodies(types: Iterable[Any]) -> dict[str, Schema]:
-    """Components for structs that are read."""
-    _, components = msgspec.json.schema_components(list(types), ref_template=PLACE + "{name}")
+    """Returns the components of structs in requests."""
+    _, components = msgspec.json.schema_components(list(types), ref_template=COMPONENTS + "{name}")
     return components
 
 
 def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
-    """The bodies of POST /jobs and /jobs/batch: one form a kind, told apart by `kind`."""
+    """Returns the bodies of POST /jobs and /jobs/batch: one schema per kind, with `kind` as discriminator."""
     components: dict[str, Schema] = {}
     mapping: dict[str, str] = {}
     for name, kind in sorted(registry.kinds.items()):
-        components.update(_hoisted(f"input.{name}", kind.schema))
+        components.update(_with_definitions(f"input.{name}", kind.schema))
         components[f"submit.{name}"] = _submission(kind)
-        mapping[name] = PLACE + f"submit.{name}"
+        mapping[name] = COMPONENTS + f"submit.{name}"
     if mapping:
         forms = [{"$ref": place} for place in mapping.values()]
         discriminator = {"propertyName": "kind", "mapping": mapping}
         components["Submission"] = {"oneOf": forms, "discriminator": discriminator}
     else:
-        components["Submission"] = {"not": {}}  # no kind, nothing to submit
+        components["Submission"] = {"not": {}}  # without kinds, every submission is invalid
     components["Submissions"] = {
         "type": "object",
         "properties": {
             "jobs": {
                 "type": "array",
                 "maxItems": most,
-                # An item that is no submission gets a problem of its own, it does not spoil the batch.
+                # An invalid item gets its own problem; the other items are accepted.
                 "items": {"anyOf": [ref("Submission"), {}]},
             }
         },
@@ -131,7 +131,7 @@ def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
 def _submission(kind: Kind) -> Schema:
     instant: Schema = {"type": ["string", "null"], "format": "date-time"}
     label = {"type": "string", "maxLength": 255}
-    key = "Only with an Idempotency-Key header." if kind.require_key else ""
+    key = "Requires an Idempotency-Key header." if kind.require_key else ""
     return {
         "type": "object",
         "description": " ".join(filter(None, (kind.doc, key))),
@@ -140,8 +140,11 @@ def _submission(kind: Kind) -> Schema:
             "input": ref(f"input.{kind.name}"),
             "priority": {"type": "integer", "minimum": -1000, "maximum": 1000, "default": 0},
             "queue": {"type": ["string", "null"], "pattern": f"^{NAME.pattern}$"},
-            "runAt": {**instant, "description": "Not before this instant."},
-            "deadline": {**instant, "description": "ERROR `DEADLINE` when it has not ended by then."},
+            "runAt": {**instant, "description": "The job does not start before this instant."},
+            "deadline": {
+                **instant,
+                "description": "A job that has not ended by then fails with `DEADLINE`.",
+            },
             "labels": {
                 "type": "object",
                 "propertyNames": label,
@@ -150,7 +153,7 @@ def _submission(kind: Kind) -> Schema:
             },
             "dedupe": {
                 "enum": ["content", None],
-                "description": "`content`: the same files and input give the first job again.",
+                "description": "`content`: the same files and input return the first job.",
             },
         },
         "required": ["kind", "input"] if kind.schema.get("required") else ["kind"],
@@ -158,8 +161,8 @@ def _submission(kind: Kind) -> Schema:
     }
 
 
-def _hoisted(name: str, schema: Schema) -> dict[str, Schema]:
-    """A kind's schema with its own definitions moved beside it, and its references led there."""
+def _with_definitions(name: str, schema: Schema) -> dict[str, Schema]:
+    """Returns the schema of a kind and its definitions as components, with the references adjusted."""
 
     def moved(value: Any) -> Any:
         if isinstance(value, dict):
@@ -167,12 +170,12 @@ def _hoisted(name: str, schema: Schema) -> dict[str, Schema]:
         if isinstance(value, list):
             return [moved(v) for v in value]
         if isinstance(value, str) and value.startswith(_LOCAL):
-            return PLACE + place(value.removeprefix(_LOCAL))
+            return COMPONENTS + component(value.removeprefix(_LOCAL))
         return value
 
-    def place(definition: str) -> str:
+    def component(definition: str) -> str:
         return f"{name}.{re.sub(r'[^A-Za-z0-9._-]', '_', definition)}"
 
     own = {k: v for k, v in schema.items() if k != "$defs"}
-    components = {place(n): moved(s) for n, s in schema.get("$defs", {}).items()}
+    components = {component(n): moved(s) for n, s in schema.get("$defs", {}).items()}
     return {name: moved(own), **components}

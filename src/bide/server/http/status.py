@@ -1,4 +1,4 @@
-"""The status resource: one job with its live progress, its ETag, and the hint when to ask again."""
+"""The status resource: a job with its live progress, its ETag and its Retry-After."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from bide.core.wire import (
     later_etag,
     wire_job,
 )
-from bide.server.http import Parts
-from bide.server.http.exchange import Answer, Disconnected, Headers, Request, json_answer
-from bide.server.http.operations import Parameter
+from bide.server.http import Components
+from bide.server.http.request import Disconnected, Headers, HttpRequest, Response, json_response
+from bide.server.http.routing import Parameter
 from bide.server.store import Missing
 
-JOB_ID = Parameter("jobId", "path", "The job's id.", {"type": "string"}, required=True)
+JOB_ID = Parameter("jobId", "path", "The id of the job.", {"type": "string"}, required=True)
 PREFER = Parameter(
     "Prefer",
     "header",
-    f"`wait=N`: hold the answer up to N seconds, at most {MAX_WAIT:g}. Unknown preferences are ignored.",
+    f"`wait=N`: hold the response up to N seconds, at most {MAX_WAIT:g}. Unknown preferences are ignored.",
 )
 IF_MATCH = Parameter(
-    "If-Match", "header", "Only when the job still has this ETag; 412 otherwise. `*` for any."
+    "If-Match", "header", "Apply the change only if the ETag matches, else 412. `*` matches any."
 )
-IF_NONE_MATCH = Parameter("If-None-Match", "header", "304 while the ETag is still this one.")
+IF_NONE_MATCH = Parameter("If-None-Match", "header", "Respond with 304 if the ETag matches.")
 
 
-MOST_KEPT, LARGEST_KEPT = 5000, 4096  # rendered jobs, and bytes of each
+MAX_RENDERED = 5000  # jobs in the cache of rendered bodies
+MAX_RENDERED_SIZE = 4096  # bytes of each
 
 
-async def find(parts: Parts, job_id: str) -> Job:
-    """NotFound for what never was, Gone for what was removed."""
+async def find(components: Components, job_id: str) -> Job:
+    """Returns the job. Raises NotFound if it never existed, Gone if it was removed."""
     if is_job_id(job_id):
-        (job,) = await parts.store.get((job_id,))
+        (job,) = await components.store.get((job_id,))
         if not isinstance(job, Missing):
-            if not parts.progress.is_fresh(job):
-                await parts.progress.refresh((job,))
+            if not components.progress.is_fresh(job):
+                await components.progress.refresh((job,))
             return job
         raise missing(job_id, job)
     raise missing(job_id, Missing())
@@ -52,27 +53,27 @@ async def find(parts: Parts, job_id: str) -> Job:
 
 def missing(job_id: str, absence: Missing) -> Problem:
     if absence.gone:
-        return Gone(f"job {job_id} was deleted, or purged after its retention time")
-    return NotFound(f"there is no job {job_id[:50]!r}")
+        return Gone(f"job {job_id} was deleted, or its retention time has passed")
+    return NotFound(f"job {job_id[:50]!r} does not exist")
 
 
-class Shown:
-    """A job as it is at this moment."""
+class JobView:
+    """A job with its current progress."""
 
     __slots__ = ("job", "progress", "reported_at", "request", "tag")
 
-    def __init__(self, request: Request, job: Job) -> None:
-        live = request.parts.progress.live(job)
+    def __init__(self, request: HttpRequest, job: Job) -> None:
+        live = request.components.progress.live(job)
         self.request = request
         self.job = job
         self.progress: Progress | None = live.progress if live is not None else job.progress
         self.reported_at = live.at if live is not None else job.updated_at
         self.tag = etag(job, live.number if live is not None else 0)
 
-    def known_as(self, names: str) -> str | None:
-        """The ETag of those in an If-None-Match header under which the caller knows it; None: there is something new.
+    def matching_etag(self, names: str) -> str | None:
+        """Returns the ETag of the If-None-Match header that matches; None if the caller has an older state.
 
-        Progress reaches replicas one after the other: who knows a later one than this replica has nothing new to hear.
+        Progress reaches the replicas at different times, so a later ETag than this replica's matches too.
         """
         if etag_matches(names, self.tag):
             return self.tag
@@ -84,60 +85,64 @@ class Shown:
     def _eta(self) -> Eta | None:
         if self.job.status.terminal:
             return None
-        parts = self.request.parts
-        return parts.estimates.eta(self.job, self.progress, self.reported_at, parts.store.now())
+        components = self.request.components
+        return components.estimates.eta(
+            self.job, self.progress, self.reported_at, components.store.now()
+        )
 
     def body(self) -> bytes:
-        """Rendered once for each ETag: most polls find what the last one found."""
+        """Returns the JSON, from the cache if the ETag has not changed."""
         base = self.request.base
         rendered = self.request.rendered
         key = (self.job.id, self.tag, base)
         body = rendered.get(key)
         if body is None:
             body = encode(self.wire())
-            if len(body) <= LARGEST_KEPT:
-                if len(rendered) >= MOST_KEPT:
+            if len(body) <= MAX_RENDERED_SIZE:
+                if len(rendered) >= MAX_RENDERED:
                     rendered.clear()
                 rendered[key] = body
         return body
 
     def retry_after(self) -> int | None:
-        """None once it has ended."""
+        """Returns the seconds until the next poll; None if the job has ended."""
         if self.job.status.terminal:
             return None
-        parts = self.request.parts
-        return parts.estimates.retry_after(self.job, self.progress, parts.store.now())
+        components = self.request.components
+        return components.estimates.retry_after(self.job, self.progress, components.store.now())
 
-    def hint(self) -> Headers:
+    def retry_after_header(self) -> Headers:
         seconds = self.retry_after()
         return [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
 
     def location(self) -> tuple[bytes, bytes]:
         return (b"location", f"{self.request.base}/jobs/{self.job.id}".encode())
 
-    def answer(self, status: int, *more: tuple[bytes, bytes]) -> Answer:
-        return json_answer(status, self.body(), *self.hint(), *more)
+    def response(self, status: int, *more: tuple[bytes, bytes]) -> Response:
+        return json_response(status, self.body(), *self.retry_after_header(), *more)
 
 
-async def hold(request: Request, job_id: str, seconds: float, enough: Callable[[Shown], bool]) -> Shown:
-    """The job once it is `enough`, or as it is when the time is over or the service stops.
+async def hold(
+    request: HttpRequest, job_id: str, seconds: float, enough: Callable[[JobView], bool]
+) -> JobView:
+    """Waits until `enough` returns True, the time is over or the service stops; returns the job.
 
-    Disconnected when the caller leaves meanwhile: its watch goes with it.
+    Raises Disconnected if the client disconnects.
     """
-    parts = request.parts
+    components = request.components
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    with parts.notify.subscribe(job_id) as watch:
-        left = loop.create_task(request.left())
-        left.add_done_callback(lambda _: watch.wake())
+    with components.notify.subscribe(job_id) as watch:
+        gone = loop.create_task(request.disconnected())
+        gone.add_done_callback(lambda _: watch.wake())
         try:
             while True:
-                shown = Shown(request, await find(parts, job_id))
+                shown = JobView(request, await find(components, job_id))
                 remaining = until - loop.time()
-                if enough(shown) or remaining <= 0 or parts.notify.closed:
+                if enough(shown) or remaining <= 0 or components.notify.closed:
                     return shown
                 await watch.wait(remaining)
-                if left.done():
+                if gone.done():
                     raise Disconnected
         finally:
-            left.cancel()
+            gone.cancel()

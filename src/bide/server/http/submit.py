@@ -1,4 +1,4 @@
-"""POST /jobs and POST /jobs/batch: work comes in, and is on disk before the answer is sent."""
+"""POST /jobs and POST /jobs/batch. Jobs are on disk before the response is sent."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from bide.core.wire import (
     read_idempotency_key,
     read_prefer,
 )
-from bide.server.http.exchange import Answer, Request, object_answer, wrong_parameter
 from bide.server.http.forms import TYPE, is_form, read_form
-from bide.server.http.operations import Operation, Parameter, Reply
-from bide.server.http.status import PREFER, Shown, hold
+from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.status import PREFER, JobView, hold
 from bide.server.http.uploads import BINARY
 from bide.server.intake import Submission, read_batch, read_submission
 from bide.server.store import Inserted
-from bide.server.uploads.incoming import keep
+from bide.server.uploads.direct import store_files
 
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
     "header",
-    "The same key and body within 24 hours give the first job again. Quoted or bare, up to 255 characters.",
+    "The same key and body return the first job, until 24 hours after its end. Quoted or bare, up to 255 characters.",
     {
         "type": "string",
         "pattern": r'^(?:[!#-~](?:[ -~]{0,253}[!-~])?|"(?:[ !#-\[\]-~]|\\["\\]){1,255}")$',
@@ -49,7 +49,7 @@ IDEMPOTENCY_KEY = Parameter(
 DEDUPE = Parameter(
     "dedupe",
     "query",
-    "`content`: the same files and input of the same kind give the first job again.",
+    "`content`: the same files and input of the same kind return the first job.",
     {"type": "string", "enum": ["content"]},
 )
 _FORM = {
@@ -60,18 +60,18 @@ _FORM = {
 }
 
 
-class Batch(msgspec.Struct):
-    """One entry a submission, in order: its status resource, or the problem that kept it out."""
+class WireBatch(msgspec.Struct):
+    """One entry per submission, in order: its status resource, or its problem."""
 
     jobs: list[msgspec.Raw]
 
 
-def _key(request: Request) -> str | None:
+def _key(request: HttpRequest) -> str | None:
     value = request.header(b"idempotency-key")
     return None if value is None else read_idempotency_key(value)
 
 
-async def submit(request: Request) -> Answer:
+async def submit(request: HttpRequest) -> Response:
     key = _key(request)
     preferred = request.header(b"prefer")
     preferences = read_prefer((preferred,)) if preferred is not None else Preferences()
@@ -79,10 +79,10 @@ async def submit(request: Request) -> Answer:
         stored = await _submit_form(request, key)
     else:
         submission = _with_query(request, read_submission(await request.json()))
-        stored = await request.parts.intake.submit(submission, key=key, trace_id=request.trace_id)
+        stored = await request.components.intake.submit(submission, key=key, trace_id=request.trace_id)
     if not stored.created:
-        await request.parts.progress.refresh((stored.job,))
-    shown = Shown(request, stored.job)
+        await request.components.progress.refresh((stored.job,))
+    shown = JobView(request, stored.job)
     applied: list[tuple[bytes, bytes]] = []
     if preferences.respond_async:
         applied = [(b"preference-applied", b"respond-async")]
@@ -90,91 +90,91 @@ async def submit(request: Request) -> Answer:
         applied = [(b"preference-applied", b"wait=%d" % preferences.wait)]
         shown = await _until_done(request, shown, preferences.wait)
     done = shown.job.status.terminal and not preferences.respond_async
-    return shown.answer(200 if done else 202, shown.location(), *applied)
+    return shown.response(200 if done else 202, shown.location(), *applied)
 
 
-def _with_query(request: Request, submission: Submission) -> Submission:
+def _with_query(request: HttpRequest, submission: Submission) -> Submission:
     dedupe = request.one("dedupe")
     if dedupe is None:
         return submission
     if dedupe != "content":
-        raise wrong_parameter("dedupe", "only `content` is known")
+        raise wrong_parameter("dedupe", "must be `content`")
     return replace(submission, dedupe="content")
 
 
-async def _submit_form(request: Request, key: str | None) -> Inserted:
-    """The part `job` is the submission; each other part is the file for the parameter of its name."""
-    reception = request.parts.reception
+async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:
+    """Submits a form. The part `job` is the submission; each other part is a file for the parameter of its name."""
+    uploads = request.components.uploads
     form = await read_form(request, lambda part: part.name == "job")
     try:
         if "job" not in form.fields:
             raise InvalidInput(
-                "the form has no part `job` with the submission as JSON",
+                "the form has no part `job`; send the submission as JSON in it",
                 errors=[{"pointer": "/job", "detail": "missing"}],
             )
         submission = _with_query(request, read_submission(form.fields["job"]))
         files: dict[str, list[Upload]] = {}
         for name, incoming in form.files:
-            files.setdefault(name, []).append(await incoming.whole())
-        new = await reception.wishes.of(submission, files, key=key, trace_id=request.trace_id)
-        kept = await keep(reception, [incoming for _, incoming in form.files], new)
+            files.setdefault(name, []).append(await incoming.finish())
+        new = await uploads.jobs.from_submission(submission, files, key=key, trace_id=request.trace_id)
+        kept = await store_files(uploads, [incoming for _, incoming in form.files], new)
     except BaseException:
         await form.discard()
         raise
-    assert isinstance(kept.job, Inserted)  # its alternative is a Problem
-    if not kept.job.created:  # the first job has these files already
+    assert isinstance(kept.job, Inserted)  # otherwise a Problem was raised
+    if not kept.job.created:  # the earlier job has its own copy of the files
         for upload in kept.uploads:
-            await reception.discard(upload)
+            await uploads.discard(upload)
     return kept.job
 
 
-async def _until_done(request: Request, shown: Shown, seconds: float) -> Shown:
+async def _until_done(request: HttpRequest, shown: JobView, seconds: float) -> JobView:
     if shown.job.status.terminal or seconds <= 0:
         return shown
     try:
         return await hold(request, shown.job.id, seconds, lambda s: s.job.status.terminal)
     except Problem:
-        return shown  # removed meanwhile: that it was accepted is still the answer
+        return shown  # deleted during the wait: report that it was accepted
 
 
-async def submit_batch(request: Request) -> Answer:
-    bodies = read_batch(await request.json(), request.parts.config.http.max_batch)
-    outcomes = await request.parts.intake.submit_many(
+async def submit_batch(request: HttpRequest) -> Response:
+    bodies = read_batch(await request.json(), request.components.config.http.max_batch)
+    outcomes = await request.components.intake.submit_many(
         bodies, key=_key(request), trace_id=request.trace_id
     )
     entries = [
         request.render_problem(outcome)
         if isinstance(outcome, Problem)
-        else Shown(request, outcome.job).body()
+        else JobView(request, outcome.job).body()
         for outcome in outcomes
     ]
-    return object_answer(Batch([msgspec.Raw(entry) for entry in entries]), status=202)
+    return object_response(WireBatch([msgspec.Raw(entry) for entry in entries]), status=202)
 
 
 _READING = (MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput)
 
 OPERATIONS = [
-    Operation(
+    HttpOperation(
         "POST",
         "/jobs",
         submit,
         "submitJob",
         "Submit a job",
         "jobs",
-        description="Answered at once, after the job is on disk. With `Prefer: wait=N` the answer is held until "
-        "the job has ended, so that a synchronous API can move over without breaking its callers. As a form, "
-        "the part `job` is the submission, and each other part the file for the `File` parameter of its name.",
+        description="The response is sent when the job is on disk. With `Prefer: wait=N` the service holds it until the job "
+        "has ended, so that a synchronous API can migrate without breaking its callers. In a form, the part `job` is "
+        "the submission, and each other part is the file for the `File` parameter of its name.",
         parameters=(PREFER, IDEMPOTENCY_KEY, DEDUPE),
         body="Submission",
         content=((TYPE, _FORM),),
-        replies=(
-            Reply(
+        responses=(
+            ResponseSpec(
                 202,
                 "Accepted.",
                 WireJob,
                 headers=("Location", "Retry-After", "Preference-Applied"),
             ),
-            Reply(200, "The job has ended.", WireJob, headers=("Location", "Preference-Applied")),
+            ResponseSpec(200, "The job has ended.", WireJob, headers=("Location", "Preference-Applied")),
         ),
         problems=(
             *(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired, Gone),
@@ -183,18 +183,18 @@ OPERATIONS = [
         example="-X POST $BASE/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: a-key' "
         '-d \'{"kind": "KIND", "input": {}}\'',
     ),
-    Operation(
+    HttpOperation(
         "POST",
         "/jobs/batch",
         submit_batch,
         "submitJobs",
         "Submit many jobs in one commit",
         "jobs",
-        description="A bad submission keeps no other out. An `Idempotency-Key` counts for each of them, "
-        "with its place in the list.",
+        description="An invalid submission does not affect the others. An `Idempotency-Key` applies to each submission, "
+        "combined with its index.",
         parameters=(IDEMPOTENCY_KEY,),
         body="Submissions",
-        replies=(Reply(202, "One status or problem each, in order.", Batch),),
+        responses=(ResponseSpec(202, "One status or problem per submission, in order.", WireBatch),),
         problems=_READING,
         example="-X POST $BASE/jobs/batch -H 'Content-Type: application/json' "
         '-d \'{"jobs": [{"kind": "KIND", "input": {}}]}\'',

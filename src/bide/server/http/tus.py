@@ -1,8 +1,8 @@
-"""Resumable uploads at /files, as tus 1.0 has them: a file goes on where a bad connection has left it.
+"""Resumable uploads at /files, according to tus 1.0.
 
-1. An Upload-Offset that is told is on disk.
-2. HEAD and PATCH cut off an older request for the same upload: a sender that comes again is the one that counts.
-3. `kind` in Upload-Metadata makes a job of the upload with its last byte; `Job-Location` is where it is.
+1. The bytes before a reported Upload-Offset are on disk.
+2. HEAD and PATCH cancel an older request for the same upload, because the client has reconnected.
+3. With `kind` in Upload-Metadata, the last byte creates a job; `Job-Location` is its URL.
 """
 
 from __future__ import annotations
@@ -50,136 +50,139 @@ from bide.core.tus import (
 from bide.core.upload import Upload, UploadStatus, Way
 from bide.core.wire import read_idempotency_key
 from bide.server.http.attachments import attachment
-from bide.server.http.bodies import Body, announced
-from bide.server.http.exchange import Answer, Headers, Request
-from bide.server.http.operations import Operation, Parameter, Reply
+from bide.server.http.request import BodyStream, Headers, HttpRequest, Response, content_length
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.uploads import BINARY, UPLOAD_ID, read_sha256
 from bide.server.store import StoredUploads
-from bide.server.uploads.appending import Appending
-from bide.server.uploads.joining import join
 from bide.server.uploads.names import clean_name, clean_type
-from bide.server.uploads.wishes import wish
+from bide.server.uploads.tus_append import TusAppend
+from bide.server.uploads.tus_concat import concatenate
+from bide.server.uploads.upload_jobs import encode_submission
 
-PLACE = "/files"
+BASE_PATH = "/files"
 OVERRIDES = ("PATCH", "DELETE")
-_OPTIONS = ("priority", "labels")  # of a job, as JSON
-_TEXTS = {"queue": "queue", "runAt": "runAt", "deadline": "deadline", "dedupe": "dedupe"}
-Handler = Callable[[Request], Awaitable[Answer]]
+_JSON_FIELDS = ("priority", "labels")
+_TEXT_FIELDS = {"queue": "queue", "runAt": "runAt", "deadline": "deadline", "dedupe": "dedupe"}
+Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
-def override(request: Request) -> None:
-    """X-HTTP-Method-Override, for callers that can send nothing but POST."""
-    if request.scope["method"] == "POST" and request.path.startswith(PLACE):
+def override(request: HttpRequest) -> None:
+    """Applies X-HTTP-Method-Override, for clients that can only send POST."""
+    if request.scope["method"] == "POST" and request.path.startswith(BASE_PATH):
         wanted = (request.header(b"x-http-method-override") or "").upper()
         if wanted in OVERRIDES:
             request.scope["method"] = wanted
 
 
-def _speaks(handler: Handler) -> Handler:
-    """Only to who speaks the same version; every answer tells it."""
+def _checks_version(handler: Handler) -> Handler:
+    """Rejects requests of another tus version, and adds the version to every response."""
 
     @wraps(handler)
-    async def speaking(request: Request) -> Answer:
+    async def checked(request: HttpRequest) -> Response:
         try:
-            told = request.header(b"tus-resumable")
-            if told != VERSION:
+            requested = request.header(b"tus-resumable")
+            if requested != VERSION:
                 version = {"Tus-Version": VERSION}
-                raise TusVersion(f"Tus-Resumable is {told!r}; {VERSION} is spoken here", headers=version)
-            answer = await handler(request)
+                raise TusVersion(f"Tus-Resumable is {requested!r}; send {VERSION}", headers=version)
+            response = await handler(request)
         except Problem as problem:
             problem.headers["Tus-Resumable"] = VERSION
             problem.headers.setdefault("Cache-Control", "no-store")
             raise
-        answer.headers.append((b"tus-resumable", VERSION.encode()))
-        return answer
+        response.headers.append((b"tus-resumable", VERSION.encode()))
+        return response
 
-    return speaking
+    return checked
 
 
-async def options(request: Request) -> Answer:
+async def options(request: HttpRequest) -> Response:
     headers = {
         "tus-resumable": VERSION,
         "tus-version": VERSION,
         "tus-extension": ",".join(EXTENSIONS),
-        "tus-max-size": str(request.parts.config.uploads.max_size),
+        "tus-max-size": str(request.components.config.uploads.max_size),
         "tus-checksum-algorithm": ",".join(ALGORITHMS),
     }
-    return Answer(204, [(name.encode(), value.encode()) for name, value in headers.items()])
+    return Response(204, [(name.encode(), value.encode()) for name, value in headers.items()])
 
 
-# --- beginning
+# --- creating
 
 
-async def create(request: Request) -> Answer:
-    reception = request.parts.reception
+async def create(request: HttpRequest) -> Response:
+    uploads = request.components.uploads
     metadata = request.header(b"upload-metadata") or ""
-    fields = _read_wish(request, metadata)
+    fields = _read_metadata(request, metadata)
     name = fields.pop("name")
-    partial, places = read_concat(request.header(b"upload-concat"))
-    upload_id = request.parts.intake.id()
-    size = _size(request, final=bool(places))
+    partial, urls = read_concat(request.header(b"upload-concat"))
+    upload_id = request.components.intake.id()
+    size = _size(request, final=bool(urls))
     kept: StoredUploads | None = None
-    if places:
-        parts = [_id_of(place) for place in places]
-        upload, kept = await join(reception, upload_id, parts, name, **fields)
-        return _answer(request, 201, upload, kept, located=True)
+    if urls:
+        parts = [_id_of(url) for url in urls]
+        upload, kept = await concatenate(uploads, upload_id, parts, name, **fields)
+        return _response(request, 201, upload, kept, located=True)
     if partial:
-        fields = {"metadata": metadata}  # a part is nothing of its own
-    upload = await reception.begin(Way.TUS, name, upload_id, size=size, partial=partial, **fields)
+        fields = {"metadata": metadata}  # a partial upload has no name and no job
+    upload = await uploads.begin(Way.TUS, name, upload_id, size=size, partial=partial, **fields)
     sent = _has_body(request) or size == 0
     if sent:
         upload, kept = await _append(request, upload.id, 0)
-    return _answer(request, 201, upload, kept, located=True, offset=sent)
+    return _response(request, 201, upload, kept, located=True, offset=sent)
 
 
-def _size(request: Request, *, final: bool) -> int | None:
+def _size(request: HttpRequest, *, final: bool) -> int | None:
     size = read_count("Upload-Length", request.header(b"upload-length"))
     deferred = request.header(b"upload-defer-length")
     if deferred not in (None, "1"):
-        raise MalformedRequest("Upload-Defer-Length can only be 1")
+        raise MalformedRequest(f"Upload-Defer-Length is {deferred[:50]!r}; only 1 is allowed")
     if final:
         if size is not None or deferred is not None:
-            raise MalformedRequest("a final upload has the length of its parts: leave Upload-Length out")
+            raise MalformedRequest(
+                "the length of a final upload is the sum of its parts: remove Upload-Length and Upload-Defer-Length"
+            )
     elif (size is None) == (deferred is None):
-        raise MalformedRequest("either Upload-Length or Upload-Defer-Length: 1 is needed")
+        raise MalformedRequest("send either Upload-Length or Upload-Defer-Length: 1")
     return size
 
 
-def _id_of(place: str) -> str:
-    """Of an address as we have told it, relative or absolute."""
-    return place.rstrip("/").rpartition("/")[2]
+def _id_of(url: str) -> str:
+    """Returns the id in the URL of an upload, relative or absolute."""
+    return url.rstrip("/").rpartition("/")[2]
 
 
-def _has_body(request: Request) -> bool:
-    length = announced(request)
+def _has_body(request: HttpRequest) -> bool:
+    length = content_length(request)
     return request.header(b"content-type") == BODY_TYPE and length != 0
 
 
-def _read_wish(request: Request, metadata: str) -> dict[str, Any]:
-    """What Upload-Metadata says of the file and of the job that it is to become."""
-    told = read_metadata(metadata)
+def _read_metadata(request: HttpRequest, metadata: str) -> dict[str, Any]:
+    """Returns the fields of the upload record from Upload-Metadata: the file, and the job that it creates."""
+    given = read_metadata(metadata)
     fields: dict[str, Any] = {
-        "name": clean_name(told.get("filename") or told.get("name")),
-        "content_type": clean_type(told.get("filetype") or told.get("type") or told.get("contentType")),
+        "name": clean_name(given.get("filename") or given.get("name")),
+        "content_type": clean_type(
+            given.get("filetype") or given.get("type") or given.get("contentType")
+        ),
         "metadata": metadata,
-        "promised": read_sha256(told.get("sha256")),
+        "promised": read_sha256(given.get("sha256")),
     }
-    if "kind" not in told:
-        if "input" in told:
-            raise InvalidInput("Upload-Metadata: an input without a kind")
+    if "kind" not in given:
+        if "input" in given:
+            raise InvalidInput("Upload-Metadata has `input` without `kind`; add `kind`")
         return fields
-    more = {name: _json(name, told[name]) for name in _OPTIONS if name in told}
-    more.update({_TEXTS[name]: told[name] for name in _TEXTS if name in told})
-    given = told.get("input")
-    if given is not None:
-        _json("input", given)
-    fields["submission"] = wish(
-        kind=told["kind"], input=None if given is None else given.encode(), **more
+    more = {name: _json(name, given[name]) for name in _JSON_FIELDS if name in given}
+    more.update({_TEXT_FIELDS[name]: given[name] for name in _TEXT_FIELDS if name in given})
+    input = given.get("input")
+    if input is not None:
+        _json("input", input)
+    fields["submission"] = encode_submission(
+        kind=given["kind"], input=None if input is None else input.encode(), **more
     )
-    fields["parameter"] = told.get("parameter")
+    fields["parameter"] = given.get("parameter")
     fields["trace_id"] = request.trace_id
-    if "idempotencyKey" in told:
-        fields["key"] = read_idempotency_key(told["idempotencyKey"])
+    if "idempotencyKey" in given:
+        fields["key"] = read_idempotency_key(given["idempotencyKey"])
     return fields
 
 
@@ -187,74 +190,76 @@ def _json(name: str, text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        raise InvalidInput(f"Upload-Metadata: {name} is not JSON") from None
+        raise InvalidInput(f"Upload-Metadata: `{name}` is not JSON") from None
 
 
-# --- going on
+# --- appending
 
 
-async def _append(request: Request, upload_id: str, offset: int) -> tuple[Upload, StoredUploads | None]:
-    return await Appending(request.parts.reception).append(
+async def _append(
+    request: HttpRequest, upload_id: str, offset: int
+) -> tuple[Upload, StoredUploads | None]:
+    return await TusAppend(request.components.uploads).append(
         upload_id,
         offset,
-        Body(request),
-        announced=announced(request),
+        BodyStream(request),
+        announced=content_length(request),
         size=read_count("Upload-Length", request.header(b"upload-length")),
         checksum=read_checksum(request.header(b"upload-checksum")),
         promised=read_digest(request.header(b"repr-digest")),
     )
 
 
-async def patch(request: Request) -> Answer:
+async def patch(request: HttpRequest) -> Response:
     upload_id = request.args[0]
     if request.header(b"content-type") != BODY_TYPE:
-        raise UnsupportedMedia(f"Content-Type must be {BODY_TYPE}")
+        raise UnsupportedMedia(f"Content-Type must be {BODY_TYPE} for PATCH")
     offset = read_count("Upload-Offset", request.header(b"upload-offset"))
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
     upload, kept = await _append(request, upload_id, offset)
-    return _answer(request, 204, upload, kept, offset=True)
+    return _response(request, 204, upload, kept, offset=True)
 
 
-async def head(request: Request) -> Answer:
-    reception = request.parts.reception
-    upload = await reception.find(request.args[0])
+async def head(request: HttpRequest) -> Response:
+    uploads = request.components.uploads
+    upload = await uploads.find(request.args[0])
     if upload.way is not Way.TUS:
-        raise NotFound(f"upload {upload.id} did not come by way of tus")
+        raise NotFound(f"upload {upload.id} is a {upload.way} upload, not a tus upload")
     if upload.status is not UploadStatus.DONE:
-        upload = await Appending(reception).position(upload.id)
-    answer = _answer(request, 200, upload, None, offset=True)
-    answer.headers.append((b"cache-control", b"no-store"))
+        upload = await TusAppend(uploads).position(upload.id)
+    response = _response(request, 200, upload, None, offset=True)
+    response.headers.append((b"cache-control", b"no-store"))
     if upload.size is None:
-        answer.headers.append((b"upload-defer-length", b"1"))
+        response.headers.append((b"upload-defer-length", b"1"))
     else:
-        answer.headers.append((b"upload-length", b"%d" % upload.size))
+        response.headers.append((b"upload-length", b"%d" % upload.size))
     if upload.metadata:
-        answer.headers.append((b"upload-metadata", upload.metadata.encode("latin-1")))
+        response.headers.append((b"upload-metadata", upload.metadata.encode("latin-1")))
     if upload.partial:
-        answer.headers.append((b"upload-concat", b"partial"))
+        response.headers.append((b"upload-concat", b"partial"))
     if upload.parts:
-        places = " ".join(f"{request.base}{PLACE}/{part}" for part in upload.parts)
-        answer.headers.append((b"upload-concat", f"final;{places}".encode()))
-    return answer
+        urls = " ".join(f"{request.base}{BASE_PATH}/{part}" for part in upload.parts)
+        response.headers.append((b"upload-concat", f"final;{urls}".encode()))
+    return response
 
 
-def _answer(
-    request: Request,
+def _response(
+    request: HttpRequest,
     status: int,
     upload: Upload,
     kept: StoredUploads | None,
     *,
     located: bool = False,
     offset: bool = False,
-) -> Answer:
+) -> Response:
     if kept is not None:
         upload = kept.uploads[0]
     headers: Headers = []
     if status == 201:
         headers.append((b"content-length", b"0"))
     if located:
-        headers.append((b"location", f"{request.base}{PLACE}/{upload.id}".encode()))
+        headers.append((b"location", f"{request.base}{BASE_PATH}/{upload.id}".encode()))
     if offset:
         headers.append((b"upload-offset", b"%d" % upload.received))
     if upload.job_id is not None:
@@ -263,22 +268,22 @@ def _answer(
         headers.append((b"repr-digest", render_digest(upload.sha256).encode()))
     elif upload.expires_at is not None:
         headers.append((b"upload-expires", render_date(upload.expires_at).encode()))
-    return Answer(status, headers)
+    return Response(status, headers)
 
 
-# --- the end
+# --- removing and downloading
 
 
-async def remove(request: Request) -> Answer:
-    await request.parts.reception.remove(request.args[0])
-    return Answer(204, [])
+async def remove(request: HttpRequest) -> Response:
+    await request.components.uploads.remove(request.args[0])
+    return Response(204, [])
 
 
-async def download(request: Request) -> Answer:
-    """Only what is whole; as a file to be saved, never as a page."""
-    upload = await request.parts.reception.find(request.args[0])
+async def download(request: HttpRequest) -> Response:
+    """Returns a complete upload as an attachment."""
+    upload = await request.components.uploads.find(request.args[0])
     if upload.status is not UploadStatus.DONE:
-        raise UploadConflict(f"the upload is not whole yet: {upload.received} bytes have come")
+        raise UploadConflict(f"upload {upload.id} is incomplete: {upload.received} bytes received")
     return await attachment(request, upload.file, upload.content_type, upload.name)
 
 
@@ -288,124 +293,129 @@ def _header(name: str, text: str, **schema: Any) -> Parameter:
 
 _COUNT = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 _TUS = Parameter("Tus-Resumable", "header", "Always 1.0.0.", {"const": VERSION}, required=True)
-_LENGTH = _header("Upload-Length", "How many bytes there will be.", **_COUNT)
-_CHECKSUM = _header("Upload-Checksum", f"One of {', '.join(ALGORITHMS)}, and the checksum in Base64.")
-_WHOLE = _header(
-    "Repr-Digest", "The SHA-256 that the whole must have (RFC 9530), at the latest with the last byte."
+_LENGTH = _header("Upload-Length", "The size of the file in bytes.", **_COUNT)
+_CHECKSUM = _header(
+    "Upload-Checksum", f"An algorithm ({', '.join(ALGORITHMS)}) and the checksum in Base64."
 )
-_ANSWERED = ("Tus-Resumable", "Upload-Offset", "Upload-Expires", "Job-Location", "Repr-Digest")
-_PATCHING = (
+_DIGEST = _header(
+    "Repr-Digest",
+    "The expected SHA-256 of the whole file (RFC 9530), at the latest with the last bytes.",
+)
+_RESPONSE_HEADERS = ("Tus-Resumable", "Upload-Offset", "Upload-Expires", "Job-Location", "Repr-Digest")
+_PROBLEMS = (
     *(MalformedRequest, WrongOffset, TakenOver, UploadConflict, WrongLength, WrongContent, InvalidInput),
     *(ChecksumMismatch, UnsupportedMedia, StorageFull, PayloadTooLarge, MisdirectedUpload),
     *(IdempotencyConflict, IdempotencyKeyRequired, UnknownKind, TusVersion, NotFound, Gone),
 )
-_ABOUT = (
-    "As [tus 1.0](https://tus.io/protocols/resumable-upload) has it; any client of tus can be used. "
-)
+_ABOUT = "According to [tus 1.0](https://tus.io/protocols/resumable-upload); every tus client works. "
 
 _OPERATIONS = [
-    Operation(
+    HttpOperation(
         "OPTIONS",
-        PLACE,
+        BASE_PATH,
         options,
         "getTusOptions",
-        "Which version and extensions of tus are spoken",
+        "Get the tus version and extensions",
         "resumable uploads",
-        replies=(
-            Reply(204, "See the headers.", headers=("Tus-Version", "Tus-Extension", "Tus-Max-Size")),
+        responses=(
+            ResponseSpec(
+                204, "See the headers.", headers=("Tus-Version", "Tus-Extension", "Tus-Max-Size")
+            ),
         ),
         example="-X OPTIONS $BASE/files -D -",
     ),
-    Operation(
+    HttpOperation(
         "POST",
-        PLACE,
-        _speaks(create),
+        BASE_PATH,
+        _checks_version(create),
         "createFile",
         "Begin a resumable upload",
         "resumable uploads",
         description=_ABOUT
-        + "`Upload-Metadata` may name `filename`, `filetype`, `sha256`, and for a job `kind`, "
+        + "`Upload-Metadata` may contain `filename`, `filetype`, `sha256`, and for a job `kind`, "
         "`input`, `parameter`, `priority`, `queue`, `labels`, `runAt`, `deadline`, `idempotencyKey`, `dedupe`.",
         parameters=(
             _TUS,
             _LENGTH,
-            _header("Upload-Defer-Length", "1 when the length is not known yet.", const="1"),
-            _header("Upload-Metadata", "Names, each with a value in Base64, separated by commas."),
-            _header("Upload-Concat", "`partial`, or `final;` and the addresses of the parts."),
+            _header("Upload-Defer-Length", "1 if the length is not known yet.", const="1"),
+            _header("Upload-Metadata", "Keys with values in Base64, separated by commas."),
+            _header("Upload-Concat", "`partial`, or `final;` and the URLs of the partial uploads."),
             _CHECKSUM,
-            _WHOLE,
+            _DIGEST,
         ),
         content=((BODY_TYPE, BINARY),),
         needs_body=False,
-        replies=(Reply(201, "It can be sent to `Location`.", headers=("Location", *_ANSWERED)),),
-        problems=_PATCHING,
+        responses=(
+            ResponseSpec(201, "Send the bytes to `Location`.", headers=("Location", *_RESPONSE_HEADERS)),
+        ),
+        problems=_PROBLEMS,
         example="-X POST $BASE/files -H 'Tus-Resumable: 1.0.0' -H 'Upload-Length: 1000' -D -",
     ),
-    Operation(
+    HttpOperation(
         "GET",
-        PLACE + "/{uploadId}",
+        BASE_PATH + "/{uploadId}",
         download,
         "getFileOfUpload",
-        "The bytes of a whole upload",
+        "Download a complete upload",
         "resumable uploads",
         parameters=(UPLOAD_ID,),
-        replies=(
-            Reply(
+        responses=(
+            ResponseSpec(
                 200, "The file.", BINARY, content_types=("*/*",), headers=("ETag", "Content-Disposition")
             ),
-            Reply(206, "The ranges that were asked for.", headers=("ETag", "Content-Range")),
-            Reply(304, "The ETag is still the same.", headers=("ETag",)),
+            ResponseSpec(206, "The requested ranges.", headers=("ETag", "Content-Range")),
+            ResponseSpec(304, "The ETag has not changed.", headers=("ETag",)),
         ),
         problems=(NotFound, Gone, UploadConflict),
         example="-O -J $BASE/files/UPLOAD_ID",
     ),
-    Operation(
+    HttpOperation(
         "HEAD",
-        PLACE + "/{uploadId}",
-        _speaks(head),
+        BASE_PATH + "/{uploadId}",
+        _checks_version(head),
         "headFile",
-        "Where an upload is at",
+        "Get the offset of an upload",
         "resumable uploads",
-        description="Cuts off an older request that still sends to it.",
+        description="Cancels an older request that still sends bytes.",
         parameters=(UPLOAD_ID, _TUS),
-        replies=(Reply(200, "See the headers.", headers=_ANSWERED),),
+        responses=(ResponseSpec(200, "See the headers.", headers=_RESPONSE_HEADERS),),
         problems=(NotFound, Gone, MisdirectedUpload, TusVersion, TakenOver),
         example="-I $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0'",
     ),
-    Operation(
+    HttpOperation(
         "PATCH",
-        PLACE + "/{uploadId}",
-        _speaks(patch),
+        BASE_PATH + "/{uploadId}",
+        _checks_version(patch),
         "patchFile",
-        "Go on with an upload",
+        "Append to an upload",
         "resumable uploads",
-        description="The answer to the last byte has `Job-Location` when a job was asked for.",
+        description="The response to the last bytes has `Job-Location` if the upload has a kind.",
         parameters=(
             UPLOAD_ID,
             _TUS,
-            Parameter("Upload-Offset", "header", "Where these bytes begin.", _COUNT, required=True),
+            Parameter("Upload-Offset", "header", "The offset of the first byte.", _COUNT, required=True),
             _LENGTH,
             _CHECKSUM,
-            _WHOLE,
+            _DIGEST,
         ),
         content=((BODY_TYPE, BINARY),),
-        replies=(Reply(204, "They are on disk.", headers=_ANSWERED),),
-        problems=_PATCHING,
+        responses=(ResponseSpec(204, "The bytes are on disk.", headers=_RESPONSE_HEADERS),),
+        problems=_PROBLEMS,
         example="-X PATCH $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0' -H 'Upload-Offset: 0' "
         "-H 'Content-Type: application/offset+octet-stream' --data-binary @FILE",
     ),
-    Operation(
+    HttpOperation(
         "DELETE",
-        PLACE + "/{uploadId}",
-        _speaks(remove),
+        BASE_PATH + "/{uploadId}",
+        _checks_version(remove),
         "deleteFile",
         "Remove an upload",
         "resumable uploads",
         parameters=(UPLOAD_ID, _TUS),
-        replies=(Reply(204, "It is removed.", headers=("Tus-Resumable",)),),
+        responses=(ResponseSpec(204, "The upload is removed.", headers=("Tus-Resumable",)),),
         problems=(NotFound, Gone, UploadConflict, TusVersion),
         example="-X DELETE $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0'",
     ),
 ]
-# Its own protocol says more of it than OpenAPI could.
+# Not in openapi.json: tus has its own specification.
 OPERATIONS = [replace(operation, listed=False) for operation in _OPERATIONS]

@@ -1,4 +1,4 @@
-"""POST /uploads, and what is known of an upload: a file in one request, streamed to disk."""
+"""POST /uploads: a file in one request, streamed to disk. GET and DELETE /uploads/{id} for all uploads."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ from bide.core.errors import (
 )
 from bide.core.multipart import read_disposition
 from bide.core.upload import Upload, WireUpload, wire_upload
-from bide.server.http.bodies import Body, announced
-from bide.server.http.exchange import Answer, Request, object_answer, wrong_parameter
-from bide.server.http.forms import TYPE, Form, is_form, read_form
-from bide.server.http.operations import Operation, Parameter, Reply
-from bide.server.uploads.incoming import Incoming, keep
+from bide.server.http.forms import TYPE, UploadedForm, is_form, read_form
+from bide.server.http.request import (
+    BodyStream,
+    HttpRequest,
+    Response,
+    content_length,
+    object_response,
+    wrong_parameter,
+)
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.uploads.direct import DirectUpload, store_files
 from bide.server.uploads.names import clean_name, clean_type
 
-UPLOAD_ID = Parameter("uploadId", "path", "The upload's id.", required=True)
+UPLOAD_ID = Parameter("uploadId", "path", "The id of the upload.", required=True)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def location(request: Request, upload: Upload) -> tuple[bytes, bytes]:
+def location(request: HttpRequest, upload: Upload) -> tuple[bytes, bytes]:
     return (b"location", f"{request.base}/uploads/{upload.id}".encode())
 
 
@@ -38,43 +44,43 @@ def read_sha256(text: str | None) -> str | None:
     if text is None:
         return None
     if not _SHA256.fullmatch(text):
-        raise wrong_parameter("sha256", "64 hexadecimal digits in lower case are needed")
+        raise wrong_parameter("sha256", "must be 64 lower-case hexadecimal digits")
     return text
 
 
-async def create(request: Request) -> Answer:
+async def create(request: HttpRequest) -> Response:
     promised = read_sha256(request.one("sha256"))
     if is_form(request):
-        incoming = await _only(await read_form(request, lambda part: part.filename is None))
+        incoming = await _only_file(await read_form(request, lambda part: part.filename is None))
     else:
         incoming = await _raw(request)
     try:
         incoming.promised = promised or incoming.promised
-        await incoming.whole()
-        kept = await keep(request.parts.reception, [incoming])
+        await incoming.finish()
+        kept = await store_files(request.components.uploads, [incoming])
     except BaseException:
         await incoming.discard()
         raise
     (upload,) = kept.uploads
-    return object_answer(wire_upload(upload), location(request, upload), status=201)
+    return object_response(wire_upload(upload), location(request, upload), status=201)
 
 
-async def _raw(request: Request) -> Incoming:
-    reception = request.parts.reception
+async def _raw(request: HttpRequest) -> DirectUpload:
+    uploads = request.components.uploads
     disposition = request.header(b"content-disposition")
     named = request.one("name") or (disposition and read_disposition(disposition))
-    size = announced(request)
+    size = content_length(request)
     if size is not None:
-        reception.room.check_size(size)
-        reception.room.check(size)
-    incoming = Incoming(
-        reception,
-        request.parts.intake.id(),
+        uploads.quota.check_size(size)
+        uploads.quota.check(size)
+    incoming = DirectUpload(
+        uploads,
+        request.components.intake.id(),
         clean_name(named or None),
         clean_type(request.header(b"content-type")),
     )
     try:
-        async for data in Body(request):
+        async for data in BodyStream(request):
             await incoming.write(data)
     except BaseException:
         await incoming.discard()
@@ -82,31 +88,31 @@ async def _raw(request: Request) -> Incoming:
     return incoming
 
 
-async def _only(form: Form) -> Incoming:
+async def _only_file(form: UploadedForm) -> DirectUpload:
     if len(form.files) != 1:
         await form.discard()
         raise InvalidInput(
-            f"the form has {len(form.files)} files; send one, or several to POST /jobs",
-            errors=[{"pointer": "", "detail": "one part with a file name is needed"}],
+            f"the form has {len(form.files)} files; send exactly one, or several to POST /jobs",
+            errors=[{"pointer": "", "detail": "must have one part with a file name"}],
         )
     return form.files[0][1]
 
 
-async def show(request: Request) -> Answer:
-    upload = await request.parts.reception.find(request.args[0])
-    return object_answer(wire_upload(upload))
+async def show(request: HttpRequest) -> Response:
+    upload = await request.components.uploads.find(request.args[0])
+    return object_response(wire_upload(upload))
 
 
-async def remove(request: Request) -> Answer:
-    await request.parts.reception.remove(request.args[0])
-    return Answer(204, [])
+async def remove(request: HttpRequest) -> Response:
+    await request.components.uploads.remove(request.args[0])
+    return Response(204, [])
 
 
-NAME = Parameter("name", "query", "The file's name.")
+NAME = Parameter("name", "query", "The name of the file.")
 SHA256 = Parameter(
     "sha256",
     "query",
-    "The SHA-256 that the file must have, in hexadecimal digits.",
+    "The expected SHA-256 of the file, in hexadecimal digits.",
     {"type": "string", "pattern": "^[0-9a-f]{64}$"},
 )
 BINARY = {"type": "string", "format": "binary"}
@@ -114,47 +120,47 @@ FORM = {"type": "object", "properties": {"file": BINARY}, "required": ["file"]}
 
 
 OPERATIONS = [
-    Operation(
+    HttpOperation(
         "POST",
         "/uploads",
         create,
         "createUpload",
         "Upload a file in one request",
         "uploads",
-        description="The body is the file, or a form with one file in it. It is on disk, with its checksum, when "
-        'this is answered. In a job\'s input it is `{"upload": ID}`.',
+        description="The body is the file, or a form with one file. The response is sent when the file and its checksum "
+        'are on disk. In the input of a job, write `{"upload": ID}`.',
         parameters=(NAME, SHA256),
         content=(("application/octet-stream", BINARY), (TYPE, FORM)),
         needs_body=False,
-        replies=(Reply(201, "The file is here.", WireUpload, headers=("Location",)),),
+        responses=(ResponseSpec(201, "The upload.", WireUpload, headers=("Location",)),),
         problems=(
             *(MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput, WrongLength),
             *(ChecksumMismatch, StorageFull, Gone),
         ),
         example="--data-binary @FILE '$BASE/uploads?name=FILE'",
     ),
-    Operation(
+    HttpOperation(
         "GET",
         "/uploads/{uploadId}",
         show,
         "getUpload",
-        "What is known of an upload",
+        "Get an upload",
         "uploads",
         parameters=(UPLOAD_ID,),
-        replies=(Reply(200, "The upload.", WireUpload),),
+        responses=(ResponseSpec(200, "The upload.", WireUpload),),
         problems=(NotFound, Gone),
         example="$BASE/uploads/UPLOAD_ID",
     ),
-    Operation(
+    HttpOperation(
         "DELETE",
         "/uploads/{uploadId}",
         remove,
         "deleteUpload",
-        "Remove an upload",
+        "Delete an upload",
         "uploads",
-        description="Whoever is still sending it is cut off. Not while a job uses it.",
+        description="Cancels a request that still sends bytes. 409 while a job uses the upload.",
         parameters=(UPLOAD_ID,),
-        replies=(Reply(204, "It is removed."),),
+        responses=(ResponseSpec(204, "The upload is deleted."),),
         problems=(NotFound, Gone, UploadConflict, MisdirectedUpload),
         example="-X DELETE $BASE/uploads/UPLOAD_ID",
     ),

@@ -1,5 +1,5 @@
-"""Files on their way in, whichever way they come: all end in a blob and, when asked for, in a job.
+"""Uploads: the service receives the bytes, stores them as a blob and, if the caller named a kind, creates a job.
 
-`reception` is what the HTTP edge speaks to; `staging` has the bytes until they are whole. However many arrive at once,
-`lane` and the reception's door see to it that whoever asks for a status is answered in between.
+`upload_service` is the entry point for the HTTP handlers; `staging` holds the bytes of incomplete uploads. `fair_turns`
+and the upload service's semaphore bound the work per event loop iteration, so that many uploads do not delay polls.
 """

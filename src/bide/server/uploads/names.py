@@ -1,4 +1,4 @@
-"""What a sender calls a file, made into a name that every file system, header and terminal can bear."""
+"""Cleans the file names and content types that callers send, so that every file system, header and terminal accepts them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import unicodedata
 
 from bide.core.upload import ANY_TYPE
 
-LONGEST = 200  # bytes
+MAX_NAME_BYTES = 200
 _TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(; ?[\w-]{1,50}=\"?[\w.+-]{1,100}\"?)*", re.ASCII)
-UNNAMED = "file"
+DEFAULT_NAME = "file"
 
 
 def clean_name(given: str | None) -> str:
-    """The last part of a path, without what cannot be seen: controls, marks that turn the direction, line breaks."""
+    """Returns the last component of a path without control characters, direction marks and line breaks."""
     last = re.split(r"[/\\]", given or "")[-1]
-    seen = "".join(map(_shown, unicodedata.normalize("NFC", last))).strip(" ")
-    if seen.strip(".") == "":
-        return UNNAMED
-    if len(seen.encode()) <= LONGEST:
-        return seen
-    stem, dot, ending = seen.rpartition(".")
-    if not dot or len(ending.encode()) > 20:
-        stem, dot, ending = seen, "", ""
-    room = LONGEST - len((dot + ending).encode())
-    return (stem.encode()[:room].decode(errors="ignore") + dot + ending).strip(" ")
+    name = "".join(map(_printable, unicodedata.normalize("NFC", last))).strip(" ")
+    if name.strip(".") == "":
+        return DEFAULT_NAME
+    if len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or len(suffix.encode()) > 20:
+        stem, dot, suffix = name, "", ""
+    space = MAX_NAME_BYTES - len((dot + suffix).encode())
+    return (stem.encode()[:space].decode(errors="ignore") + dot + suffix).strip(" ")
 
 
-def _shown(character: str) -> str:
-    """Itself, a plain space for any other kind of space, or nothing for what cannot be seen."""
+def _printable(character: str) -> str:
+    """Returns the character if it is printable, a space for any other kind of space, else an empty string."""
     if character.isprintable():
         return character
     return " " if unicodedata.category(character) == "Zs" else ""

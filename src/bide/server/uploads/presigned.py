@@ -1,10 +1,11 @@
-"""Uploads that go straight to storage, by requests that are signed here.
+"""Presigned uploads: the service signs requests with which clients send files directly to storage.
 
-1. What was put counts for nothing until it was verified: size, content type, checksum. Before that it is moved to where
-   nobody has a signature for, so what was verified is what stays.
-2. Complete, an event of storage and the upkeep all lead to the same verification; only one of them has to come.
-3. Storage is asked, nobody's word is taken. When it is away, all stays as it is and is tried again.
-4. No replica owns such an upload: any of them may complete it.
+1. An object counts only after the service has verified its size, content type and checksum. Before that the service
+   moves it to a key that no client has a signature for, so the verified bytes cannot change.
+2. A complete request, a storage event and the upkeep all start the same verification; one of them is enough.
+3. The service always asks storage and does not trust events. If storage is unavailable, nothing changes and the upkeep
+   retries.
+4. No replica owns a presigned upload; any replica may complete it.
 """
 
 from __future__ import annotations
@@ -37,61 +38,60 @@ from bide.core.wire import is_job_id
 from bide.server.blobs import (
     UPLOADS,
     BlobMissing,
-    Part,
     Signed,
     Storage,
+    StoredPart,
     incoming_key,
     upload_key,
 )
 from bide.server.intake import accepted
 from bide.server.store import CompletedUploads, Missing, NewJob, UploadUpdate
-from bide.server.uploads.reception import Reception
-from bide.server.uploads.room import charged
+from bide.server.uploads.quota import charged
+from bide.server.uploads.upload_service import UploadService
 
 log = logging.getLogger("bide.uploads")
-Write = Callable[[AsyncIterator[bytes]], Awaitable[str]]  # what takes a body, and gives its checksum
-NOBODY = ""  # the replica of uploads whose bytes are at none
-LEAST_PART = 8 * 1024 * 1024
-SOONEST = 30.0  # seconds after which storage is asked without anybody's word; then ever more seldom
-MOST_ASKED = 5000  # uploads that are looked at in one round
-AT_ONCE = 4  # large files that are verified at once
+Write = Callable[[AsyncIterator[bytes]], Awaitable[str]]  # stores a body, returns its checksum
+NO_REPLICA = ""  # the replica of uploads that no replica owns
+MIN_PART = 8 * 1024 * 1024
+# Seconds after which the upkeep checks an upload that no request or event completed. The interval then grows.
+FIRST_CHECK = 30.0
+MAX_CHECKED = 5000  # uploads per round
+CONCURRENT_VERIFICATIONS = 4
 
 
 class Presigned:
-    """One service's."""
+    """The presigned uploads of one service."""
 
-    def __init__(self, reception: Reception, storage: Storage) -> None:
+    def __init__(self, uploads: UploadService, storage: Storage) -> None:
         self.storage = storage
-        self._reception = reception
-        self._store = reception.store
+        self._uploads = uploads
+        self._store = uploads.store
         self._completing: dict[str, asyncio.Future[Upload]] = {}
         self._hints: set[str] = set()
-        self._verifying = asyncio.Semaphore(AT_ONCE)
-        reception.forgets.append(self._abort)
+        self._verifying = asyncio.Semaphore(CONCURRENT_VERIFICATIONS)
+        uploads.on_remove.append(self._abort)
 
     @property
     def seconds(self) -> int:
-        """How long a signature is good."""
-        return int(self._reception.config.signed)
+        """The lifetime of a signature."""
+        return int(self._uploads.config.signed)
 
     # --- beginning
 
     async def begin(self, upload: Upload, *, multipart: bool) -> tuple[Upload, Job | None]:
-        """Stores it, and the job that waits for it. A Problem, and nothing is stored, when it could not come to that."""
-        reception = self._reception
+        """Stores an upload and the job that waits for it. If this raises a Problem, nothing is stored."""
+        uploads = self._uploads
         size = upload.size or 0
-        reception.room.check_size(size)
-        reception.room.check_quota(size)
+        uploads.quota.check_size(size)
+        uploads.quota.check_quota(size)
         if self.storage.through_service:
-            reception.room.check_disk(size)
+            uploads.quota.check_disk(size)
         else:
             upload = replace(upload, past_service=True)
         if multipart:
             upload = await self._in_parts(upload, size)
         elif size > self.storage.largest_put:
-            detail = (
-                f"storage takes up to {self.storage.largest_put} bytes in one request: ask for multipart"
-            )
+            detail = f"storage accepts up to {self.storage.largest_put} bytes per request: set `multipart` to true"
             raise InvalidInput(detail, errors=[{"pointer": "/size", "detail": detail}])
         try:
             return await self._store_new(upload)
@@ -101,17 +101,17 @@ class Presigned:
 
     async def _in_parts(self, upload: Upload, size: int) -> Upload:
         storage = self.storage
-        length = max(LEAST_PART, storage.smallest_part, -(-size // storage.most_parts))
+        length = max(MIN_PART, storage.smallest_part, -(-size // storage.most_parts))
         multipart = await storage.begin(upload_key(upload.id), upload.content_type)
         return replace(upload, chunk_size=length, metadata=multipart)
 
     async def _store_new(self, upload: Upload) -> tuple[Upload, Job | None]:
-        await self._reception.wishes.check(upload)
-        waits = upload.submission is not None and not _by_content(upload)
-        new = await self._waiting(upload) if waits else None
+        await self._uploads.jobs.check(upload)
+        waits = upload.submission is not None and not _dedupes_content(upload)
+        new = await self._waiting_job(upload) if waits else None
         if new is not None:
             upload = replace(upload, job_id=new.job.id)
-        self._reception.room.add(upload)
+        self._uploads.quota.add(upload)
         stored = await self._store.add_upload(upload)
         if new is None:
             return stored, None
@@ -119,18 +119,18 @@ class Presigned:
             (outcome,) = await self._store.insert([new])
             inserted = accepted(outcome, new)
         except BaseException:
-            await self._reception.discard(stored)
+            await self._uploads.discard(stored)
             raise
         if inserted.created:
             return stored, inserted.job
-        # The same key: the upload that the first job waits for, or that it has had.
-        await self._reception.discard(stored)
+        # The idempotency key belongs to an earlier job: return that job and its upload.
+        await self._uploads.discard(stored)
         return await self._upload_of(inserted.job), inserted.job
 
-    async def _waiting(self, upload: Upload) -> NewJob:
-        new = await self._reception.wishes.make([upload])
+    async def _waiting_job(self, upload: Upload) -> NewJob:
+        new = await self._uploads.jobs.new_job(upload)
         job = replace(new.job, status=Status.UPLOADING, due=None)
-        # Of what was asked for, and not of an id that is another one each time.
+        # The fingerprint covers the request and not the upload id, which differs in each request.
         asked = msgspec.json.encode(
             [upload.submission, upload.name, upload.content_type, upload.size, upload.promised]
         )
@@ -141,10 +141,10 @@ class Presigned:
             found = await self._store.upload(name)
             if isinstance(found, Upload) and found.job_id == job.id:
                 return found
-        raise UploadConflict(f"job {job.id} has had its file, which is no longer kept")
+        raise UploadConflict(f"the file of job {job.id} has been deleted; use another idempotency key")
 
     async def sign(self, upload: Upload) -> Signed | None:
-        """The request that puts it; None when it comes in parts, or is there."""
+        """Returns the signed request for the file; None if the upload is multipart or complete."""
         if upload.metadata or upload.status is UploadStatus.DONE:
             return None
         size = upload.size or 0
@@ -152,18 +152,18 @@ class Presigned:
             incoming_key(upload.id), upload.content_type, size, self.seconds
         )
 
-    # --- taking, where what is put passes through the service
+    # --- receiving, if the storage is a folder of this service
 
     async def put(self, upload_id: str, write: Write, body: AsyncIterator[bytes], size: int) -> str:
-        """One writer at a time: the newer one counts, as with every way. What `write` has returned is returned."""
-        async with self._reception.turns.take(f"{upload_id}/content"):
+        """Stores the body with `write` and returns its checksum. A newer writer cancels an older one."""
+        async with self._uploads.locks.hold(f"{upload_id}/content"):
             upload = await self._open(upload_id)
             return await self._put(upload, write, body, size, upload.received > 0, received=size)
 
     async def put_part(
         self, upload_id: str, number: int, write: Write, body: AsyncIterator[bytes], size: int
     ) -> str:
-        async with self._reception.turns.take(f"{upload_id}/parts/{number}"):
+        async with self._uploads.locks.hold(f"{upload_id}/parts/{number}"):
             upload = await self._open(upload_id)
             again = upload.has_chunk(number - 1)
             return await self._put(upload, write, body, size, again, chunk=number - 1)
@@ -171,7 +171,7 @@ class Presigned:
     async def _open(self, upload_id: str) -> Upload:
         upload = await self.find(upload_id)
         if upload.blob is not None:
-            raise UploadConflict(f"upload {upload.id} is whole already")
+            raise UploadConflict(f"upload {upload.id} is already complete")
         return upload
 
     async def _put(
@@ -183,57 +183,59 @@ class Presigned:
         again: bool,
         **received: int,
     ) -> str:
-        """What is there already is charged until the new bytes have replaced it, and so are those."""
-        with self._reception.room.charge(reserved=True) as charge:
+        """Stores the body. Bytes of an earlier request stay in the quota until the new ones have replaced them."""
+        with self._uploads.quota.charge(reserved=True) as charge:
             etag = await write(charged(body, charge))
             after = await self._store.receive(UploadUpdate(upload.id, **received))
             if isinstance(after, Missing):
-                await self._reception.remove_bytes(upload)
-                raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
+                await self._uploads.remove_bytes(upload)
+                raise Gone(f"upload {upload.id} was deleted during the request, or has expired")
             if not again:
-                charge.keep(size)
+                charge.commit(size)
         return etag
 
     # --- parts
 
     async def find(self, upload_id: str) -> Upload:
-        upload = await self._reception.find(upload_id)
+        upload = await self._uploads.find(upload_id)
         if upload.way is not Way.PRESIGNED:
             raise UploadConflict(
-                f"upload {upload_id} comes by way of {upload.way}, not of {Way.PRESIGNED}"
+                f"upload {upload_id} is a {upload.way} upload, not a {Way.PRESIGNED} upload"
             )
         return upload
 
     async def open_parts(self, upload_id: str) -> Upload:
         upload = await self.find(upload_id)
         if not upload.metadata:
-            raise UploadConflict(f"upload {upload_id} comes in one piece")
+            raise UploadConflict(f"upload {upload_id} is not a multipart upload")
         if upload.status is UploadStatus.DONE:
-            raise UploadConflict(f"upload {upload_id} is whole already")
+            raise UploadConflict(f"upload {upload_id} is already complete")
         return upload
 
     async def sign_part(self, upload: Upload, number: int) -> tuple[Signed, int]:
-        """Numbers begin with 1."""
+        """Returns the signed request for a part and the size of the part. Parts are numbered from 1."""
         if not 1 <= number <= upload.chunk_count:
-            raise NotFound(f"the upload has parts 1 to {upload.chunk_count}")
+            raise NotFound(f"upload {upload.id} has no part {number}, only 1 to {upload.chunk_count}")
         size = upload.chunk_length(number - 1)
         key = upload_key(upload.id)
         return await self.storage.sign_part(key, upload.metadata, number, size, self.seconds), size
 
-    async def parts(self, upload: Upload) -> list[Part]:
+    async def parts(self, upload: Upload) -> list[StoredPart]:
         try:
             return await self.storage.parts(upload_key(upload.id), upload.metadata)
         except BlobMissing:
-            raise UploadConflict(f"storage has no parts of upload {upload.id} any more") from None
+            raise UploadConflict(
+                f"storage no longer has the parts of upload {upload.id}; start a new upload"
+            ) from None
 
     async def _abort(self, upload: Upload) -> None:
         if upload.way is Way.PRESIGNED and upload.metadata and upload.status is not UploadStatus.DONE:
             await self.storage.abort(upload_key(upload.id), upload.metadata)
 
-    # --- the end
+    # --- completing
 
     async def complete(self, upload_id: str) -> Upload:
-        """Verifies it, once, however many ask; goes to its end when they leave."""
+        """Verifies the upload once for all concurrent requests, and continues if they disconnect."""
         upload = await self.find(upload_id)
         if upload.status is UploadStatus.DONE:
             return upload
@@ -247,122 +249,121 @@ class Presigned:
     def _completed(self, upload_id: str, done: asyncio.Future[Upload]) -> None:
         del self._completing[upload_id]
         if not done.cancelled():
-            done.exception()  # whoever has asked is told; nobody may have stayed
+            # Mark the exception as retrieved: all callers may have disconnected.
+            done.exception()
 
     async def _complete(self, upload: Upload) -> Upload:
         async with self._verifying:
-            await self._arrange(upload)
+            await self._move_to_blob(upload)
             done = await self._verified(upload)
-            what = await self._finished(done)
-        return (await self._reception.store_finished(what)).uploads[0]
+            what = await self._with_job(done)
+        return (await self._uploads.store_finished(what)).uploads[0]
 
-    async def _arrange(self, upload: Upload) -> None:
-        """Puts it where it stays, unless an earlier try has done so. UploadConflict when it is not all there."""
+    async def _move_to_blob(self, upload: Upload) -> None:
+        """Moves the object to its final key, unless an earlier attempt did. Raises UploadConflict if it is incomplete."""
         key = upload_key(upload.id)
         if await self.storage.head(key) is not None:
             return
         if upload.metadata:
             parts = await self.parts(upload)
             _check_parts(upload, parts)
-            if self.storage.through_service:  # which puts the parts together in a file of their own
-                self._reception.room.check_disk(upload.size or 0)
+            if self.storage.through_service:  # the parts are copied into one file
+                self._uploads.quota.check_disk(upload.size or 0)
             await self.storage.finish(key, upload.metadata, parts)
             return
         found = await self.storage.head(incoming_key(upload.id))
         if found is None:
-            raise UploadConflict(f"nothing was put for upload {upload.id} yet")
+            raise UploadConflict(f"storage has no file for upload {upload.id} yet")
         declared = found.content_type
         if declared is not None and declared != upload.content_type:
-            await self._throw_away(upload)
+            await self._remove_object(upload)
             raise WrongContent(
-                f"storage has it as {declared[:100]}, and {upload.content_type} was announced"
+                f"Content-Type mismatch: expected {upload.content_type}, storage has {declared[:100]}"
             )
         await self.storage.move(incoming_key(upload.id), key, upload.content_type)
 
     async def _verified(self, upload: Upload) -> Upload:
         sha256, size, head = hashlib.sha256(), 0, b""
-        async with aclosing(await self._reception.blobs.open(upload_key(upload.id))) as pieces:
+        async with aclosing(await self._uploads.blobs.open(upload_key(upload.id))) as pieces:
             async for data in pieces:
                 await asyncio.to_thread(sha256.update, data)
                 size += len(data)
                 head = (head + data)[:HEAD] if len(head) < HEAD else head
         if size != upload.size:
-            await self._throw_away(upload)
-            raise WrongLength(f"storage has {size} bytes, and {upload.size} were announced")
+            await self._remove_object(upload)
+            raise WrongLength(f"size mismatch: expected {upload.size} bytes, storage has {size}")
         if upload.promised is not None and upload.promised != sha256.hexdigest():
-            await self._throw_away(upload)
+            await self._remove_object(upload)
             raise ChecksumMismatch(
-                f"the file has the SHA-256 {sha256.hexdigest()}, and {upload.promised} was promised"
+                f"SHA-256 mismatch: expected {upload.promised}, got {sha256.hexdigest()}"
             )
-        return self._reception.whole(upload, size, sha256.hexdigest(), head)
+        return self._uploads.completed(upload, size, sha256.hexdigest(), head)
 
-    async def _throw_away(self, upload: Upload) -> None:
-        """The bytes; the upload stays, and can be put again as long as its signature holds."""
-        await self._reception.blobs.remove(owner_of(upload.id))
+    async def _remove_object(self, upload: Upload) -> None:
+        """Removes the bytes but not the upload: the client can send them again while the signature is valid."""
+        await self._uploads.blobs.remove(owner_of(upload.id))
 
-    async def _finished(self, done: Upload) -> CompletedUploads:
-        """With the job that it leads to: a new one, or the one that waits."""
+    async def _with_job(self, done: Upload) -> CompletedUploads:
+        """Returns the upload with its job: a new one, or the files of the job that waits."""
         if done.submission is None:
             return CompletedUploads((done,))
         try:
-            new = await self._reception.wishes.make([done])
+            new = await self._uploads.jobs.new_job(done)
         except WrongContent as problem:
-            await self._refuse(done, problem)
+            await self._fail_job(done, problem)
             raise
         if done.job_id is None:
             return CompletedUploads((done,), new)
-        self._reception.wishes.stored(
-            new
-        )  # by its queue and kind, which are those of the one that waits
+        # The engine needs only queue and kind, which equal those of the waiting job.
+        self._uploads.jobs.notify_engine(new)
         return CompletedUploads((done,), files=new.files)
 
-    async def _refuse(self, done: Upload, problem: Problem) -> None:
-        """A file that its job does not take: the job says so, and the bytes go."""
+    async def _fail_job(self, done: Upload, problem: Problem) -> None:
+        """Fails the job that waits for a file of the wrong type, and discards the file."""
         if done.job_id is not None:
             error = ErrorInfo("WRONG_CONTENT", problem.detail, trace_id=done.trace_id)
             await self._store.apply([Failed(job_id=done.job_id, error=error)])
-        await self._reception.discard(done)
+        await self._uploads.discard(done)
 
-    # --- without anybody's word
+    # --- completing without a request
 
     def hint(self, upload_id: str) -> None:
-        """Somebody says that it was put: it is looked at in the next round."""
-        if len(self._hints) < MOST_ASKED:
+        """Makes the upkeep check this upload in its next round."""
+        if len(self._hints) < MAX_CHECKED:
             self._hints.add(upload_id)
 
     @staticmethod
     def upload_in(key: str) -> str | None:
-        """The upload that an object of storage belongs to; None when it is something else."""
+        """Returns the id of the upload that a storage key belongs to; None for other keys."""
         *_, space, upload_id, name = ["", "", *key.split("/")]
         ours = space == UPLOADS and name in ("content", "incoming") and is_job_id(upload_id)
         return upload_id if ours else None
 
-    async def tend(self) -> None:
-        """Called by the upkeep, at every round: completes what was put and never completed."""
+    async def tick(self) -> None:
+        """The upkeep calls this in every round: completes uploads that were sent but never completed."""
         hints, self._hints = self._hints, set()
         for upload_id in hints:
             found = await self._store.upload(upload_id)
             if isinstance(found, Upload) and found.way is Way.PRESIGNED:
-                await self._look(found)
+                await self._check(found)
         now = self._store.now()
-        for upload in await self._store.unfinished(NOBODY, now - SOONEST, MOST_ASKED):
+        for upload in await self._store.unfinished(NO_REPLICA, now - FIRST_CHECK, MAX_CHECKED):
             if now - upload.updated_at >= upload.updated_at - upload.created_at:
-                await self._store.receive(
-                    UploadUpdate(upload.id)
-                )  # that it was looked at: the next time is later
-                await self._look(upload)
+                # Updates `updated_at`, so that the next check is later.
+                await self._store.receive(UploadUpdate(upload.id))
+                await self._check(upload)
 
-    async def _look(self, upload: Upload) -> None:
+    async def _check(self, upload: Upload) -> None:
         try:
             await self.complete(upload.id)
         except UploadConflict:
-            return  # not all there yet
+            return  # incomplete
         except Problem as problem:
-            log.warning("upload %s: %s", upload.id, problem.detail)
+            log.warning("cannot complete upload %s: %s", upload.id, problem.detail)
 
 
-def _by_content(upload: Upload) -> bool:
-    """Whether its job depends on what is in it, and so cannot be there before."""
+def _dedupes_content(upload: Upload) -> bool:
+    """Whether the identity of the job depends on the content, so that it cannot be created before."""
     assert upload.submission is not None
     return msgspec.json.decode(upload.submission).get("dedupe") is not None
 
@@ -376,10 +377,12 @@ def _uploads_in(value: object) -> list[str]:
     return [found for part in value for found in _uploads_in(part)] if isinstance(value, list) else []
 
 
-def _check_parts(upload: Upload, parts: list[Part]) -> None:
+def _check_parts(upload: Upload, parts: list[StoredPart]) -> None:
     there = {part.number: part.size for part in parts}
     wanted = {number + 1: upload.chunk_length(number) for number in range(upload.chunk_count)}
     wrong = [number for number, size in wanted.items() if there.get(number) != size]
     if wrong or there.keys() - wanted.keys():
         shown = ", ".join(map(str, wrong[:20]))
-        raise UploadConflict(f"{len(wrong)} parts are missing or have another size: {shown}")
+        raise UploadConflict(
+            f"{len(wrong)} parts of upload {upload.id} are missing or have the wrong size: {shown}"
+        )

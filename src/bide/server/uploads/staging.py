@@ -1,9 +1,9 @@
-"""The bytes of uploads until they are whole: one file each, written and hashed in threads while more arrives.
+"""The bytes of incomplete uploads: one file per upload, written and hashed in threads while more bytes arrive.
 
-1. What `Sink.settle` has returned for is on disk: file, size and name.
-2. The loop never waits for a disk, and an upload never has more than two batches in memory.
-3. Bytes beyond what the record has as received are nothing: they are overwritten, or cut off at the end.
-4. No file is open between two batches, so uploads under way cost no descriptors.
+1. When `Sink.sync` returns, the file, its size and its name are on disk.
+2. The loop never waits for a disk, and an upload has at most two batches in memory.
+3. Bytes beyond the received size in the record do not count. They are overwritten, or truncated at the end.
+4. No file is open between two batches, so uploads in progress use no file descriptors.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any, Protocol, TypeVar
 
 from bide.core.media import HEAD
 from bide.server.durable_files import FILE_MODE, finished, make_folders, sync_path
-from bide.server.uploads.hands import Hands
+from bide.server.uploads.thread_pool import ThreadPool
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
 BATCH = 512 * 1024
-CHECKPOINT = 64 * 1024 * 1024  # bytes after which a long request is made durable in between
-MOST_HASHES = 20_000
-QUICK = 2  # threads for what is over in a moment
-_VECTOR = 512  # buffers in one system call; the system takes up to 1,024
+CHECKPOINT = 64 * 1024 * 1024  # bytes between two syncs of a long request
+MAX_DIGESTS = 20_000
+QUICK_THREADS = 2  # for short calls
+_MAX_BUFFERS = 512  # per system call; Linux accepts up to 1,024
 
 
 class BytesLost(OSError):
-    """What had been put away before is not there any more: somebody has removed it."""
+    """Bytes that were stored before are missing from the disk."""
 
 
 class Hash(Protocol):
@@ -41,14 +41,14 @@ class Hash(Protocol):
 
 
 class Digest:
-    """A SHA-256 on its way through a file."""
+    """The SHA-256 of the first `at` bytes of a file."""
 
     __slots__ = ("at", "head", "length", "sha256")
 
     def __init__(self) -> None:
         self.at = 0
         self.head = b""
-        self.length: int | None = None  # of the file, when it was last made durable
+        self.length: int | None = None  # of the file, at the last sync
         self.sha256: Any = hashlib.sha256()
 
     def copy(self) -> Digest:
@@ -63,7 +63,7 @@ class Digest:
         self.at += len(data)
 
     def catch_up(self, path: Path, goal: int) -> None:
-        """From the file, for what did not come by: after a restart, or out of order."""
+        """Hashes bytes from the file that this process did not hash on arrival: after a restart, or out of order."""
         if self.at >= goal:
             return
         with path.open("rb", buffering=0) as file:
@@ -71,54 +71,56 @@ class Digest:
             while self.at < goal:
                 data = file.read(min(BATCH, goal - self.at))
                 if not data:
-                    raise OSError(f"{path} ends at {self.at}, before {goal}")
+                    raise OSError(f"{path} has {self.at} bytes, expected {goal}")
                 self.update(data)
 
 
 class Staging:
-    """The folder, the threads, and the digests of uploads that are under way."""
+    """The folder, the threads and the digests of uploads in progress."""
 
     def __init__(self, root: Path, threads: int | None = None) -> None:
         self.root = root
-        # Not in the loop's own pool: uploads must not stand in the way of lists and downloads.
-        self._hands = Hands(threads or min(8, (os.cpu_count() or 1) + 2), "bide-upload")
-        self._quick = Hands(QUICK, "bide-upload-soon")
+        # Not the loop's default executor, because uploads must not delay lists and downloads.
+        self._pool = ThreadPool(threads or min(8, (os.cpu_count() or 1) + 2), "bide-upload")
+        self._quick = ThreadPool(QUICK_THREADS, "bide-upload-soon")
         self._digests: OrderedDict[str, Digest] = OrderedDict()
 
     def prepare(self) -> None:
         make_folders(self.root)
 
     def close(self) -> None:
-        self._hands.close()
+        self._pool.close()
         self._quick.close()
 
     def path(self, upload_id: str) -> Path:
         return self.root / upload_id
 
     def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        return self._hands.run(work, *args)
+        return self._pool.run(work, *args)
 
     def run_soon(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """What is over in a moment does not stand behind what is not."""
+        """Runs a short call in its own pool, so that it does not queue behind long ones."""
         return self._quick.run(work, *args)
 
     def take_digest(self, upload_id: str, at_most: int) -> Digest:
-        """One that is further is of bytes that were put away and never noted, and that come again."""
+        """Removes and returns the digest. One beyond `at_most` covers bytes that were never recorded and are sent again,
+        so a new digest is returned instead.
+        """
         known = self._digests.pop(upload_id, None)
         return known if known is not None and known.at <= at_most else Digest()
 
     def has_digest(self, upload_id: str, at: int) -> bool:
-        """Whether these bytes were put away by this very process."""
+        """Whether this process wrote the first `at` bytes."""
         digest = self._digests.get(upload_id)
         return digest is not None and digest.at == at
 
     def keep_digest(self, upload_id: str, digest: Digest) -> None:
         self._digests[upload_id] = digest
-        while len(self._digests) > MOST_HASHES:
+        while len(self._digests) > MAX_DIGESTS:
             self._digests.popitem(last=False)
 
     async def head(self, upload_id: str) -> bytes:
-        """Its first bytes."""
+        """Returns the first bytes of the file."""
         known = self._digests.get(upload_id)
         if known is not None and len(known.head) == HEAD:
             return known.head
@@ -133,7 +135,7 @@ class Staging:
         await self.run(_cut, self.path(upload_id), size)
 
     def old(self, before: float) -> list[str]:
-        """Names of files that were last written before this instant."""
+        """Returns the names of files that were last modified before this instant."""
         if not self.root.is_dir():
             return []
         with os.scandir(self.root) as entries:
@@ -153,9 +155,8 @@ def _head(path: Path) -> bytes:
 
 
 def _cut(path: Path, size: int) -> None:
-    with contextlib.suppress(
-        OSError
-    ):  # gone, or a disk that fails: then it is found out with the next bytes
+    # If the file is missing or the disk fails, the next write reports it.
+    with contextlib.suppress(OSError):
         if path.stat().st_size > size:
             os.truncate(path, size)
 
@@ -165,8 +166,8 @@ def _unlink(path: Path) -> None:
 
 
 class Sink:
-    """Takes one stretch of an upload's bytes, in order from `offset`. `digest` goes along when it is given; `checksum`
-    is of this stretch alone.
+    """Writes consecutive bytes of an upload from `offset` on. `digest` covers the whole file, `checksum` only the bytes
+    that this sink writes.
     """
 
     def __init__(
@@ -182,61 +183,61 @@ class Sink:
         self._digest = digest
         self._checksum = checksum
         self._batch: list[Bytes] = []
-        self._gathered = 0
+        self._batched = 0
         self._writing: asyncio.Future[None] | None = None
         self._unsynced = 0
         self.begin = offset
-        self.taken = offset  # where the next byte goes
-        self.written = offset  # where the file is good to
-        self.durable = offset  # where it is on disk to
+        self.position = offset  # of the next byte
+        self.written = offset  # end of the bytes that were written to the file
+        self.durable = offset  # end of the bytes that were synced
 
     async def write(self, data: Bytes) -> None:
-        """OSError when an earlier batch could not be written."""
+        """Raises OSError if an earlier batch could not be written."""
         self._batch.append(data)
-        self._gathered += len(data)
-        self.taken += len(data)
-        if self._gathered >= BATCH:
-            await self._hand_over()
+        self._batched += len(data)
+        self.position += len(data)
+        if self._batched >= BATCH:
+            await self._submit()
 
-    async def _hand_over(self, sync: bool = False) -> None:
+    async def _submit(self, sync: bool = False) -> None:
         small = self.small
         await self._written()
-        batch, self._batch, self._gathered = self._batch, [], 0
+        batch, self._batch, self._batched = self._batch, [], 0
         if batch or sync:
             run = self._staging.run_soon if sync and small else self._staging.run
-            self._writing = run(self._put, batch, sync or self._due())
+            self._writing = run(self._write_batch, batch, sync or self._checkpoint_due())
 
     @property
     def small(self) -> bool:
-        """Whether there is so little to make durable that it is over in a moment."""
-        return self.taken - self.durable <= BATCH
+        """Whether a sync is short."""
+        return self.position - self.durable <= BATCH
 
-    def _due(self) -> bool:
+    def _checkpoint_due(self) -> bool:
         return self.written - self.durable >= CHECKPOINT
 
     async def _written(self) -> None:
-        """Not to be cut short: a thread that writes goes on anyway."""
+        """Waits for the current write, also when cancelled: the thread continues in any case."""
         writing, self._writing = self._writing, None
         if writing is not None:
             await finished(writing)
 
-    async def settle(self) -> None:
-        """All that was taken is on disk after this. On an OSError as much as `durable` tells, at least."""
-        await self._hand_over(sync=True)
+    async def sync(self) -> None:
+        """Writes and syncs all bytes. After an OSError, at least the bytes up to `durable` are on disk."""
+        await self._submit(sync=True)
         await self._written()
 
-    async def give_up(self) -> None:
-        """Waits until nothing is written any more; what was not made durable is forgotten."""
-        self._batch, self._gathered = [], 0
+    async def abort(self) -> None:
+        """Discards the current batch and waits for the current write."""
+        self._batch, self._batched = [], 0
         if self._writing is not None:
             try:
                 await self._written()
             except OSError:
                 return
 
-    def _put(self, batch: Sequence[Bytes], sync: bool) -> None:
-        """In a thread."""
-        # Its name, too; of chunks any may be the first.
+    def _write_batch(self, batch: Sequence[Bytes], sync: bool) -> None:
+        """Runs in a thread."""
+        # A new file needs a sync of its folder too. Any chunk may be the first one.
         new = self.durable == self.begin and (self.begin == 0 or self._digest is None)
         fd = self._open()
         try:
@@ -259,22 +260,22 @@ class Sink:
         try:
             fd = os.open(self._path, flags)
         except FileNotFoundError:
-            raise BytesLost(f"{self._path} is gone") from None
-        if (
-            os.fstat(fd).st_size < self.begin
-        ):  # a hole would be filled with zeros, under a checksum of something else
+            raise BytesLost(f"{self._path} is missing") from None
+        size = os.fstat(fd).st_size
+        if size < self.begin:
+            # Writing behind the end would leave a hole of zeros that the digest does not cover.
             os.close(fd)
-            raise BytesLost(f"{self._path} was cut")
+            raise BytesLost(f"{self._path} has {size} bytes, expected at least {self.begin}")
         return fd
 
     def _write(self, fd: int, batch: Sequence[Bytes]) -> None:
         if self._digest is not None:
             self._digest.catch_up(self._path, self.written)
-        for first in range(0, len(batch), _VECTOR):
-            buffers = list(batch[first : first + _VECTOR])
+        for first in range(0, len(batch), _MAX_BUFFERS):
+            buffers = list(batch[first : first + _MAX_BUFFERS])
             size = sum(map(len, buffers))
             done = os.pwritev(fd, buffers, self.written)
-            if done < size:  # as when the disk becomes full in the middle
+            if done < size:  # for example because the disk is full
                 rest = b"".join(buffers)[done:]
                 while rest:
                     count = os.pwrite(fd, rest, self.written + done)

@@ -29,7 +29,7 @@ import msgspec
 from bide.core.errors import InvalidInput, JobError
 from bide.core.upload import upload_of
 from bide.core.wire import INLINE_RESULT
-from bide.server.blobs.places import make_blobs
+from bide.server.blobs.factory import make_blobs
 from bide.server.registry import File, FileRef, Kind, Registry
 from bide.server.worker import app_location, channels
 from bide.server.worker import protocol as p

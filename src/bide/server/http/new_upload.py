@@ -1,4 +1,4 @@
-"""What a caller tells of an upload before its bytes, and of the job that it is to become: the same for every way."""
+"""The request that begins an upload, common to all protocols: the file, and the job that it creates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from bide.core.wire import read_idempotency_key
-from bide.server.http.exchange import Request
-from bide.server.uploads.wishes import wish
+from bide.server.http.request import HttpRequest
+from bide.server.uploads.upload_jobs import encode_submission
 
 
 class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -27,11 +27,11 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
     idempotency_key: str | None = None
     dedupe: Literal["content"] | None = None
 
-    def wish(self, request: Request) -> dict[str, Any]:
-        """The fields of its record that are about the job; none without a kind."""
+    def job_fields(self, request: HttpRequest) -> dict[str, Any]:
+        """Returns the fields of the upload record that describe the job; none without a kind."""
         if self.kind is None:
             return {}
-        submission = wish(
+        submission = encode_submission(
             kind=self.kind,
             input=msgspec.json.encode(self.input),
             dedupe=self.dedupe,

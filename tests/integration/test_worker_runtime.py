@@ -15,13 +15,13 @@ from bide.core.errors import SetupError
 from bide.server.config import Config, EngineConfig, StoreConfig, WorkerConfig
 from bide.server.worker import app_location
 from bide.server.worker.app_location import AppLocation
-from bide.service.node import Node
+from bide.service.worker_runtime import WorkerRuntime
 from tests.integration.test_store_postgres import url_of
 from tests.servers.postgres import Postgres
 
 
 @pytest.fixture
-def node(postgres: Postgres, tmp_path: Path) -> Iterator[Node]:
+def runtime(postgres: Postgres, tmp_path: Path) -> Iterator[WorkerRuntime]:
     location = AppLocation("tests.apps.short")
     config = Config(
         data=tmp_path / "data",
@@ -29,11 +29,11 @@ def node(postgres: Postgres, tmp_path: Path) -> Iterator[Node]:
         engine=EngineConfig("celery", "redis://127.0.0.1:9"),
         worker=WorkerConfig(drain=60.0),
     )
-    node = Node(location.load(), lambda: location, config)
-    yield node
-    node.stop()
-    node.stop()
-    node.join()
+    runtime = WorkerRuntime(location.load(), lambda: location, config)
+    yield runtime
+    runtime.stop()
+    runtime.stop()
+    runtime.join()
 
 
 def waited(met: Callable[[], bool]) -> None:
@@ -45,57 +45,59 @@ def waited(met: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-def test_it_starts_with_its_queues_and_ends_when_it_is_told(node: Node) -> None:
-    node.start(["default", "elsewhere"], 1)
-    waited(lambda: node.has_capacity("default"))
-    assert node.has_capacity("elsewhere") and not node.has_capacity("unknown")
-    assert (node.config.data / "workers" / "1" / "lock").exists()
-    node.stop()
-    assert not node.has_capacity("default")
-    node.join()
-    assert node.failure is None
+def test_it_starts_with_its_queues_and_ends_when_it_is_told(runtime: WorkerRuntime) -> None:
+    runtime.start(["default", "elsewhere"], 1)
+    waited(lambda: runtime.has_capacity("default"))
+    assert runtime.has_capacity("elsewhere") and not runtime.has_capacity("unknown")
+    assert (runtime.config.data / "workers" / "1" / "lock").exists()
+    runtime.stop()
+    assert not runtime.has_capacity("default")
+    runtime.join()
+    assert runtime.failure is None
 
 
-def test_two_signals_at_once_wait_for_nothing(node: Node) -> None:
-    node.start(["default"], 1)
-    waited(lambda: node.has_capacity("default"))
-    node.stop()
-    node.stop()
-    node.join()
-    assert node._patience == 0.0 and node.failure is None
+def test_two_signals_at_once_wait_for_nothing(runtime: WorkerRuntime) -> None:
+    runtime.start(["default"], 1)
+    waited(lambda: runtime.has_capacity("default"))
+    runtime.stop()
+    runtime.stop()
+    runtime.join()
+    assert runtime._drain_seconds == 0.0 and runtime.failure is None
 
 
-def test_a_worker_whose_half_has_failed_ends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_whose_half_has_failed_ends(
+    runtime: WorkerRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody would notice a Celery worker that runs nothing."""
     told: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: told.append(number))
 
-    async def fails(self: Node) -> None:
+    async def fails(self: WorkerRuntime) -> None:
         self._started.set()
         await asyncio.sleep(0)
         raise ValueError("unforeseen")
 
-    monkeypatch.setattr(Node, "_serve", fails)
-    node.start(["default"], 1)
-    node.join()
-    assert told == [signal.SIGTERM] and isinstance(node.failure, ValueError)
+    monkeypatch.setattr(WorkerRuntime, "_serve", fails)
+    runtime.start(["default"], 1)
+    runtime.join()
+    assert told == [signal.SIGTERM] and isinstance(runtime.failure, ValueError)
 
 
-def test_a_child_starts_no_worker(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_starts_no_worker(runtime: WorkerRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_location, "in_child", True)
     with pytest.raises(SetupError, match="__main__"):
-        node.start(["default"], 1)
+        runtime.start(["default"], 1)
 
 
 def test_what_keeps_it_from_starting_is_told(tmp_path: Path) -> None:
     location = AppLocation("tests.apps.short")
-    node = Node(
+    runtime = WorkerRuntime(
         location.load(),
         lambda: location,
         Config(data=tmp_path, store=StoreConfig("postgresql://bide@127.0.0.1:9/none")),
     )
     with pytest.raises(SetupError, match="cannot be used"):
-        node.start(["default"], 1)
+        runtime.start(["default"], 1)
     assert (
-        node.name == Node(location.load(), lambda: location, node.config).name
+        runtime.name == WorkerRuntime(location.load(), lambda: location, runtime.config).name
     )  # its folder is free again

@@ -172,7 +172,7 @@ async def test_not_ready_when_the_store_cannot_be_written(
     monkeypatch.setattr(service.store, "check_writable", check)
     reply = await service.call("GET", "/readyz")
     assert (reply.status, reply.json()["code"]) == (503, "unavailable")
-    assert reply.json()["detail"] == "the store cannot be written: the disk is full: make room"
+    assert reply.json()["detail"] == "the store is not writable: the disk is full: make room"
     monkeypatch.undo()
     assert (await service.call("GET", "/readyz")).status == 200
 

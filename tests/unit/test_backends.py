@@ -11,8 +11,8 @@ from bide.core.errors import SetupError
 from bide.server.config import StoreConfig
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.store.sqlite.store import SqliteStore
-from bide.service.folder import DataFolder
-from bide.service.stores import make_store
+from bide.service.backends import make_store
+from bide.service.data_folder import DataFolder
 
 URL = "postgresql://bide@127.0.0.1/jobs"
 

@@ -1,7 +1,7 @@
-"""Runs a job in this very process, without a store: for users' tests.
+"""Runs a job in this process without a store, for users' tests.
 
-The same context as in a child; steps are kept, children are run one after another, and the parent is run again as it
-would be after it was parked.
+The handler gets the same context as in a child process. Step results are stored. Spawned children run one after another,
+and the parent runs again after each park, as in a service.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bide.server.worker.context import Context, HandlerParked, code_of, to_json
 
 
 class InlineJob(msgspec.Struct):
-    """What a job came to."""
+    """The outcome of a job."""
 
     status: Status
     result: Any
@@ -39,7 +39,7 @@ class InlineJob(msgspec.Struct):
 
 
 class _Recorder:
-    """The channel of a context that has no supervisor."""
+    """The channel of a context without a supervisor."""
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -58,7 +58,7 @@ class _Recorder:
             self.files += message.files
 
     def ask(self, message: p.StepRequest) -> p.StepReply:
-        assert isinstance(message, p.KeepStep), "every kept result comes with the run message"
+        assert isinstance(message, p.KeepStep), "all stored results are in the run message"
         self.steps[message.step] = message.result
         self.files += message.files
         return p.StepReply(message.number, True)
@@ -67,8 +67,8 @@ class _Recorder:
         return self.ask(message)
 
 
-class Inline:
-    """One place for files, shared by a job and its children."""
+class InlineRunner:
+    """Runs a job and its children, which share their files."""
 
     def __init__(self, registry: Registry, folder: Path) -> None:
         self._registry = registry
@@ -76,8 +76,8 @@ class Inline:
         self._work = folder / "work"
         self._files: dict[tuple[str, str], FileInfo] = {}
 
-    def offer(self, path: Path) -> File:
-        """A file of the test's own, for a `File` parameter."""
+    def add_file(self, path: Path) -> File:
+        """Stores a file of the test for a `File` parameter."""
         content_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         owner = job_id(time.time(), os.urandom(16))
         info = self._blobs.put(owner, 1, path.name, path, content_type)
@@ -100,10 +100,10 @@ class Inline:
                 if asyncio.iscoroutine(value):
                     value = asyncio.run(value)
             except HandlerParked:
-                self._note(me, recorder, context)
+                self._record(me, recorder, context)
                 children += [self._child(s) for s in recorder.spawned[len(children) :]]
                 continue
-            self._note(me, recorder, context)
+            self._record(me, recorder, context)
             value, errors = context.finish(value)
             return InlineJob(
                 Status.PARTIAL_SUCCESS if errors is not None else Status.DONE,
@@ -115,7 +115,7 @@ class Inline:
                 recorder.log,
             )
 
-    def _note(self, me: str, recorder: _Recorder, context: Context) -> None:
+    def _record(self, me: str, recorder: _Recorder, context: Context) -> None:
         context.flush()
         recorder.files += context.take_files()
         self._files.update(((me, f.name), f) for f in recorder.files)
@@ -142,19 +142,19 @@ class Inline:
 
 
 def run_inline(registry: Registry, kind: str, input: dict[str, Any], folder: Path | None) -> InlineJob:
-    """Files go to `folder`, or to a new temporary one that is removed when this process exits."""
-    inline = Inline(registry, folder if folder is not None else _temporary())
-    given = {k: inline.offer(v) if isinstance(v, Path) else v for k, v in input.items()}
-    return inline.run(kind, to_json(given, "the input"))
+    """Runs a job with its files in `folder`, or in a temporary folder that is removed when this process exits."""
+    runner = InlineRunner(registry, folder if folder is not None else _temporary())
+    given = {k: runner.add_file(v) if isinstance(v, Path) else v for k, v in input.items()}
+    return runner.run(kind, to_json(given, "the input"))
 
 
 def _temporary() -> Path:
-    """The caller may read the files of a job long after the job itself is forgotten, so they stay until the exit."""
+    """The caller may read the files of a job at any later time, so they stay until the process exits."""
     folder = tempfile.mkdtemp(prefix="bide-inline-")
     atexit.register(_remove, folder, os.getpid())
     return Path(folder)
 
 
 def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # not a process that was forked from it
+    if os.getpid() == owner:  # not in a forked process
         shutil.rmtree(folder, ignore_errors=True)

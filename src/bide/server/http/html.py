@@ -1,22 +1,22 @@
-"""Pages for people: plain HTML made on the server, with one style and nothing loaded from anywhere."""
+"""Plain HTML pages with one inline style. They load nothing from other servers."""
 
 from __future__ import annotations
 
 from html import escape
 
-from bide.server.http.exchange import Answer, text_answer
+from bide.server.http.request import Response, text_response
 
-__all__ = ["escape", "html_answer", "wants_html"]
+__all__ = ["escape", "html_response", "wants_html"]
 
 _STYLE = """
-:root { color-scheme: light dark; --edge: color-mix(in srgb, currentColor 20%, transparent); }
+:root { color-scheme: light dark; --border: color-mix(in srgb, currentColor 20%, transparent); }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2rem; } h3 { font-size: 1rem; margin-bottom: 0; }
-section { border-top: 1px solid var(--edge); padding-top: .5rem; }
+section { border-top: 1px solid var(--border); padding-top: .5rem; }
 code, pre { font: .875em/1.45 ui-monospace, monospace; }
-pre { padding: .75rem; overflow-x: auto; border: 1px solid var(--edge); border-radius: .375rem; }
+pre { padding: .75rem; overflow-x: auto; border: 1px solid var(--border); border-radius: .375rem; }
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
-  padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--edge); }
+  padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--border); }
 .method { font-weight: 700; display: inline-block; min-width: 4.5rem; }
 nav ul { list-style: none; padding: 0; } nav a { text-decoration: none; }
 """
@@ -27,18 +27,18 @@ _SECURITY = (
 )
 
 
-def html_answer(title: str, body: str) -> Answer:
+def html_response(title: str, body: str) -> Response:
     """`body` is HTML, `title` is text."""
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>"
     )
-    return text_answer("text/html; charset=utf-8", page.encode(), *_SECURITY)
+    return text_response("text/html; charset=utf-8", page.encode(), *_SECURITY)
 
 
 def wants_html(accept: str | None) -> bool:
-    """Whether the Accept header puts HTML before JSON, as browsers do; anything else gets JSON."""
+    """Whether the Accept header prefers HTML to JSON, as browsers do."""
     html = json = 0.0
     for entry in (accept or "").split(","):
         name, *parameters = (part.strip().lower() for part in entry.split(";"))

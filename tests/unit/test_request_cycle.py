@@ -12,8 +12,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from bide.server.config import HttpConfig
-from bide.service.connection import Limits, within
-from bide.service.cycle import Cycle, begin
+from bide.service.connection import ConnectionLimits, connection_class
+from bide.service.request_cycle import RequestCycle, begin
 
 
 async def test_what_waits_for_nothing_needs_no_task() -> None:
@@ -84,7 +84,7 @@ async def test_cancelling_the_task_cancels_the_work_and_lets_it_clean_up() -> No
 
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector(whole: bool) -> None:
-    cycles: weakref.WeakSet[Cycle] = weakref.WeakSet()
+    cycles: weakref.WeakSet[RequestCycle] = weakref.WeakSet()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         cycles.add(scope["bide.reply"].__self__)
@@ -95,7 +95,7 @@ async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector(w
 
     config = uvicorn.Config(app, lifespan="off", access_log=False)
     config.load()
-    connection = within(Limits.of(HttpConfig(), 10))
+    connection = connection_class(ConnectionLimits.of(HttpConfig(), 10))
     loop = asyncio.get_running_loop()
     state = ServerState()
     server = await loop.create_server(

@@ -1,6 +1,6 @@
-"""The data folder: made when it is missing, on a local disk, locked to one service as long as that lives.
+"""The data folder of a service: created if missing, on a local disk, locked while the service runs.
 
-Only its owner can read it: it has mode 0700 and its files have 0600. Wider modes of an earlier version are narrowed.
+Only its owner can read it: the folder has mode 0700, its files 0600. Wider modes of an earlier version are narrowed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from bide.core.errors import SetupError
 from bide.server.durable_files import FILE_MODE, create, make_folders, sync_path, tighten
 
-# By the names that mountinfo gives them. Locks there may be those of one machine alone, or none, and SQLite's
-# write-ahead log needs memory that all who open it share.
+# File system types in mountinfo. On a network file system, locks may not work across machines or at all, and SQLite's
+# write-ahead log needs shared memory between all processes that open it.
 # fmt: off
 NETWORK = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
@@ -27,7 +27,7 @@ NETWORK = frozenset({
 
 
 class DataFolder:
-    """Everything that a service keeps on disk."""
+    """The files of a service."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -39,32 +39,32 @@ class DataFolder:
 
     @property
     def _own(self) -> set[Path]:
-        """Everything that bide makes in it."""
+        """All paths that bide creates in it."""
         database = [self.database.with_name(self.database.name + end) for end in ("", "-wal", "-shm")]
         others = [self.path / name for name in ("lock", "replica", ".replica", "workers")]
         return {*database, *others, self.blobs, self.work, self.uploads}
 
     @property
     def replica(self) -> str:
-        """The name of the service that this folder belongs to, over all its restarts. Its leases begin with it."""
-        place = self.path / "replica"
-        if not place.exists():
-            new = place.with_name(".replica")
+        """The name of the service of this folder, stable over restarts. Its lease owners begin with it."""
+        file_path = self.path / "replica"
+        if not file_path.exists():
+            new = file_path.with_name(".replica")
             with create(new) as file:
                 file.write(f"{os.uname().nodename}.{secrets.token_hex(3)}".encode())
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(place)
-            sync_path(place.parent)
-        return place.read_text(encoding="utf-8").strip()
+            new.replace(file_path)
+            sync_path(file_path.parent)
+        return file_path.read_text(encoding="utf-8").strip()
 
     @property
     def owner(self) -> str:
-        """Under which this process claims jobs."""
+        """The name under which this process claims jobs."""
         return f"{self.replica}:{os.getpid()}"
 
     def lock(self, *, or_not: bool = False) -> bool:
-        """SetupError when another has it; with `or_not`, False."""
+        """Locks the folder. If another process holds the lock, raises SetupError; with `or_not` returns False."""
         self.refuse_network()
         try:
             make_folders(self.path)
@@ -95,7 +95,7 @@ class DataFolder:
     def tighten(self) -> None:
         """Narrows wider modes of an earlier version.
 
-        Those of the folder itself only when everything in it is bide's: other programs may use the same folder.
+        The mode of the folder itself changes only if bide created all of its files, because other programs may use it.
         """
         own = self._own
         if all(path in own for path in self.path.iterdir()):
@@ -110,31 +110,31 @@ class DataFolder:
 
     def _unwritable(self, error: OSError) -> SetupError:
         advice = (
-            "Make room on its disk"
+            "Free disk space"
             if error.errno in (errno.ENOSPC, errno.EDQUOT)
-            else "Give this user the right to, mount its disk writable"
+            else "Give this user write permission, mount the disk writable"
         )
         return SetupError(
-            f"the data folder {self.path} cannot be written: {error.strerror}. "
-            f"{advice}, or choose another one with --data"
+            f"cannot write to the data folder {self.path}: {error.strerror}. "
+            f"{advice}, or choose another folder with --data"
         )
 
     def refuse_network(self) -> None:
-        """SetupError when it would not be on a local disk."""
+        """Raises SetupError if the folder is on a network file system."""
         try:
             mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-        except OSError:  # not Linux: there is nothing to tell it by
+        except OSError:  # not Linux
             return
         kind = filesystem(self.path, mounts)
         if kind in NETWORK:
             raise SetupError(
-                f"the data folder {self.path} is on a network file system ({kind}), where a database's locks are "
-                "not to be trusted: choose a folder on a local disk with --data"
+                f"the data folder {self.path} is on a network file system ({kind}), where database locks are "
+                "not reliable: choose a folder on a local disk with --data"
             )
 
 
 def filesystem(path: Path, mounts: str) -> str | None:
-    """The type of the file system that holds `path`, by the text of mountinfo."""
+    """Returns the type of the file system of `path`, from the text of mountinfo."""
     found, depth = None, 0
     for line in mounts.splitlines():
         mount, _, source = line.partition(" - ")
@@ -142,7 +142,7 @@ def filesystem(path: Path, mounts: str) -> str | None:
         if len(fields) < 5 or not source:
             continue
         point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4]))
-        # Of two mounts on one point the later hides the earlier.
+        # A later mount on the same point hides an earlier one.
         if path.is_relative_to(point) and len(point.parts) >= depth:
             found, depth = kinds[0], len(point.parts)
     return found

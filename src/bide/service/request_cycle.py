@@ -1,12 +1,12 @@
-"""One request on a connection and its answer: no task as long as it waits for nothing, and one write.
+"""Runs one request: without a task until it waits, and with one write for the response.
 
-Most requests are polls: they are read from the store and answered without waiting for anything. uvicorn gives each a
-task, an extra round of the loop and two writes; that costs more than what is done for it.
+Most requests are polls, which are answered from the store without waiting. uvicorn uses a task, an extra loop iteration
+and two writes per request, which cost more than the handler.
 
-Answers of one round of the loop are written together at its end: a write wakes a reader on another core, and a reader
-that is woken once takes many answers.
+The responses of one loop iteration are written together at its end: a write wakes the client on another core, and a
+client that is woken once reads many responses.
 
-Code that runs here before its first wait is in no task: it may not use `asyncio.timeout`, nor a TaskGroup.
+Code that runs before the first wait is in no task, so it must not use `asyncio.timeout` or a TaskGroup.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 
-class Outbox:
-    """Whole answers that are about to be written."""
+class WriteBuffer:
+    """Complete responses that are written at the end of the loop iteration."""
 
     __slots__ = ("_loop", "_waiting")
 
@@ -38,61 +38,63 @@ class Outbox:
             transport.write(data)
 
 
-class Cycle(RequestResponseCycle):
-    """uvicorn's, with a shorter way for an answer that is all there."""
+class RequestCycle(RequestResponseCycle):
+    """uvicorn's cycle, with a shortcut for complete responses."""
 
-    outbox: Outbox
+    write_buffer: WriteBuffer
     hang_up: Callable[[], None]
-    streamed = False  # its body is put away as it arrives
+    streamed = False  # the handler reads the body as it arrives
 
     async def run_asgi(self, app: Any) -> None:
         try:
             await super().run_asgi(app)
         finally:
-            # It names us: what nothing else names is freed now, not when the collector comes by, and polls wait for that.
+            # Break the reference cycle so that the request is freed immediately: the garbage collector would delay polls.
             self.scope.clear()  # type: ignore[attr-defined]
 
     async def send(self, message: Any) -> None:
-        self.outbox.flush()  # what was answered before comes before
+        self.write_buffer.flush()  # keep the order of responses
         await super().send(message)
 
     def reply(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Headers are taken as they are: lower case, with the right content-length, and nothing of the connection."""
+        """Sends a complete response; returns False if it cannot. `headers` are lower case, with the right content-length and
+        without connection headers.
+        """
         if self.flow.write_paused or self.disconnected or self.response_started:
             return False
         if self.streamed and self.more_body:
-            self.keep_alive = False  # nobody wants the rest, however large it is
+            self.keep_alive = False  # do not read the rest of the body
         lines = [STATUS_LINE.get(status) or b"HTTP/1.1 %d \r\n" % status]
         for name, value in headers:
             if b"\n" in value or b"\r" in value:
-                raise ValueError(f"header {name!r} has a line break")
+                raise ValueError(f"header {name!r} contains a line break")
             lines += (name, b": ", value, b"\r\n")
         lines += (b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n", body)
         self.response_started = self.response_complete = True
-        self.outbox.put(self.transport, b"".join(lines))
+        self.write_buffer.put(self.transport, b"".join(lines))
         self.message_event.set()
         if not self.keep_alive:
-            self.outbox.flush()
+            self.write_buffer.flush()
             self.hang_up()
         self.on_response()
         return True
 
 
 def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Runs until the first wait; None when there was none, else the task that does the rest."""
+    """Runs the coroutine until its first wait; returns the task that continues it, or None if it has ended."""
     try:
         waiting = work.send(None)
     except StopIteration:
         return None
-    return loop.create_task(_rest(work, waiting))
+    return loop.create_task(_continue(work, waiting))
 
 
-async def _rest(work: Coroutine[Any, Any, None], waiting: Any) -> None:
-    await _Rest(work, waiting)
+async def _continue(work: Coroutine[Any, Any, None], waiting: Any) -> None:
+    await _Continuation(work, waiting)
 
 
-class _Rest:
-    """A coroutine that was begun elsewhere and waits for `waiting`."""
+class _Continuation:
+    """Continues a coroutine that has started and waits for `waiting`."""
 
     def __init__(self, work: Coroutine[Any, Any, None], waiting: Any) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""The job that an upload is to become: what its sender asks for, checked before a byte is sent and made at the end."""
+"""The jobs of uploads. The submission is validated when the upload begins; the job is created when it is complete."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from bide.server.intake import Intake, Submission, read_submission
 from bide.server.registry import Kind, Registry
 from bide.server.store import NewJob
 
-UNNAMED = "file"  # a part of a form that is called so goes to the only parameter that takes a file
+# A form part of this name fills the only file parameter, whatever its name is.
+DEFAULT_PART = "file"
 
 
-def _refuse(place: str, detail: str) -> InvalidInput:
-    return InvalidInput(f"{place}: {detail}", errors=[{"pointer": place, "detail": detail}])
+def _invalid(pointer: str, detail: str) -> InvalidInput:
+    return InvalidInput(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
 
 
-class Wishes:
-    """Turns what was asked for into jobs."""
+class UploadJobs:
+    """WriteLocks what was asked for into jobs."""
 
     def __init__(self, registry: Registry, intake: Intake) -> None:
         self._registry = registry
         self._intake = intake
 
     async def check(self, upload: Upload) -> None:
-        """A Problem when no job could come of it, whatever its bytes are."""
+        """Raises a Problem if the job would be rejected whatever the bytes are."""
         if upload.submission is not None:
-            await self.make([upload], promised=False)
+            await self.new_job(upload, promised=False)
 
-    async def make(self, uploads: Sequence[Upload], *, promised: bool = True) -> NewJob:
-        """The job of an upload that carries a wish; nothing is stored. `promised`: it was checked when the upload began."""
-        (upload,) = uploads
+    async def new_job(self, upload: Upload, *, promised: bool = True) -> NewJob:
+        """Returns the job of an upload with a submission; stores nothing. `promised`: it was validated before."""
         assert upload.submission is not None
         submission = read_submission(upload.submission)
         kind = self._registry.kind(submission.kind)
         name = upload.parameter or self.parameter(kind, submission)
-        return await self.of(
+        return await self.from_submission(
             submission,
             {name: [upload]},
             key=upload.key,
@@ -48,12 +48,12 @@ class Wishes:
             promised=promised,
         )
 
-    def choosy(self, upload: Upload) -> bool:
-        """Whether it depends on its first bytes what comes of it."""
+    def checks_content(self, upload: Upload) -> bool:
+        """Whether the kind accepts only some content types, which the first bytes show."""
         assert upload.submission is not None
         return self._registry.kind(read_submission(upload.submission).kind).choosy
 
-    async def of(
+    async def from_submission(
         self,
         submission: Submission,
         files: Mapping[str, Sequence[Upload]],
@@ -62,10 +62,10 @@ class Wishes:
         trace_id: str | None,
         promised: bool = False,
     ) -> NewJob:
-        """The job of a submission whose files go to these parameters."""
+        """Returns the job of a submission with the files of these parameters."""
         kind = self._registry.kind(submission.kind)
-        if set(files) == {UNNAMED} and UNNAMED not in kind.file_parameters:
-            files = {self.parameter(kind, submission): files[UNNAMED]}
+        if set(files) == {DEFAULT_PART} and DEFAULT_PART not in kind.file_parameters:
+            files = {self.parameter(kind, submission): files[DEFAULT_PART]}
         filled = with_files(kind, submission, files)
         given = {upload.id: upload for uploads in files.values() for upload in uploads}
         return await self._intake.prepare(
@@ -73,18 +73,20 @@ class Wishes:
         )
 
     def parameter(self, kind: Kind, submission: Submission) -> str:
-        """The one that takes the file when it was not named."""
+        """Returns the parameter for a file whose parameter the caller did not name."""
         given = _input(submission)
         free = [name for name in kind.file_parameters if name not in given]
         if len(free) == 1:
             return free[0]
         if not kind.file_parameters:
-            raise _refuse("/input", f"kind {kind.name} takes no file")
+            raise _invalid("/input", f"kind {kind.name} has no file parameter")
         named = ", ".join(kind.file_parameters)
-        raise _refuse("/parameter", f"kind {kind.name} has {named}: name the one that takes this file")
+        raise _invalid(
+            "/parameter", f"kind {kind.name} has the file parameters {named}: name one in `parameter`"
+        )
 
-    def stored(self, new: NewJob) -> None:
-        """Tells the engine; before the commit, so that the claim rides in the same transaction."""
+    def notify_engine(self, new: NewJob) -> None:
+        """Wakes the engine before the commit, so that it can claim the job in the same transaction."""
         self._intake.hint(new)
 
 
@@ -92,14 +94,14 @@ def _input(submission: Submission) -> dict[str, Any]:
     try:
         given = msgspec.json.decode(submission.input)
     except msgspec.DecodeError as error:
-        raise _refuse("/input", f"this is not JSON: {error}") from None
+        raise _invalid("/input", f"not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise _refuse("/input", "an object is needed")
+        raise _invalid("/input", "must be an object")
     return given
 
 
 def with_files(kind: Kind, submission: Submission, files: Mapping[str, Sequence[Upload]]) -> Submission:
-    """The submission with uploads in the place of its file parameters."""
+    """Returns the submission with the uploads as values of its file parameters."""
     if not files:
         return submission
     given = _input(submission)
@@ -107,24 +109,27 @@ def with_files(kind: Kind, submission: Submission, files: Mapping[str, Sequence[
         several = kind.file_parameters.get(name)
         if several is None:
             named = ", ".join(kind.file_parameters) or "none"
-            raise _refuse(f"/input/{name}", f"kind {kind.name} takes no such file; there are: {named}")
+            raise _invalid(
+                f"/input/{name}",
+                f"kind {kind.name} has no such file parameter; its file parameters: {named}",
+            )
         if name in given:
-            raise _refuse(f"/input/{name}", "it is given in the input and as a file")
+            raise _invalid(f"/input/{name}", "given twice: in the input and as a file")
         refs = [{"upload": upload.id} for upload in uploads]
         if not several and len(refs) > 1:
-            raise _refuse(f"/input/{name}", "it takes one file, and several were sent")
+            raise _invalid(f"/input/{name}", f"accepts one file, got {len(refs)}")
         given[name] = refs if several else refs[0]
     return replace(submission, input=msgspec.Raw(msgspec.json.encode(given)))
 
 
-def wish(
+def encode_submission(
     *,
     kind: str,
     input: bytes | None = None,
     dedupe: str | None = None,
     **options: Any,
 ) -> msgspec.Raw:
-    """What is kept of a wish: the body of a submission. Problems when it is not well formed."""
+    """Returns the body of a submission. Raises a Problem if it is malformed."""
     body: dict[str, Any] = {"kind": kind}
     if input is not None:
         body["input"] = msgspec.Raw(input)
@@ -134,6 +139,6 @@ def wish(
     try:
         raw = msgspec.json.encode(body)
     except (msgspec.EncodeError, UnicodeEncodeError) as error:
-        raise InvalidInput(f"the job cannot be read: {error}") from None
+        raise InvalidInput(f"the submission cannot be encoded as JSON: {error}") from None
     read_submission(raw)
     return msgspec.Raw(raw)

@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from bide.server.http.exchange import Message
+from bide.server.http.request import Message
 from tests.integration.http.service import MAX_BODY, Service, scope
 
 JSON = {"content-type": "application/json"}

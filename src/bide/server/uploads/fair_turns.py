@@ -1,7 +1,7 @@
-"""Lets what is done for uploads through one piece at a time, with a look at what else has arrived in between.
+"""Spreads the work of uploads over event loop iterations, so that other requests are served in between.
 
-One commit brings the answers to many uploads, and a thousand senders may come at once. Were all of it done in the same
-round of the loop, whoever asks for a status would wait for all of it.
+One commit completes many uploads, and a thousand clients may send at the same time. If all of them continued in the same
+iteration, a poll would wait for all of them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 from collections import deque
 
 
-class Lane:
-    """Of one loop."""
+class FairTurns:
+    """Serves one event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def turn(self) -> None:
-        """In the order of asking, one a round."""
+    async def wait(self) -> None:
+        """Waits for a turn. Callers continue in order of their calls, one per loop iteration."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         if not self._waiting:
@@ -28,7 +28,7 @@ class Lane:
     def _next(self) -> None:
         while self._waiting:
             future = self._waiting.popleft()
-            if not future.done():  # whoever waited has left
+            if not future.done():  # not cancelled
                 future.set_result(None)
                 break
         if self._waiting:

@@ -1,7 +1,7 @@
-"""One request and its answer, as the handlers see them.
+"""Request and response, as the handlers see them.
 
-A request is a thin view of the ASGI scope: headers and query are only read when asked for, because most requests
-are polls and need one or two of them.
+A request is a thin view of the ASGI scope. It parses headers and query on demand, because most requests are polls and
+need one or two of them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,16 @@ from random import getrandbits
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
-from bide.core.errors import InvalidInput, MalformedRequest, PayloadTooLarge, Problem, UnsupportedMedia
+from bide.core.errors import (
+    InvalidInput,
+    MalformedRequest,
+    PayloadTooLarge,
+    Problem,
+    UnsupportedMedia,
+    WrongLength,
+)
 from bide.core.wire import PROBLEM_TYPE, encode, read_traceparent, render_problem
-from bide.server.http import Parts
+from bide.server.http import Components
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -23,19 +30,21 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 Stream = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-MOST_PARAMETERS = 200
-# In a scope of our own server: takes status, headers and body in one go; False when it cannot.
+MAX_PARAMETERS = 200
+# Keys that bide's own server adds to the scope. REPLY sends status, headers and body at once; it returns False if it
+# cannot. STREAM announces that the handler reads the body as it arrives, with the minimal rate in bytes per second.
 REPLY = "bide.reply"
+STREAM = "bide.stream"
 _JSON = (b"content-type", b"application/json")
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 
 
 class Disconnected(Exception):
-    """The caller has left: nobody is there to be answered."""
+    """The client has closed the connection."""
 
 
-class Answer:
-    """What is sent back: a status, headers and all of the body at once, or a `stream` that sends for itself."""
+class Response:
+    """A status, headers and the whole body; or a `stream`, which sends the response itself."""
 
     __slots__ = ("body", "headers", "status", "stream")
 
@@ -48,28 +57,32 @@ class Answer:
         self.stream = stream
 
 
-def json_answer(status: int, body: bytes, *more: tuple[bytes, bytes]) -> Answer:
-    return Answer(status, [_JSON, (b"content-length", b"%d" % len(body)), *more], body)
+def json_response(status: int, body: bytes, *more: tuple[bytes, bytes]) -> Response:
+    return Response(status, [_JSON, (b"content-length", b"%d" % len(body)), *more], body)
 
 
-def object_answer(value: Any, *more: tuple[bytes, bytes], status: int = 200) -> Answer:
-    return json_answer(status, encode(value), *more)
+def object_response(value: Any, *more: tuple[bytes, bytes], status: int = 200) -> Response:
+    return json_response(status, encode(value), *more)
 
 
-def text_answer(content_type: str, body: bytes, *more: tuple[bytes, bytes]) -> Answer:
+def text_response(content_type: str, body: bytes, *more: tuple[bytes, bytes]) -> Response:
     length = (b"content-length", b"%d" % len(body))
-    return Answer(200, [(b"content-type", content_type.encode()), length, *more], body)
+    return Response(200, [(b"content-type", content_type.encode()), length, *more], body)
 
 
-class Request:
-    """A request on its way through the edge. `args` are the path's parameters, in order."""
+class HttpRequest:
+    """A request. `args` are the path parameters, in order."""
 
-    details = True  # False: who asks is not told more than a status
+    details = True  # False: the response to a probe contains only a status
 
     def __init__(
-        self, parts: Parts, scope: Scope, receive: Receive, rendered: dict[tuple[str, str, str], bytes]
+        self,
+        components: Components,
+        scope: Scope,
+        receive: Receive,
+        rendered: dict[tuple[str, str, str], bytes],
     ) -> None:
-        self.parts = parts
+        self.components = components
         self.rendered = rendered
         self.scope = scope
         self.receive = receive
@@ -79,7 +92,7 @@ class Request:
         path: str = scope["path"]
         root: str = scope.get("root_path", "")
         if root:
-            # Mounted in another application: what comes before us is not ours to match, but belongs in links.
+            # Mounted in another application: its prefix is not part of our paths, but of our links.
             root = root.rstrip("/")
             if path == root or path.startswith(root + "/"):
                 path = path[len(root) :]
@@ -88,7 +101,7 @@ class Request:
         self.base = root
 
     def header(self, name: bytes) -> str | None:
-        """A header's value, with repeated lines joined; None when there is none."""
+        """Returns the value of a header, with repeated lines joined; None if it is missing."""
         headers = self._headers
         if headers is None:
             headers = self._headers = {}
@@ -109,15 +122,15 @@ class Request:
         text = self.scope["query_string"].decode("latin-1")
         found: dict[str, list[str]] = {}
         try:
-            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
+            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
         except ValueError:
-            raise MalformedRequest(f"more than {MOST_PARAMETERS} query parameters") from None
+            raise MalformedRequest(f"the URL has more than {MAX_PARAMETERS} query parameters") from None
         for name, value in pairs:
             found.setdefault(name, []).append(value)
         return found
 
     def one(self, name: str) -> str | None:
-        """A query parameter that may be given once."""
+        """Returns a query parameter that may occur once."""
         values = self.query.get(name)
         if values is None:
             return None
@@ -126,10 +139,10 @@ class Request:
         return values[0]
 
     async def json(self) -> bytes:
-        """The whole body, when it says that it is JSON and is not too large."""
-        most = self.parts.config.http.max_body
+        """Returns the whole body. Raises a Problem if its Content-Type is not JSON or it is too large."""
+        most = self.components.config.http.max_body
         length = self.header(b"content-length")
-        # Not every server has looked at it: "²" is a digit too, and int() refuses thousands of them.
+        # Not every ASGI server validates it: "²" is a digit too, and int() rejects thousands of digits.
         if length and length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > most):
             raise _too_large(most)
         body = await self._body(most)
@@ -137,8 +150,8 @@ class Request:
         return body
 
     async def raw(self) -> bytes:
-        """The whole body, whatever it says that it is, when it is not too large."""
-        return await self._body(self.parts.config.http.max_body)
+        """Returns the whole body of any Content-Type. Raises a Problem if it is too large."""
+        return await self._body(self.components.config.http.max_body)
 
     async def _body(self, most: int) -> bytes:
         chunks: list[bytes] = []
@@ -158,36 +171,36 @@ class Request:
     def _check_media(self, empty: bool) -> None:
         coding = self.header(b"content-encoding")
         if coding is not None and coding.strip().lower() != "identity":
-            raise UnsupportedMedia(f"Content-Encoding {coding[:100]!r} is not read; send it as it is")
+            raise _encoded(coding)
         declared = self.header(b"content-type")
         if declared is None:
             if empty:
-                raise MalformedRequest("the body is empty; a JSON object is needed")
-            raise UnsupportedMedia("Content-Type is missing; application/json is needed")
+                raise MalformedRequest("the body is empty; send a JSON object")
+            raise UnsupportedMedia("Content-Type is missing; send application/json")
         if declared == "application/json":
             return
         name, *parameters = (part.strip().lower() for part in declared.split(";"))
         if name != "application/json":
-            raise UnsupportedMedia(f"Content-Type is {declared[:100]!r}; application/json is needed")
+            raise UnsupportedMedia(f"Content-Type is {declared[:100]!r}; send application/json")
         for parameter in filter(None, parameters):
             key, _, value = parameter.partition("=")
             if key.strip() != "charset" or value.strip().strip('"') not in ("utf-8", "utf8", "us-ascii"):
-                raise UnsupportedMedia(f"Content-Type is {declared[:100]!r}; only UTF-8 is read")
+                raise UnsupportedMedia(f"Content-Type is {declared[:100]!r}; send UTF-8")
 
-    async def left(self) -> None:
-        """Returns when the caller has gone. To be used after the body was read, or when none is expected."""
+    async def disconnected(self) -> None:
+        """Returns when the client has disconnected. Call it after the body was read, or if none is expected."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
     @property
     def instance(self) -> str:
-        """Where the request went, as problems tell it."""
+        """The path of the request, as problem documents report it."""
         return quote(self.scope["path"], safe=_SAFE_IN_PATH)
 
     def render_problem(self, problem: Problem) -> bytes:
         return render_problem(problem, self.instance, self.trace_id, self.base)
 
-    def problem_answer(self, problem: Problem) -> Answer:
+    def problem_response(self, problem: Problem) -> Response:
         body = self.render_problem(problem)
         headers = [
             (b"content-type", PROBLEM_TYPE.encode()),
@@ -196,13 +209,57 @@ class Request:
         ]
         if problem.status in (429, 503) and "Retry-After" not in problem.headers:
             headers.append((b"retry-after", b"5"))
-        return Answer(problem.status, headers, body)
+        return Response(problem.status, headers, body)
 
 
 def wrong_parameter(name: str, detail: str) -> InvalidInput:
-    """A query parameter that cannot be obeyed. Its `pointer` begins with `?`, which no pointer into a body does."""
+    """Returns the problem of a query parameter. Its `pointer` begins with `?`, unlike pointers into a body."""
     return InvalidInput(f"{name}: {detail}", errors=[{"pointer": f"?{name}", "detail": detail}])
 
 
 def _too_large(most: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"the body is larger than {most} bytes")
+
+
+def _encoded(coding: str) -> UnsupportedMedia:
+    return UnsupportedMedia(
+        f"Content-Encoding {coding[:100]!r} is not supported; send the body unencoded"
+    )
+
+
+class BodyStream:
+    """The body of a request as an asynchronous iterator. It may have any size, but has a minimal rate."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._receive = request.receive
+        self._ended = False
+        coding = request.header(b"content-encoding")
+        stream = request.scope.get(STREAM)
+        if stream is not None:
+            stream(request.components.config.uploads.min_rate)
+        if coding is not None and coding.strip().lower() != "identity":
+            raise _encoded(coding)
+
+    def __aiter__(self) -> BodyStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ended:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            self._ended = not message.get("more_body", False)
+            data: bytes = message.get("body", b"")
+            if data:
+                return data
+        raise StopAsyncIteration
+
+
+def content_length(request: HttpRequest) -> int | None:
+    """Returns Content-Length; None if it is missing."""
+    text = request.header(b"content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise WrongLength(f"Content-Length {text[:50]!r} is not a number of bytes")
+    return int(text)

@@ -1,4 +1,4 @@
-"""Which blobs a setting names: a folder, or a bucket. What each needs is imported here."""
+"""Creates the blobs that a setting names: a folder or a bucket. Dependencies are imported only if they are needed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from bide.server.blobs import Blobs, Storage
 from bide.server.blobs.files import FileBlobs
 
 
-def make_blobs(place: str) -> Blobs:
-    """`place` is s3://… or the path of a folder."""
-    if "://" not in place:
-        return FileBlobs(Path(place).absolute())  # wherever a handler goes
+def make_blobs(location: str) -> Blobs:
+    """`location` is s3://… or the path of a folder."""
+    if "://" not in location:
+        return FileBlobs(Path(location).absolute())  # handlers may change the working directory
     try:
-        import aiobotocore  # noqa: F401 — only whether it is there
+        import aiobotocore  # noqa: F401
     except ImportError as error:
         raise SetupError(f"{error.name} is missing: pip install 'bide[s3]'") from None
     from bide.server.blobs.s3 import S3Blobs
 
-    return S3Blobs(place)
+    return S3Blobs(location)
 
 
 def signing_for(blobs: Blobs, now: Callable[[], float]) -> Storage:
-    """Who signs requests that put to these blobs: they themselves when they can, else the service does, by this clock."""
+    """Returns the blobs if they sign requests themselves, else a signer of the service with the clock `now`."""
     if isinstance(blobs, Storage):
         return blobs
     from bide.server.blobs.local_signing import LocalSigning

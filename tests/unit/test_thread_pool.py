@@ -1,4 +1,4 @@
-"""Threads that work for the loop, and the lane that what they have done comes back by."""
+"""The thread pool of uploads, and the fair turns in which its results are used."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bide.server.uploads.hands import Hands
-from bide.server.uploads.lane import Lane
+from bide.server.uploads.fair_turns import FairTurns
+from bide.server.uploads.thread_pool import ThreadPool
 
 
 @pytest.fixture
-def hands() -> Iterator[Hands]:
-    made = Hands(4, "test")
+def pool() -> Iterator[ThreadPool]:
+    made = ThreadPool(4, "test")
     yield made
     made.close()
 
@@ -25,11 +25,11 @@ def _fail(text: str) -> None:
     raise ValueError(text)
 
 
-async def test_results_and_exceptions_come_back(hands: Hands) -> None:
-    assert await hands.run(divmod, 7, 3) == (2, 1)
+async def test_results_and_exceptions_come_back(pool: ThreadPool) -> None:
+    assert await pool.run(divmod, 7, 3) == (2, 1)
     with pytest.raises(ValueError, match="odd"):
-        await hands.run(_fail, "odd")
-    assert await hands.run(threading.current_thread) is not threading.current_thread()
+        await pool.run(_fail, "odd")
+    assert await pool.run(threading.current_thread) is not threading.current_thread()
 
 
 class _Meeting(deque[Any]):
@@ -44,49 +44,49 @@ class _Meeting(deque[Any]):
         self._barrier.wait()
 
 
-async def test_what_two_threads_have_done_in_the_same_moment_is_told(hands: Hands) -> None:
-    hands._done = _Meeting()
+async def test_what_two_threads_have_done_in_the_same_moment_is_told(pool: ThreadPool) -> None:
+    pool._outcomes = _Meeting()
     for _ in range(100):
-        done = asyncio.gather(hands.run(int, "1"), hands.run(int, "2"))
+        done = asyncio.gather(pool.run(int, "1"), pool.run(int, "2"))
         assert list(await asyncio.wait_for(done, 30)) == [1, 2]
 
 
-async def test_who_leaves_takes_nobody_along(hands: Hands) -> None:
+async def test_who_leaves_takes_nobody_along(pool: ThreadPool) -> None:
     go = threading.Event()
-    left = hands.run(go.wait, 30)
-    other = hands.run(go.wait, 30)
+    left = pool.run(go.wait, 30)
+    other = pool.run(go.wait, 30)
     left.cancel()
     go.set()
     assert await other
 
 
 async def test_closing_waits_for_what_is_under_way() -> None:
-    hands, done = Hands(2, "test"), []
+    pool, done = ThreadPool(2, "test"), []
     go = threading.Event()
 
     def work() -> None:
         go.wait(30)
         done.append(1)
 
-    hands.run(work)
+    pool.run(work)
     go.set()
-    hands.close()
+    pool.close()
     assert done == [1]
 
 
 async def test_what_is_closed_takes_nothing_more() -> None:
-    hands = Hands(2, "test")
-    await hands.run(int, "1")
-    await asyncio.to_thread(hands.close)
+    pool = ThreadPool(2, "test")
+    await pool.run(int, "1")
+    await asyncio.to_thread(pool.close)
     with pytest.raises(RuntimeError, match="closed"):
-        hands.run(int, "2")
+        pool.run(int, "2")
 
 
 async def test_a_lane_lets_one_through_a_round_in_the_order_of_asking() -> None:
-    lane, rounds, seen = Lane(), 0, []
+    turns, rounds, seen = FairTurns(), 0, []
 
     async def piece(number: int) -> None:
-        await lane.turn()
+        await turns.wait()
         seen.append((number, rounds))
 
     tasks = [asyncio.create_task(piece(number)) for number in range(5)]

@@ -1,8 +1,9 @@
-"""A worker's own half: store, engine and handler children on a loop of their own, beside Celery's in the same process.
+"""The bide part of a Celery worker process: store, engine and handler children on a separate event loop.
 
-1. It works without the broker too, if more slowly: it looks around every few seconds.
-2. Its folder below the data folder is locked while it lives; whoever finds it unlocked voids the leases of the dead.
-3. Upkeep is the services': a worker rescues nobody.
+1. It works without the broker too, but with more delay: the engine polls the store every few seconds.
+2. Its folder below the data folder is locked while it runs. A worker that finds an unlocked folder voids the leases of the
+   worker that used it.
+3. Services do the upkeep; a worker recovers no jobs of others.
 """
 
 from __future__ import annotations
@@ -30,20 +31,18 @@ from bide.server.store import SharedStore, StoreUnavailable
 from bide.server.worker import app_location, work_folders
 from bide.server.worker.app_location import AppLocation
 from bide.server.worker.supervisor import Pool, PoolListener
-from bide.service.folder import DataFolder
-from bide.service.loops import loop_factory
-from bide.service.shelves import make_shelf
-from bide.service.stores import make_shared_store
+from bide.service.backends import loop_factory, make_progress_store, make_shared_store
+from bide.service.data_folder import DataFolder
 
 log = logging.getLogger("bide.worker")
-LOOK_AGAIN = 0.02  # seconds between two looks whether there is room for hints that were left
+HINT_INTERVAL = 0.02  # seconds between two checks whether deferred hints can be followed
 
 
-class Node:
-    """`HintReceiver` for Celery; `start`, `stop` and `stop_now` are called from Celery's thread."""
+class WorkerRuntime:
+    """Implements `HintReceiver` for the courier. Celery's thread calls `start`, `stop` and `join`."""
 
     def __init__(self, registry: Registry, locate: Callable[[], AppLocation], config: Config) -> None:
-        """`locate`: where the app is, for its children."""
+        """`locate` returns the location of the app, for the children."""
         self.hint_consumer = HintConsumer(self)
         self.registry = registry
         self._locate = locate
@@ -51,34 +50,34 @@ class Node:
         self._folder: DataFolder | None = None
         self._thread: threading.Thread | None = None
         self._started = threading.Event()
-        self.failure: BaseException | None = None  # what ended it
+        self.failure: BaseException | None = None  # the exception that ended it
         self.ending = False
-        self._patience = config.worker.drain
+        self._drain_seconds = config.worker.drain
 
-    # --- from Celery's thread
+    # --- called on Celery's thread
 
     @property
     def name(self) -> str:
-        """Of this worker, over all its restarts. Its folder is taken with the first look."""
+        """The name of this worker, stable over restarts. The first call locks its folder."""
         if self._folder is None:
             self._folder = take_folder(self.config.data)
         return self._folder.replica
 
     def start(self, queues: Sequence[str], concurrency: int | None) -> None:
-        """Returns when it takes jobs, or raises what keeps it from that."""
+        """Returns when the worker accepts jobs, or raises the exception that prevents it."""
         if self._thread is not None:
             return
         if app_location.in_child:
             raise SetupError(
-                "a handler child was about to start a worker of its own, because importing the app's module "
-                'starts one: put that under `if __name__ == "__main__":`'
+                "a handler child tried to start a worker, because importing the module of the app starts one: "
+                'move that code under `if __name__ == "__main__":`'
             )
         self.registry.check()
         self._location = self._locate()
         worker = replace(self.config.worker, queues=tuple(queues), workers=concurrency)
         self.config = replace(self.config, worker=worker)
         log.debug("worker %s", self.name)
-        self._thread = threading.Thread(target=self._run, name="bide-node", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="bide-runtime", daemon=True)
         self._thread.start()
         self._started.wait()
         if self.failure is not None:
@@ -89,29 +88,29 @@ class Node:
         return not self.ending and self._engine.has_capacity(queue)
 
     def hint(self, queue: str) -> None:
-        self._soon(self._engine.hint_queue, queue)
+        self._call_soon(self._engine.hint_queue, queue)
 
     def stop(self) -> None:
-        """Begins to drain; called again, it hands back at once what still runs. Returns at once."""
+        """Begins to drain and returns immediately. A second call returns the running jobs to the queue."""
         if self._thread is None or self.failure is not None:
             return
         if self.ending:
-            self._soon(self._stop_now)
+            self._call_soon(self._stop_now)
         else:
             self.ending = True
-            self._soon(self._end.set)
-            self._soon(self.hint_consumer.close)
+            self._call_soon(self._end.set)
+            self._call_soon(self.hint_consumer.close)
 
     def join(self) -> None:
-        """Waits for the end. Signals are still heard meanwhile."""
+        """Waits for the end, in short intervals so that Python handles signals."""
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(0.2)
 
-    def _soon(self, do: Callable[..., object], *arguments: object) -> None:
+    def _call_soon(self, do: Callable[..., object], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(do, *arguments)
 
-    # --- on the loop of its own
+    # --- called on its own loop
 
     def _run(self) -> None:
         try:
@@ -119,10 +118,9 @@ class Node:
                 runner.run(self._work())
         except BaseException as error:
             self.failure = error
-            if (
-                self._started.is_set()
-            ):  # nobody is here to run jobs: whoever watches this process shall know
-                log.critical("the worker failed, and ends", exc_info=error)
+            if self._started.is_set():
+                # Without this part the process runs no jobs, so end it for its supervisor to restart.
+                log.critical("the worker failed; ending the process", exc_info=error)
                 os.kill(os.getpid(), signal.SIGTERM)
         finally:
             self._started.set()
@@ -133,7 +131,7 @@ class Node:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         assert self._folder is not None
         self._store = make_shared_store(self.config.store)
-        shelf = make_shelf(self.config.progress, self.config.store, self.config.engine.broker)
+        shelf = make_progress_store(self.config.progress, self.config.store, self.config.engine.broker)
         progress = ProgressPublisher(
             shelf, notify=lambda job_id: None, has_subscribers=lambda job_id: False
         )
@@ -150,9 +148,7 @@ class Node:
         try:
             lost = await self._store.void(f"{self.name}:")
             if lost:
-                log.info(
-                    "%d jobs were running when this worker ended the last time; they run again", lost
-                )
+                log.info("%d jobs were running when this worker last ended; they run again", lost)
             await progress.open()
             await self._engine.start()
             try:
@@ -166,30 +162,30 @@ class Node:
 
     async def _serve(self) -> None:
         beating = asyncio.create_task(self._beat())
-        looking = asyncio.create_task(self._look())
-        sweeping = asyncio.create_task(self._sweep_on())
+        following = asyncio.create_task(self._follow_hints())
+        sweeping = asyncio.create_task(self._sweep_folders())
         self._started.set()
         await self._end.wait()
-        log.info("stopping: waiting up to %g s for running jobs", self._patience)
-        await self._engine.stop(self._patience)
-        for task in (beating, looking, sweeping):
+        log.info("stopping: waiting up to %g s for running jobs", self._drain_seconds)
+        await self._engine.stop(self._drain_seconds)
+        for task in (beating, following, sweeping):
             task.cancel()
-        await asyncio.gather(beating, looking, sweeping, return_exceptions=True)
-        with contextlib.suppress(StoreUnavailable):  # it will be missed soon enough
+        await asyncio.gather(beating, following, sweeping, return_exceptions=True)
+        with contextlib.suppress(StoreUnavailable):  # the heartbeat expires soon
             await self._store.remove_worker(self.name)
 
     def _stop_now(self) -> None:
-        self._patience = 0.0  # it may not have begun to wait
+        self._drain_seconds = 0.0  # the drain may not have begun
         self._engine.stop_now()
 
     async def _beat(self) -> None:
-        """Keeps this worker's line in the roster."""
-        wait = 0.1  # until the children are there
+        """Sends the heartbeat of this worker."""
+        wait = 0.1  # short until the children have started
         while True:
             try:
                 await self._store.record_worker(self.name, write(self._state()))
             except StoreUnavailable as error:
-                log.warning("this worker cannot say that it lives: %s", error)
+                log.warning("cannot send the heartbeat of this worker: %s", error)
             await asyncio.sleep(wait)
             wait = min(HEARTBEAT, wait * 2)
 
@@ -203,19 +199,19 @@ class Node:
             tuple(warning.detail for warning in self._engine.warnings()),
         )
 
-    async def _look(self) -> None:
+    async def _follow_hints(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(HINT_INTERVAL)
             self.hint_consumer.tick()
 
-    async def _sweep_on(self) -> None:
-        """Removes the working folders of jobs that there are not any more."""
+    async def _sweep_folders(self) -> None:
+        """Removes the working folders of jobs that no longer exist."""
         assert self._folder is not None
         while True:
             try:
                 await sweep_work(self._store, self._folder.work, self.config.upkeep.orphan_age)
             except (StoreUnavailable, OSError) as error:
-                log.warning("working folders are not swept: %s", error)
+                log.warning("cannot remove old working folders: %s", error)
             await asyncio.sleep(self.config.upkeep.sweep)
 
     def _pool(self, listener: PoolListener, sync: int, is_async: int) -> Pool:
@@ -240,7 +236,7 @@ async def sweep_work(store: SharedStore, work: Path, age: float) -> None:
 
 
 def take_folder(data: Path) -> DataFolder:
-    """The first of `workers/1`, `workers/2`, … in the data folder that no living worker has, locked."""
+    """Locks and returns the first of `workers/1`, `workers/2`, … in the data folder that no running worker has."""
     number = 0
     while True:
         number += 1

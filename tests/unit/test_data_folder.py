@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bide.core.errors import SetupError
-from bide.service.folder import DataFolder, filesystem
+from bide.service.data_folder import DataFolder, filesystem
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard

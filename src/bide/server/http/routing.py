@@ -1,6 +1,6 @@
-"""What an operation of the HTTP interface is: the one table that both the dispatch and openapi.json are made from.
+"""Operations of the HTTP interface, and the router. The router and openapi.json use the same table of operations.
 
-A path's segments are matched by walking a tree, literal names before parameters; a job is found in two steps.
+The router matches the segments of a path in a tree, literal names before parameters; `/jobs/{id}` takes two steps.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bide.core.errors import InvalidInput, MethodNotAllowed, NotFound, Problem
-from bide.server.http.exchange import Answer, Request
+from bide.server.http.request import HttpRequest, Response
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[HttpRequest], Awaitable[Response]]
 Schema = dict[str, Any]
 
 
@@ -28,8 +28,8 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Reply:
-    """A successful answer. `shape` is a type that its body is an instance of; a schema where no type says it."""
+class ResponseSpec:
+    """A successful response. `shape` is the type of its body, or a schema if there is no type."""
 
     status: int
     description: str
@@ -39,23 +39,23 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Operation:
+class HttpOperation:
     method: str
     path: str
     handler: Handler
     name: str  # the operationId
     summary: str
     tag: str
-    replies: tuple[Reply, ...]
+    responses: tuple[ResponseSpec, ...]
     problems: tuple[type[Problem], ...] = ()
     parameters: tuple[Parameter, ...] = ()
-    body: str | None = None  # the name of the body's schema among the components
-    reads: Any = None  # the struct that it is, when it is one
-    content: tuple[tuple[str, Schema], ...] = ()  # bodies other than JSON: their type and schema
+    body: str | None = None  # the name of the schema of a JSON body, among the components
+    reads: Any = None  # the struct of the body, if it has one
+    content: tuple[tuple[str, Schema], ...] = ()  # content type and schema of other bodies
     needs_body: bool = True
     description: str = ""
-    listed: bool = True  # False: it speaks a protocol that has a document of its own
-    example: str = ""  # what follows `curl`, with $BASE for where the service is
+    listed: bool = True  # False: part of a protocol with its own specification
+    example: str = ""  # arguments of `curl`, with $BASE for the URL of the service
 
     @property
     def query_names(self) -> frozenset[str]:
@@ -64,11 +64,11 @@ class Operation:
 
 @dataclass
 class _Node:
-    """A place in the tree of paths."""
+    """A segment in the tree of paths."""
 
     literals: dict[str, _Node] = field(default_factory=dict)
     parameter: _Node | None = None
-    # By method: the handler and the query parameters that it knows.
+    # By method: the handler and its query parameters.
     methods: dict[str, tuple[Handler, frozenset[str]]] = field(default_factory=dict)
 
     def step(self, segment: str) -> _Node:
@@ -78,10 +78,10 @@ class _Node:
         return self.literals.setdefault(segment, _Node())
 
 
-class Dispatch:
-    """From a request to its handler."""
+class Router:
+    """Finds the handler of a request."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
+    def __init__(self, operations: Iterable[HttpOperation]) -> None:
         self._root = _Node()
         for operation in operations:
             node = self._root
@@ -92,37 +92,41 @@ class Dispatch:
             if operation.method == "GET":
                 node.methods["HEAD"] = entry
 
-    def find(self, request: Request) -> Handler:
+    def find(self, request: HttpRequest) -> Handler:
         node = self._root
         for segment in request.path.split("/")[1:]:
             following = node.literals.get(segment)
             if following is None:
                 following = node.parameter
                 if following is None or not segment:
-                    raise _no_such_page(request)
+                    raise _not_found(request)
                 request.args.append(segment)
             node = following
         entry = node.methods.get(request.scope["method"])
         if entry is None:
             if not node.methods:
-                raise _no_such_page(request)
+                raise _not_found(request)
             allowed = ", ".join(sorted(node.methods))
-            raise MethodNotAllowed(f"this address takes {allowed}", headers={"Allow": allowed})
+            method = request.scope["method"][:50]
+            raise MethodNotAllowed(
+                f"{request.path[:200]!r} does not support {method}; use {allowed}",
+                headers={"Allow": allowed},
+            )
         handler, known = entry
         if request.scope["query_string"]:
             _check_names(request, known)
         return handler
 
 
-def _no_such_page(request: Request) -> NotFound:
-    return NotFound(f"there is nothing at {request.path[:200]!r}")
+def _not_found(request: HttpRequest) -> NotFound:
+    return NotFound(f"{request.path[:200]!r} does not exist; see {request.base}/docs for all paths")
 
 
-def _check_names(request: Request, known: frozenset[str]) -> None:
+def _check_names(request: HttpRequest, known: frozenset[str]) -> None:
     unknown = [name for name in request.query if name not in known]
     if unknown:
-        there_are = f"there are {', '.join(sorted(known))}" if known else "there are none here"
+        hint = f"use {', '.join(sorted(known))}" if known else "this operation has none"
         raise InvalidInput(
-            f"unknown query parameter {', '.join(unknown)[:200]}; {there_are}",
+            f"unknown query parameter {', '.join(unknown)[:200]}; {hint}",
             errors=[{"pointer": f"?{name}", "detail": "unknown query parameter"} for name in unknown],
         )

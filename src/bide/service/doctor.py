@@ -1,4 +1,4 @@
-"""What can be wrong between services, broker and workers: each check says how it is, or raises SetupError."""
+"""Checks of Celery settings, broker and workers for `bide doctor`. Each returns a description or raises SetupError."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from bide.server.engine.concurrency import served
 from bide.server.engine.worker_heartbeats import SILENT, WorkerHeartbeat, read
 from bide.server.registry import Registry
 from bide.server.worker.app_location import parse
-from bide.service.node import Node
-from bide.service.stores import make_server
-from bide.service.worker import NODE
+from bide.service.backends import make_server
+from bide.service.worker import RUNTIME
+from bide.service.worker_runtime import WorkerRuntime
 
 _ALIVE = "SELECT state FROM workers WHERE seen_at > extract(epoch FROM clock_timestamp())::float8 - %s"
 
 
 def celery_app(target: str) -> Any:
-    """The Celery app that MODULE:NAME is; None when it is something else."""
+    """Returns the Celery app MODULE:NAME; None if it is something else."""
     import importlib
     import sys
 
@@ -29,46 +29,46 @@ def celery_app(target: str) -> Any:
     try:
         found = getattr(importlib.import_module(location.module), location.attribute, None)
     except ImportError:
-        return None  # whoever looks for an app there says why
+        return None  # loading the app reports the error
     if not isinstance(found, Celery):
         return None
-    if not isinstance(getattr(found, NODE, None), Node):
+    if not isinstance(getattr(found, RUNTIME, None), WorkerRuntime):
         raise SetupError(
-            f"{target} is a Celery app, but not one of bide's: make it with app.celery(store, broker)"
+            f"{target} is a Celery app without bide: create it with app.celery(store, broker)"
         )
     return found
 
 
-def node_of(app: Any) -> Node:
-    node: Node = getattr(app, NODE)
-    return node
+def runtime_of(app: Any) -> WorkerRuntime:
+    runtime: WorkerRuntime = getattr(app, RUNTIME)
+    return runtime
 
 
 def settings(app: Any) -> str:
     wrong = list(check_settings(app))
     if wrong:
         raise SetupError("; ".join(wrong))
-    return "acknowledged early, no results, one at a time"
+    return "early acknowledgement, no results, prefetch 1"
 
 
 def broker(url: str, registry: Registry | None) -> str:
     waiting = check(url, served(registry) if registry is not None else ["default"])
-    return "hints that wait: " + ", ".join(f"{queue} {number}" for queue, number in waiting.items())
+    return "waiting hints: " + ", ".join(f"{queue} {number}" for queue, number in waiting.items())
 
 
 def workers(store: str, registry: Registry | None) -> str:
-    """Who is alive, and whether they can run what the app has."""
+    """Lists the live workers. Raises SetupError if there are none, or if they cannot run a kind of the app."""
     alive = read(_states(store))
     if not alive:
         raise SetupError(
-            "no worker is alive: start one with `bide worker MODULE:app --store … --broker …`"
+            "no worker is running: start one with `bide worker MODULE:app --store … --broker …`"
         )
     wrong = [f"{w.name}: {trouble}" for w in alive for trouble in w.troubles]
     if registry is not None:
         wrong += _missing(alive, registry)
     if wrong:
         raise SetupError("; ".join(wrong))
-    return "; ".join(f"{w.name}: {', '.join(w.queues)}, {w.concurrency} at once" for w in alive)
+    return "; ".join(f"{w.name}: {', '.join(w.queues)}, concurrency {w.concurrency}" for w in alive)
 
 
 def _missing(alive: list[WorkerHeartbeat], registry: Registry) -> list[str]:
@@ -81,7 +81,7 @@ def _missing(alive: list[WorkerHeartbeat], registry: Registry) -> list[str]:
             lacking = [worker.name for worker in serving if kind.name not in worker.kinds]
             if lacking:
                 found.append(
-                    f"{', '.join(lacking)} know no kind {kind.name}: restart with the app as it is now"
+                    f"kind {kind.name} is missing at {', '.join(lacking)}: restart with the current app"
                 )
     return found
 
@@ -96,4 +96,4 @@ def _states(url: str) -> list[str]:
         with server.connect() as connection:
             return [state for (state,) in connection.execute(_ALIVE, (SILENT,))]
     except psycopg.Error as error:
-        raise SetupError(f"{server.shown} cannot be used: {explain(error) or error}") from None
+        raise SetupError(f"cannot read workers from {server.shown}: {explain(error) or error}") from None

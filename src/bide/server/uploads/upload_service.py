@@ -1,10 +1,9 @@
-"""Takes uploads in: begins them, keeps what arrives, and makes blobs and jobs of those that are whole.
+"""Begins uploads, records received bytes, and creates the blobs and jobs of complete uploads.
 
-1. What a sender is told to be received is on disk, and in the record.
-2. A whole upload, its record and its job are one transaction of the store. The bytes are a blob before it.
-3. An upload that is whole and was not finished, because the service or its storage failed in between, is finished by
-   `tend`, without its sender.
-4. One writer at a time: see `turns`.
+1. Bytes that a response reports as received are on disk and in the record.
+2. The end of an upload, its record and its job are one store transaction. The bytes are a blob before it.
+3. If the service or its storage fails before an upload is finished, the upkeep finishes it (`expiry`).
+4. An upload has one writer at a time (`write_lock`).
 """
 
 from __future__ import annotations
@@ -44,104 +43,104 @@ from bide.server.store import (
     UploadRecords,
     UploadUpdate,
 )
-from bide.server.uploads.lane import Lane
-from bide.server.uploads.room import Room
+from bide.server.uploads.fair_turns import FairTurns
+from bide.server.uploads.quota import Quota
 from bide.server.uploads.staging import Digest, Staging
-from bide.server.uploads.turns import Turns
-from bide.server.uploads.wishes import Wishes
+from bide.server.uploads.upload_jobs import UploadJobs
+from bide.server.uploads.write_lock import WriteLocks
 
 log = logging.getLogger("bide.uploads")
 T = TypeVar("T")
-STORING = 2  # uploads that are stored at the same time
+CONCURRENT_COMMITS = 2
 
 
 class UploadStore(JobStore, UploadRecords, Protocol):
-    """A store that keeps uploads, too."""
+    """A store of jobs and uploads."""
 
 
-class Reception:
-    """One service's."""
+class UploadService:
+    """The uploads of one service."""
 
     def __init__(
         self,
         store: UploadStore,
         blobs: Blobs,
-        wishes: Wishes,
+        jobs: UploadJobs,
         staging: Staging,
         config: UploadConfig,
     ) -> None:
         self.store = store
         self.blobs = blobs
-        self.wishes = wishes
+        self.jobs = jobs
         self.staging = staging
         self.config = config
-        self.room = Room(config, staging.root)
-        self.lane = Lane()
-        self.turns = Turns(self.lane)
-        # What one commit of many uploads brings is answered in one go, and polls wait for that. So they are let through by
-        # twos, however many have arrived.
-        self.door = asyncio.Semaphore(STORING)
+        self.quota = Quota(config, staging.root)
+        self.turns = FairTurns()
+        self.locks = WriteLocks(self.turns)
+        # The responses to all uploads of one commit are sent in one loop iteration, and polls wait for that. So only a few
+        # uploads share a commit, however many have arrived.
+        self.commits = asyncio.Semaphore(CONCURRENT_COMMITS)
         self.replica = ""
-        # Of ways whose bytes are elsewhere, too: what is called before they are removed.
-        self.forgets: list[Callable[[Upload], Awaitable[None]]] = []
+        # Called before the bytes of an upload are removed, to remove what this class does not know of.
+        self.on_remove: list[Callable[[Upload], Awaitable[None]]] = []
 
     def open(self, replica: str) -> None:
-        """The name is known, and the folder ours, only when the service starts."""
+        """Called when the service starts: only then the name of the replica is known and the folder locked."""
         self.replica = replica
         self.staging.prepare()
 
-    # --- looking
+    # --- finding
 
     async def find(self, upload_id: str) -> Upload:
         found = await self.store.upload(upload_id)
         if isinstance(found, Missing):
             if found.gone:
-                raise Gone(f"upload {upload_id} was removed, or has expired")
-            raise NotFound(f"there is no upload {upload_id[:100]!r}")
+                raise Gone(f"upload {upload_id} was deleted or has expired")
+            raise NotFound(f"upload {upload_id[:100]!r} does not exist")
         return found
 
     async def unfinished(self, upload_id: str, way: Way) -> Upload:
-        """One that bytes can be added to, here."""
+        """Returns an upload to which this replica can add bytes."""
         upload = await self.find(upload_id)
         self.check_unfinished(upload, way)
         return upload
 
     def check_unfinished(self, upload: Upload, way: Way) -> None:
         if upload.way is not way:
-            raise UploadConflict(f"upload {upload.id} comes by way of {upload.way}, not of {way}")
+            raise UploadConflict(f"upload {upload.id} is a {upload.way} upload, not a {way} upload")
         if upload.status is UploadStatus.DONE:
-            raise UploadConflict(f"upload {upload.id} is whole already")
-        self.check_here(upload)
+            raise UploadConflict(f"upload {upload.id} is already complete")
+        self.check_replica(upload)
 
-    def check_here(self, upload: Upload) -> None:
+    def check_replica(self, upload: Upload) -> None:
         if upload.replica != self.replica:
             raise MisdirectedUpload(
-                f"upload {upload.id} was begun at replica {upload.replica}, and this is {self.replica}"
+                f"upload {upload.id} began at replica {upload.replica}; this is replica {self.replica}"
             )
 
     def expiry(self) -> float:
         return self.store.now() + self.config.lifetime
 
-    # --- beginning
+    # --- receiving
 
     async def begin(self, way: Way, name: str, upload_id: str, **fields: Any) -> Upload:
-        """Stores a new one, when there is room for it and a job could come of it."""
-        await self.lane.turn()
+        """Stores a new upload. Raises a Problem if it does not fit, or if its job would be rejected."""
+        await self.turns.wait()
         now = self.store.now()
         upload = Upload(
             upload_id, way, name, now, now, replica=self.replica, expires_at=self.expiry(), **fields
         )
         if upload.size is not None:
-            self.room.check_size(upload.size)
-        self.room.check(upload.size or 0)
-        await self.wishes.check(upload)
-        self.room.add(upload)
-        async with self.door:
+            self.quota.check_size(upload.size)
+        self.quota.check(upload.size or 0)
+        await self.jobs.check(upload)
+        self.quota.add(upload)
+        async with self.commits:
             stored = await self.store.add_upload(upload)
-        await self.lane.turn()
+        await self.turns.wait()
         return stored
 
-    async def note(
+    async def record(
         self,
         upload: Upload,
         *,
@@ -149,24 +148,24 @@ class Reception:
         chunk: int | None = None,
         expires_in: float | None = None,
     ) -> Upload:
-        """What is on disk now; a caller that leaves meanwhile changes nothing of it."""
+        """Records received bytes. A cancelled caller does not interrupt it."""
         expires_at = self.expiry() if expires_in is None else self.store.now() + expires_in
         progress = UploadUpdate(upload.id, received, upload.size, chunk, expires_at)
-        after = await surely(self._receive(progress))
-        await self.lane.turn()
+        after = await uninterrupted(self._receive(progress))
+        await self.turns.wait()
         if isinstance(after, Missing):
-            raise Gone(f"upload {upload.id} was removed meanwhile, or has expired")
+            raise Gone(f"upload {upload.id} was deleted during the request, or has expired")
         return after
 
     async def _receive(self, progress: UploadUpdate) -> Upload | Missing:
-        async with self.door:
+        async with self.commits:
             return await self.store.receive(progress)
 
-    # --- the end
+    # --- finishing
 
     async def finish(self, upload: Upload) -> StoredUploads:
-        """Makes a blob of a whole upload, and the job that was asked for, if one was. Once begun it goes to its end."""
-        return await surely(self._finish(upload))
+        """Moves a complete upload to the blobs and creates its job, if any. A cancelled caller does not interrupt it."""
+        return await uninterrupted(self._finish(upload))
 
     async def _finish(self, upload: Upload) -> StoredUploads:
         assert upload.size is not None
@@ -175,13 +174,11 @@ class Reception:
             sha256, head = digest.sha256.hexdigest(), digest.head
         else:
             sha256, head = await self.staging.run(_complete, path, upload.size, digest)
-        done = self.whole(upload, upload.size, sha256, head)
+        done = self.completed(upload, upload.size, sha256, head)
         if upload.promised is not None and upload.promised != sha256:
             await self.discard(done)
-            raise ChecksumMismatch(
-                f"the file has the SHA-256 {sha256}, and {upload.promised} was promised"
-            )
-        new, problem = await self._wished(done)
+            raise ChecksumMismatch(f"SHA-256 mismatch: expected {upload.promised}, got {sha256}")
+        new, problem = await self._new_job(done)
         await self.blobs.adopt(upload_key(upload.id), path, upload.content_type)
         kept = await self.store_finished(CompletedUploads((done,), new))
         if problem is not None:
@@ -189,44 +186,44 @@ class Reception:
         return kept
 
     async def recovered(self, upload: Upload) -> Upload:
-        """The upload when its bytes are where they are to be. A crash right before the record of the whole leaves them
-        as a blob already: then it is finished now.
+        """Checks that the bytes of an upload are in the staging folder. A crash between the move to the blobs and the
+        commit leaves them as a blob; then this finishes the upload. Raises Gone if they are in neither place.
         """
         if upload.received == 0 or self.staging.has_digest(upload.id, upload.received):
             return upload
-        if await self.staging.run(_is_there, self.staging.path(upload.id), upload.received):
+        if await self.staging.run(_has_bytes, self.staging.path(upload.id), upload.received):
             return upload
         key, sha256, size, head = upload_key(upload.id), hashlib.sha256(), 0, b""
         try:
             async for data in await self.blobs.open(key):
                 sha256.update(data)
                 head, size = head or data[:HEAD], size + len(data)
-        except BlobMissing:  # and not when storage is only away: then they may well be there
+        except BlobMissing:  # not StorageUnavailable: the blob may exist then
             log.error(
-                "the bytes of upload %s are neither in %s nor a blob", upload.id, self.staging.root
+                "upload %s is lost: it has neither a file in %s nor a blob", upload.id, self.staging.root
             )
             await self.discard(upload)
-            raise Gone(f"the bytes of upload {upload.id} are lost: begin it again") from None
-        done = self.whole(upload, size, sha256.hexdigest(), head)
-        new, _ = await self._wished(done)
+            raise Gone(f"the bytes of upload {upload.id} are lost; start a new upload") from None
+        done = self.completed(upload, size, sha256.hexdigest(), head)
+        new, _ = await self._new_job(done)
         return (await self.store_finished(CompletedUploads((done,), new))).uploads[0]
 
     async def check_head(self, upload: Upload) -> None:
-        """As soon as the first bytes are there: a file of the wrong type is not to be sent to its end."""
+        """Rejects a file of the wrong type by its first bytes, before the client sends the rest."""
         if upload.submission is None or upload.partial:
             return
         try:
-            if not self.wishes.choosy(upload):
+            if not self.jobs.checks_content(upload):
                 return
             head = await self.staging.head(upload.id)
-            await self.wishes.make([self.whole(upload, upload.received, "", head)])
+            await self.jobs.new_job(self.completed(upload, upload.received, "", head))
         except WrongContent:
             await self.discard(upload)
             raise
         except Problem:
-            return  # told at the end, when it may be otherwise
+            return  # reported when the upload is finished; the cause may be gone by then
 
-    def whole(self, upload: Upload, size: int, sha256: str, head: bytes) -> Upload:
+    def completed(self, upload: Upload, size: int, sha256: str, head: bytes) -> Upload:
         return replace(
             upload,
             status=UploadStatus.DONE,
@@ -239,12 +236,12 @@ class Reception:
             expires_at=self.expiry(),
         )
 
-    async def _wished(self, done: Upload) -> tuple[NewJob | None, Problem | None]:
-        """A file of the wrong type is thrown away; any other reason that no job comes of it leaves the upload."""
+    async def _new_job(self, done: Upload) -> tuple[NewJob | None, Problem | None]:
+        """Returns the job of a complete upload, or the problem that prevents it. Discards a file of the wrong type."""
         if done.submission is None:
             return None, None
         try:
-            return await self.wishes.make([done]), None
+            return await self.jobs.new_job(done), None
         except WrongContent:
             await self.discard(done)
             raise
@@ -252,44 +249,47 @@ class Reception:
             return None, problem
 
     async def store_finished(self, what: CompletedUploads) -> StoredUploads:
-        async with self.door:
+        async with self.commits:
             storing = self.store.finish(what)
             if what.new is not None:
-                self.wishes.stored(what.new)
-            kept = await surely(storing)
-        await self.lane.turn()
+                self.jobs.notify_engine(what.new)
+            kept = await uninterrupted(storing)
+        await self.turns.wait()
         if isinstance(kept, Missing):
             for upload in what.uploads:
                 await self.remove_bytes(upload)
-            raise Gone("the upload was removed meanwhile, or has expired")
+            raise Gone("the upload was deleted during the request, or has expired")
         if kept.job is not None and what.new is not None:
-            accepted(kept.job, what.new)  # a Problem when its key was used for something else
+            # Raises a Problem if the idempotency key belongs to another job.
+            accepted(kept.job, what.new)
         return kept
 
     # --- removal
 
     async def remove(self, upload_id: str) -> None:
-        """Cuts off whoever writes it."""
-        async with self.turns.take(upload_id):
+        """Cancels the current writer and removes the upload."""
+        async with self.locks.hold(upload_id):
             await self.find(upload_id)
             removed = await self.store.remove_upload(upload_id)
             if isinstance(removed, Missing):
-                raise Gone(f"upload {upload_id} was removed before")
+                raise Gone(f"upload {upload_id} was already deleted")
             if not isinstance(removed, Upload):
-                raise UploadConflict(f"job {removed.job_id} uses the upload: delete that one first")
-            self.room.remove(removed)
+                raise UploadConflict(
+                    f"job {removed.job_id} uses upload {upload_id}: delete the job first"
+                )
+            self.quota.remove(removed)
             await self.remove_bytes(removed)
 
     async def discard(self, upload: Upload) -> None:
-        """One that can never become anything."""
+        """Removes an upload that cannot be completed."""
         removed = await self.store.remove_upload(upload.id)
         if isinstance(removed, Upload):
-            self.room.remove(removed)
+            self.quota.remove(removed)
         await self.remove_bytes(upload)
 
     async def remove_bytes(self, upload: Upload) -> None:
-        for forget in self.forgets:
-            await forget(upload)
+        for callback in self.on_remove:
+            await callback(upload)
         await self.staging.remove(upload.id)
         await self.blobs.remove(owner_of(upload.id))
 
@@ -299,7 +299,7 @@ def job_of(kept: StoredUploads) -> Job | None:
 
 
 def _complete(path: Path, size: int, digest: Digest) -> tuple[str, bytes]:
-    """In a thread: the checksum and the first bytes of a file that is cut to its size."""
+    """Truncates the file to its size; returns its checksum and first bytes. Runs in a thread."""
     if size == 0:
         path.touch(FILE_MODE)
     with path.open("r+b", buffering=0) as file:
@@ -311,13 +311,13 @@ def _complete(path: Path, size: int, digest: Digest) -> tuple[str, bytes]:
         return digest.sha256.hexdigest(), file.read(HEAD)
 
 
-def _is_there(path: Path, size: int) -> bool:
+def _has_bytes(path: Path, size: int) -> bool:
     try:
         return path.stat().st_size >= size
     except FileNotFoundError:
         return False
 
 
-async def surely(awaited: Awaitable[T]) -> T:
-    """To its end, even when who waits for it is cut off."""
+async def uninterrupted(awaited: Awaitable[T]) -> T:
+    """Awaits the result even if the caller is cancelled; then raises CancelledError."""
     return await finished(asyncio.ensure_future(awaited))

@@ -1,0 +1,141 @@
+"""The ASGI application: finds the operation, sends its response, and turns errors into problem documents.
+
+1. Every error response is application/problem+json.
+2. An unexpected exception is logged with the traceId of the response.
+3. The composition root handles the lifespan, not this module.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Sequence
+
+from bide.core.errors import Internal, Problem, Unavailable
+from bide.core.wire import Event
+from bide.server.http import (
+    Components,
+    chunks,
+    control,
+    cors,
+    docs,
+    health,
+    jobs,
+    metrics,
+    presigned,
+    problems,
+    queues,
+    results,
+    submit,
+    tus,
+    uploads,
+)
+from bide.server.http.hosts import Hosts, read_names
+from bide.server.http.request import REPLY, Disconnected, HttpRequest, Receive, Response, Scope, Send
+from bide.server.http.routing import HttpOperation, Router
+from bide.server.store import StoreUnavailable
+
+log = logging.getLogger("bide.http")
+
+
+class HttpApp:
+    """The HTTP interface of one service."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+        self._metrics = metrics.Metrics(components)
+        self.health = health.Health(components)
+        self._rendered: dict[tuple[str, str, str], bytes] = {}  # the cache of status.JobView.body
+        self.operations: list[HttpOperation] = [
+            *submit.OPERATIONS,
+            *jobs.OPERATIONS,
+            *control.OPERATIONS,
+            *results.OPERATIONS,
+            *uploads.OPERATIONS,
+            *chunks.OPERATIONS,
+            *presigned.OPERATIONS,
+            *tus.OPERATIONS,
+            *queues.OPERATIONS,
+            *self.health.operations,
+            *self._metrics.operations,
+            *problems.OPERATIONS,
+        ]
+        self.operations += docs.operations(self.operations, components.registry)
+        self._find = Router(self.operations).find
+        self._origins = bool(components.config.uploads.origins)
+        self._trusted = read_names(components.config.http.trusted_hosts)
+        self._hosts: Hosts | None = None
+
+    def check_hosts(self, address: str) -> None:
+        """Accepts only requests for hosts of a service that listens on `address` from now on. A mounted application leaves
+        this check to the outer one.
+        """
+        self._hosts = Hosts(address, self._trusted)
+
+    def heard(self, events: Sequence[Event]) -> None:
+        """Counts committed events for the metrics."""
+        self._metrics.heard(events)
+
+    def forget(self) -> None:
+        """Clears the cache, because a version may name another state of the job after the store lost events."""
+        self._rendered.clear()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await _reject(scope, receive, send)
+        request = HttpRequest(self._components, scope, receive, self._rendered)
+        try:
+            response = await self._respond(request)
+        except Problem as problem:
+            response = request.problem_response(problem)
+        except Disconnected:
+            return None
+        except Exception as error:
+            response = request.problem_response(_unexpected(request, error))
+        if self._origins and (origin := cors.allowed_origin(request)) is not None:
+            response.headers += cors.cors_headers(origin)
+            if response.stream is not None:
+                send = cors.with_cors_headers(send, origin)
+        if response.stream is not None:
+            # After the headers were sent, an error can only close the connection.
+            return await response.stream(scope, receive, send)
+        return await _send(response, scope, send)
+
+    async def _respond(self, request: HttpRequest) -> Response:
+        if self._hosts is not None:
+            self._hosts.check(request)
+        cors.check_origin(request, self._trusted)
+        method = request.scope["method"]
+        if method == "POST":
+            tus.override(request)
+        elif method == "OPTIONS" and (preflight := cors.preflight(request)) is not None:
+            return preflight
+        return await self._find(request)(request)
+
+
+async def _send(response: Response, scope: Scope, send: Send) -> None:
+    body = b"" if scope["method"] == "HEAD" else response.body
+    reply = scope.get(REPLY)
+    if reply is not None and reply(response.status, response.headers, body):
+        return
+    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _unexpected(request: HttpRequest, error: Exception) -> Problem:
+    method, path = request.scope["method"], request.path
+    if isinstance(error, StoreUnavailable):
+        log.error("%s %s: %s [%s]", method, path, error, request.trace_id)
+        return Unavailable(f"the store is unavailable: {error}")
+    if isinstance(error, sqlite3.OperationalError):
+        log.error("%s %s: the store is unavailable: %s [%s]", method, path, error, request.trace_id)
+        return Unavailable("the store is unavailable")
+    log.error("%s %s failed [%s]", method, path, request.trace_id, exc_info=error)
+    return Internal("the service failed unexpectedly; its log has the error with this traceId")
+
+
+async def _reject(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "websocket":
+        raise RuntimeError(f"ASGI scope {scope['type']!r} is not supported")
+    await receive()
+    await send({"type": "websocket.close", "code": 1000})

@@ -1,0 +1,155 @@
+"""The space for uploads: a quota of bytes, and the free space of the disk.
+
+1. Bytes are charged as they arrive. Bytes that do not fit are not written.
+2. A declared size is reserved until its bytes arrive, so that an upload that was accepted can finish. An upload firmly
+   reserves as many bytes as it has sent. All other reservations together hold at most half of what is free: a caller
+   that only declares sizes keeps no other caller from uploading.
+3. The totals are read from the store every few seconds; changes in between are added here. Several replicas together
+   may exceed the quota by the bytes that they accept between two reads.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+
+from bide.core.errors import PayloadTooLarge, Problem, StorageFull
+from bide.core.upload import Upload
+from bide.server.config import UploadConfig
+from bide.server.store import UploadBytes
+
+SPARE = 64 * 1024 * 1024  # free disk space that uploads leave for the database
+STRIDE = 1024 * 1024  # bytes that a request is charged in advance
+
+
+class Quota:
+    def __init__(self, config: UploadConfig, folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+        self._stored = 0
+        self._reserved = 0
+        self._firm = 0  # the firm part of the reserved bytes
+        self._arriving = 0  # charged by requests, not in the store yet
+
+    def update(self, totals: UploadBytes) -> None:
+        self._stored, self._reserved, self._firm = totals.stored, totals.reserved, totals.firm
+
+    def check_size(self, size: int) -> None:
+        if size > self._config.max_size:
+            raise PayloadTooLarge(
+                f"the upload has {size} bytes; this service accepts up to {self._config.max_size} (--max-upload)"
+            )
+
+    def check(self, size: int) -> None:
+        """Raises StorageFull if `size` more bytes do not fit."""
+        self.check_quota(size)
+        self.check_disk(size)
+
+    def check_quota(self, size: int, *, reserved: bool = False) -> int:
+        """Returns the available bytes, at least `size`. `reserved`: the size of these bytes was declared before."""
+        quota = self._config.quota
+        if quota is None:
+            return size + STRIDE
+        free = quota - self._stored - self._arriving
+        firm = min(self._firm, self._reserved)
+        available = free if reserved else max(free - self._reserved, (free - firm) // 2)
+        if size > available:
+            raise StorageFull(
+                f"The upload quota is full: {size} bytes requested, {quota - free} of {quota} used, "
+                f"{self._reserved} reserved. Delete uploads or raise --upload-quota."
+            )
+        return available
+
+    def check_disk(self, size: int) -> None:
+        try:
+            free = shutil.disk_usage(self._folder).free
+        except FileNotFoundError:
+            return
+        if size + SPARE > free:
+            raise StorageFull(
+                f"the disk for uploads is full: {size} bytes requested, {free} free, {SPARE} of them kept for the database. "
+                "Delete uploads or free disk space."
+            )
+
+    def add(self, upload: Upload) -> None:
+        """Counts an upload that is stored now."""
+        self._stored += upload.bytes
+        self._reserved += upload.reserved
+
+    def remove(self, upload: Upload) -> None:
+        """Subtracts an upload that was removed from the store."""
+        self._stored -= upload.bytes
+        self._reserved = max(0, self._reserved - upload.reserved)
+
+    def declare(self, size: int) -> None:
+        """Reserves `size` more bytes for an upload in the store."""
+        self._reserved += size
+
+    def charge(self, *, reserved: bool, at: int = 0) -> Charge:
+        """Returns the charge of one request. `reserved`: its size was declared; `at`: the offset of its first byte."""
+        return Charge(self, reserved, at)
+
+
+class Charge:
+    """The bytes of one request that are not in the store yet: `with quota.charge(…) as charge`."""
+
+    __slots__ = ("_added", "_at", "_granted", "_quota", "_reserved")
+
+    def __init__(self, quota: Quota, reserved: bool, at: int) -> None:
+        self._quota = quota
+        self._reserved = reserved
+        self._at = at
+        self._granted = 0
+        self._added = 0
+
+    def __enter__(self) -> Charge:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, size: int) -> None:
+        """Charges `size` bytes before they are written. Raises StorageFull if they do not fit."""
+        missing = self._added + size - self._granted
+        if missing > 0:
+            free = self._quota.check_quota(missing, reserved=self._reserved)
+            self._quota.check_disk(missing)
+            more = max(missing, min(STRIDE, free))
+            self._granted += more
+            self._quota._arriving += more
+        self._added += size
+
+    def commit(self, offset: int) -> None:
+        """Moves the bytes up to `offset` from the charge to the stored total."""
+        size, self._at = offset - self._at, offset
+        self._granted -= size
+        self._added -= size
+        self._quota._arriving -= size
+        self._quota._stored += size
+        if self._reserved:
+            self._quota._reserved = max(0, self._quota._reserved - size)
+
+    def close(self) -> None:
+        """Releases the rest of the charge."""
+        self._quota._arriving -= self._granted
+        self._granted = self._added = 0
+
+
+async def charged(body: AsyncIterator[bytes], charge: Charge) -> AsyncIterator[bytes]:
+    async for data in body:
+        charge.add(len(data))
+        yield data
+
+
+def disk_problem(error: OSError) -> Problem | None:
+    """Returns the problem for a write that failed because the disk is full; None for other errors."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StorageFull(
+            "the disk for uploads is full, or a quota of its file system is used up; acknowledged bytes are kept"
+        )
+    return None

@@ -1,0 +1,218 @@
+"""Appends bytes to a tus upload.
+
+1. Bytes that arrived before a connection broke are stored.
+2. Bytes with a checksum are stored only if the checksum matches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from msgspec.structs import replace
+
+from bide.core.errors import ChecksumMismatch, UploadConflict, WrongLength, WrongOffset
+from bide.core.media import HEAD
+from bide.core.upload import Upload, UploadStatus, Way
+from bide.server.store import StoredUploads
+from bide.server.uploads.quota import Charge, disk_problem
+from bide.server.uploads.staging import BytesLost, Digest, Hash, Sink
+from bide.server.uploads.upload_service import UploadService, uninterrupted
+
+log = logging.getLogger("bide.uploads")
+Body = AsyncIterator[bytes]
+
+
+class TusAppend:
+    """Appends to uploads of one upload service."""
+
+    def __init__(self, uploads: UploadService) -> None:
+        self._uploads = uploads
+        self._staging = uploads.staging
+        self._quota = uploads.quota
+
+    async def append(
+        self,
+        upload_id: str,
+        offset: int,
+        body: Body,
+        *,
+        announced: int | None = None,
+        size: int | None = None,
+        checksum: tuple[Hash, str] | None = None,
+        promised: str | None = None,
+    ) -> tuple[Upload, StoredUploads | None]:
+        """Appends the body at `offset`. `announced`: the number of bytes in the body; `size`: the total size, if the upload
+        began without one; `checksum`: a hash object for these bytes and the expected value; `promised`: the expected
+        SHA-256 of the whole file.
+        """
+        async with self._uploads.locks.hold(upload_id):
+            upload = await self._uploads.find(upload_id)
+            if _is_repeat(upload, offset, announced):
+                return upload, None
+            self._uploads.check_unfinished(upload, Way.TUS)
+            upload = await self._uploads.recovered(upload)
+            if offset != upload.received:
+                raise WrongOffset(
+                    f"Upload-Offset is {offset}, but upload {upload.id} has {upload.received} bytes; continue there"
+                )
+            upload = replace(self._sized(upload, size), promised=promised or upload.promised)
+            missing = self._limit(upload) - offset
+            if announced is not None and announced > missing:
+                raise WrongLength(
+                    f"the request has {announced} bytes, but only {missing} are missing of upload {upload.id}"
+                )
+            upload = await self._append(upload, body, checksum)
+            if upload.received == upload.size and not upload.partial:
+                return upload, await self.finish(upload)
+            if offset < HEAD <= upload.received:
+                await self._uploads.check_head(upload)
+            return upload, None
+
+    async def position(self, upload_id: str) -> Upload:
+        """Cancels the current writer and returns the upload. Finishes an upload that is complete but was not finished."""
+        async with self._uploads.locks.hold(upload_id):
+            upload = await self._uploads.find(upload_id)
+            if upload.status is UploadStatus.DONE:
+                return upload
+            self._uploads.check_replica(upload)
+            upload = await self._uploads.recovered(upload)
+            if upload.status is UploadStatus.DONE or upload.partial or upload.received != upload.size:
+                return upload
+            return (await self.finish(upload)).uploads[0]
+
+    async def finish(self, upload: Upload) -> StoredUploads:
+        """Finishes a complete upload. If that fails, for example because the storage is unavailable, the upkeep retries."""
+        try:
+            return await self._uploads.finish(upload)
+        except Exception:
+            with contextlib.suppress(Exception):
+                await self._uploads.record(upload, received=upload.received)
+            raise
+
+    def _sized(self, upload: Upload, size: int | None) -> Upload:
+        if size is None or size == upload.size:
+            return upload
+        if upload.size is not None:
+            raise WrongLength(
+                f"Upload-Length is {size}, but upload {upload.id} began with {upload.size}"
+            )
+        if size < upload.received:
+            raise WrongLength(f"Upload-Length is {size}, but {upload.received} bytes have been received")
+        self._quota.check_size(size)
+        self._quota.check(size - upload.received)
+        self._quota.declare(size - upload.received)
+        return replace(upload, size=size)
+
+    def _limit(self, upload: Upload) -> int:
+        return self._uploads.config.max_size if upload.size is None else upload.size
+
+    async def _append(self, upload: Upload, body: Body, checksum: tuple[Hash, str] | None) -> Upload:
+        digest = self._staging.take_digest(upload.id, upload.received)
+        before = digest.copy() if checksum is not None else digest
+        sink = Sink(
+            self._staging,
+            self._staging.path(upload.id),
+            upload.received,
+            digest,
+            None if checksum is None else checksum[0],
+        )
+        with self._quota.charge(reserved=upload.size is not None, at=upload.received) as charge:
+            try:
+                await self._fill(upload, sink, body, charge, durably=checksum is None)
+                await self._sync(sink)
+            except BytesLost:
+                # Raises the problem that the caller gets.
+                await self._uploads.recovered(upload)
+                raise
+            except BaseException as error:
+                await uninterrupted(self._save(upload, sink, digest, before, keep=checksum is None))
+                if checksum is None:
+                    charge.commit(sink.durable)
+                problem = disk_problem(error) if isinstance(error, OSError) else None
+                if problem is not None:
+                    raise problem from error
+                raise
+            if checksum is not None and checksum[0].hexdigest() != checksum[1]:
+                await uninterrupted(self._remove_unverified(upload, before))
+                raise ChecksumMismatch(
+                    f"Checksum mismatch: expected {checksum[1]}, got {checksum[0].hexdigest()}."
+                )
+            self._staging.keep_digest(upload.id, digest)
+            upload = await self._record(upload, sink.durable)
+            charge.commit(sink.durable)
+            return upload
+
+    async def _remove_unverified(self, upload: Upload, before: Digest) -> None:
+        """Truncates the file to the recorded size."""
+        self._staging.keep_digest(upload.id, before)
+        await self._staging.cut(upload.id, upload.received)
+
+    async def _sync(self, sink: Sink) -> None:
+        """Only short syncs take the semaphore, so that a large file does not block it."""
+        if not sink.small:
+            await sink.sync()
+        else:
+            async with self._uploads.commits:
+                await sink.sync()
+        await self._uploads.turns.wait()
+
+    async def _fill(
+        self, upload: Upload, sink: Sink, body: Body, charge: Charge, *, durably: bool
+    ) -> None:
+        limit, recorded = self._limit(upload), sink.durable
+        async for data in body:
+            if sink.position + len(data) > limit:
+                raise WrongLength(f"the request sends more than the {limit} bytes of upload {upload.id}")
+            charge.add(len(data))
+            await sink.write(data)
+            if durably and sink.durable > recorded:
+                recorded = sink.durable
+                await self._uploads.record(upload, received=recorded)
+                charge.commit(recorded)
+
+    async def _save(
+        self, upload: Upload, sink: Sink, digest: Digest, before: Digest, *, keep: bool
+    ) -> None:
+        """Stores the bytes that arrived before an error. Bytes with a checksum were not verified and are discarded."""
+        if not keep:
+            await sink.abort()
+            await self._remove_unverified(upload, before)
+            return
+        try:
+            await sink.sync()
+        except OSError:
+            await self._sync_written(sink)
+        self._staging.keep_digest(upload.id, digest)
+        if sink.durable > upload.received or upload.size is not None:
+            await self._uploads.record(upload, received=sink.durable)
+
+    async def _sync_written(self, sink: Sink) -> None:
+        """Syncs the bytes that were written before a failed write."""
+        await sink.abort()
+        try:
+            await sink.sync()
+        except OSError as error:
+            log.warning("cannot sync the bytes of an upload: %s", error)
+
+    async def _record(self, upload: Upload, received: int) -> Upload:
+        """Records the received bytes. The last bytes are recorded when the upload is finished."""
+        if received == upload.size and not upload.partial:
+            return replace(upload, received=received)
+        return await self._uploads.record(upload, received=received)
+
+
+def _is_repeat(upload: Upload, offset: int, announced: int | None) -> bool:
+    """Whether the client repeats a request whose response was lost. Raises a Problem if the upload accepts no bytes."""
+    if upload.parts:
+        raise UploadConflict(
+            f"upload {upload.id} is a concatenation of other uploads and accepts no bytes"
+        )
+    if upload.status is not UploadStatus.DONE or upload.way is not Way.TUS:
+        return False
+    if offset != upload.received:
+        raise WrongOffset(
+            f"Upload-Offset is {offset}, but upload {upload.id} is complete with {upload.received} bytes"
+        )
+    return announced == 0

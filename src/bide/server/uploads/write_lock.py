@@ -1,0 +1,85 @@
+"""Locks that allow one writer per upload. A newer writer cancels the older one.
+
+A client whose connection died without notice reconnects. The old request must not hold the upload until it times out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from bide.core.errors import TakenOver
+from bide.server.uploads.fair_turns import FairTurns
+
+
+class WriteLocks:
+    """Locks by name. The name is an upload id, or an upload id and a chunk or part."""
+
+    def __init__(self, fair_turns: FairTurns) -> None:
+        self._fair_turns = fair_turns
+        self._held: dict[str, _WriteLock] = {}
+
+    def hold(self, name: str) -> _WriteLock:
+        """Cancels the current writer and waits until it has flushed. Raises TakenOver in this writer when a newer one
+        takes the lock; the caller then stores the bytes that it has received.
+        """
+        return _WriteLock(self._held, self._fair_turns, name)
+
+
+class _WriteLock:
+    def __init__(self, held: dict[str, _WriteLock], fair_turns: FairTurns, name: str) -> None:
+        self._held = held
+        self._fair_turns = fair_turns
+        self._name = name
+        self._task: asyncio.Task[object] | None = None
+        self._cancelled = False
+        self._released = False
+        self._release_event: asyncio.Event | None = None  # made when a newer writer waits
+
+    async def __aenter__(self) -> None:
+        # This also guarantees a current task: a request runs without one until its first wait.
+        await self._fair_turns.wait()
+        self._task = asyncio.current_task()
+        older = self._held.get(self._name)
+        self._held[self._name] = self
+        if older is not None:
+            older.cancel()
+            try:
+                await older.released()
+            except BaseException as error:
+                self._release(error)
+                raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release(error)
+
+    def cancel(self) -> None:
+        assert self._task is not None
+        if not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+    async def released(self) -> None:
+        """Waits for the release even if the waiting task is cancelled: two writers must never overlap."""
+        cancelled: asyncio.CancelledError | None = None
+        while not self._released:
+            self._release_event = self._release_event or asyncio.Event()
+            try:
+                await self._release_event.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    def _release(self, error: BaseException | None) -> None:
+        if self._held.get(self._name) is self:
+            del self._held[self._name]
+        self._released = True
+        if self._release_event is not None:
+            self._release_event.set()
+        if self._cancelled and isinstance(error, asyncio.CancelledError):
+            assert self._task is not None
+            self._task.uncancel()
+            raise TakenOver("a newer request continues this upload") from None
