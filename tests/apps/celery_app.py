@@ -1,4 +1,4 @@
-"""Tasks of a real Celery, for a worker and for Flower in front of it; REDIS_URL says where its Redis is."""
+"""Tasks of a plain Celery app, for a worker with Flower; REDIS_URL is the address of its Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app.conf.update(task_track_started=True, broker_connection_retry_on_startup=True
 
 @app.task(name="add", bind=True)
 def add(self: Any, a: int, b: int, seconds: float = 0.0) -> int:
-    print(f"add has begun: {self.request.id}")  # Celery has it in the worker's log
+    print(f"add has begun: {self.request.id}")  # Celery writes it to the log of the worker
     time.sleep(seconds)
     return a + b
 

@@ -1,4 +1,4 @@
-"""Harmless kinds, for strangers' requests to a real service."""
+"""Harmless kinds for tests that send arbitrary requests to a real service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds that take files: what a handler sees of them."""
+"""Kinds with file parameters, which return what the handler sees."""
 
 from __future__ import annotations
 

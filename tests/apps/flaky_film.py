@@ -1,4 +1,4 @@
-"""The video example with a thumbnail that fails the first time, and a line in a file for whatever is run."""
+"""The video example with a thumbnail that fails the first time. Each step writes a line to a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _transcode, _thumbnail = example.transcode, example.thumbnail
 
 
 def _note(what: str) -> int:
-    """How often it was run before."""
+    """Returns how often the step has run before."""
     before = RAN.read_text().split().count(what) if RAN.exists() else 0
     with RAN.open("a") as ran:
         ran.write(f"{what}\n")

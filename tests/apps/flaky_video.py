@@ -1,4 +1,4 @@
-"""The demo's pipeline with a thumbnail that fails when the test says so, and a line in a file for whatever is run."""
+"""The pipeline of the demo with a thumbnail that fails on demand. Each step writes a line to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers that the engine's tests run in real children."""
+"""Handlers that the tests of the engine run in real child processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ started: list[int] = []
 
 
 def note(path: str, text: str) -> None:
-    """A line that survives the child."""
+    """Writes a line that survives the child."""
     with Path(path).open("a") as file:
         file.write(text + "\n")
 
@@ -56,7 +56,7 @@ def sleep(ctx: Context, seconds: float, log: str = "") -> str:
 
 @app.job()
 def stubborn(ctx: Context, log: str) -> None:
-    """Does not listen: only a signal from outside ends it."""
+    """Ignores cancellation: only a signal ends it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(log, str(os.getpid()))
     while True:
@@ -212,7 +212,7 @@ def files(ctx: Context) -> dict[str, str]:
 
 @app.job()
 def scratch(ctx: Context, log: str, go: str) -> list[str]:
-    """Leaves a file in its folder and fails; its second run writes another, and says what is there in the end."""
+    """Leaves a file in its folder and fails. The second attempt writes another and returns the names in the folder."""
     first = not Path(log).read_text()
     note(log, "old" if first else "new")
     (ctx.folder / ("old" if first else "new")).touch()
@@ -247,7 +247,7 @@ def part_of(number: int, size: int) -> str:
 
 @app.job(retries=1, backoff=0.01)
 def many_steps(ctx: Context, count: int, size: int, log: str) -> int:
-    """Keeps large steps, fails, and needs all of them again."""
+    """Stores large step results, fails, and reads all of them again."""
 
     def part(number: int) -> str:
         note(log, str(number))
@@ -281,7 +281,7 @@ def spawns(ctx: Context, gather: bool, number: int = 1) -> int | None:
 
 @app.job(stall=0.5, retries=1, backoff=0.01)
 def stalls_in_steps(ctx: Context, size: int, fail: bool) -> int:
-    """Keeps large steps, may fail, and needs them again, without any other sign of life."""
+    """Stores large step results, may fail, and reads them again without any other message to the supervisor."""
     count = sum(len(ctx.step(f"part {number}", part_of, number, size)) for number in range(3))
     if fail and ctx.attempt == 1:
         raise JobError("NOT_YET", "once more")
@@ -296,7 +296,7 @@ def stalls_in_spawn(ctx: Context) -> int:
 
 @app.job()
 def sends_nothing(ctx: Context) -> None:
-    """Does not wait for the child that it spawns, and whose file does not exist."""
+    """Spawns a child whose file does not exist, and does not wait for it."""
     ctx.spawn("reads", source={"job": ctx.job_id, "name": "nothing"})
 
 

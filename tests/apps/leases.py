@@ -1,4 +1,4 @@
-"""Handlers of kinds that a lost lease would harm."""
+"""Handlers for tests of lost leases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def note(log: str, ctx: Context) -> None:
 
 @app.job(at_most_once=True)
 def steady(ctx: Context, until: str, log: str) -> str:
-    """Runs until the file is gone."""
+    """Runs until the file is removed."""
     note(log, ctx)
     while Path(until).exists():
         time.sleep(0.01)

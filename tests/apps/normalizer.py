@@ -1,4 +1,4 @@
-"""Normalizes a file as a process of its own, for tests that kill it: FOLDER FORMAT [replace=N | limit=BYTES]
+"""Normalizes a file in a separate process, for tests that kill it: FOLDER FORMAT [replace=N | limit=BYTES]
 
 `replace=N` kills it by itself at its N-th rename, `limit` lets no file of it grow beyond, as a full disk does.
 """

@@ -1,4 +1,4 @@
-"""What handlers of strangers raise, and what they return."""
+"""Unusual exceptions and results of handlers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NoPickle(Exception):
 
 class Hollow(JobError):
     def __init__(self) -> None:
-        """Without a code, a message or anything else of a JobError."""
+        """Does not call the constructor of JobError, so it has no code and no message."""
 
 
 class Own(BaseException):
@@ -62,7 +62,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 
 
 class Trap:
-    """Looks like something that can be written until somebody looks."""
+    """Raises KeyboardInterrupt on every attribute access."""
 
     def __getattribute__(self, name: str) -> Any:
         raise KeyboardInterrupt

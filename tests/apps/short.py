@@ -1,4 +1,4 @@
-"""One kind that is short as a rule, with exceptions: what lines of reserved jobs have to cope with."""
+"""A kind that is usually short, with exceptions, for tests of prefetched jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An app whose children are replaced early."""
+"""An app that replaces its children after a few jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spends a shared budget as fast as it may until its stdin ends: `python -m tests.apps.spender FOLDER [SIGNAL WHEN]`.
+"""Spends a shared budget as fast as allowed until its stdin ends: `python -m tests.apps.spender FOLDER [SIGNAL WHEN]`.
 
 Prints the moment of each grant. With a signal, it sends that to itself in the middle of its 20th change of the budget:
 `before` its bytes are written, half of them (`within`), or `after` them, always with the lock in hand.

@@ -1,4 +1,4 @@
-"""Handlers that behave as badly as handlers of strangers may, and one that looks at what they have left behind."""
+"""Handlers that misbehave, and one that checks the state of the process after them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ kept: list[Any] = []
 
 @app.job()
 def look(ctx: Context) -> dict[str, Any]:
-    """A job like any other, after theirs: uses what bide gives, and tells how it finds its process."""
+    """A well-behaved job that runs afterwards: uses the context, and reports the state of its process."""
     print("out")
     print("err", file=sys.stderr)
     umask = os.umask(0)
@@ -76,7 +76,7 @@ async def look_async(ctx: Context) -> dict[str, Any]:
 
 @app.job()
 def forks(ctx: Context, how: str, log: str) -> str:
-    """The copy ends in one of many ways, and has tried to speak for the job."""
+    """Forks; the copy sends messages for the job and ends in one of several ways."""
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
@@ -110,7 +110,7 @@ async def forks_async(ctx: Context, how: str, log: str) -> str:
 
 @app.job()
 def leaves_fork(ctx: Context, log: str, own_session: bool) -> str:
-    """A grandchild that goes on, holding whatever it has inherited."""
+    """Leaves a grandchild process that keeps running with all inherited descriptors."""
     if os.fork() == 0:
         if own_session:
             os.setsid()
@@ -214,7 +214,7 @@ async def returns_async(ctx: Context, name: str) -> Any:
 
 @app.job()
 def forgets(ctx: Context, kind: str) -> None:
-    """As if this child had loaded newer code, which does not have that kind."""
+    """Removes the kind, as if this child had loaded newer code without it."""
     del app.kinds[kind]
 
 
@@ -231,18 +231,18 @@ def forgotten(ctx: Context) -> None: ...
 async def forgotten_async(ctx: Context) -> None: ...
 
 
-# --- what bide is given
+# --- arguments of the context
 
 
 @app.job()
 def misuses(ctx: Context, how: str) -> str:
-    """Arguments that no signature allows."""
+    """Calls the context with arguments of wrong types."""
     odd: Any = ctx
     if how == "progress":
         odd.progress(1, 2)
         for value in ("x", object(), float("nan"), 10**400):
             odd.progress(value, value, message=object(), unit="\ud800")
-        time.sleep(0.6)  # the pulse has tried to send it
+        time.sleep(0.6)  # the heartbeat has tried to send it
     elif how == "step":
         odd.step(5, lambda: 1)
     elif how == "type":
@@ -276,7 +276,7 @@ def threads_use_ctx(ctx: Context) -> dict[str, Any]:
 
 @app.job()
 def keeps_ctx(ctx: Context, log: str) -> str:
-    """A thread goes on with a context whose handler has returned."""
+    """A thread uses the context after the handler has returned."""
 
     def use() -> None:
         slow = threading.Thread(
@@ -305,7 +305,7 @@ def keeps_ctx(ctx: Context, log: str) -> str:
 
 @app.job()
 async def cancels_its_steps(ctx: Context) -> str:
-    """Nobody waits any more when the answers come."""
+    """The requests are cancelled before their answers arrive."""
 
     async def nothing() -> None: ...
 
@@ -320,7 +320,7 @@ async def cancels_its_steps(ctx: Context) -> str:
 
 @app.job()
 def thread_asks_too_late(ctx: Context, log: str) -> str:
-    """Past every check: what a thread does that was about to ask when its handler returned."""
+    """Sends a request after the checks, as a thread does that was about to send when its handler returned."""
     from bide.server.worker import protocol as p
 
     inner: Any = ctx
@@ -394,7 +394,7 @@ def replaces_handlers(ctx: Context) -> str:
 
 @app.job()
 def interrupts_itself(ctx: Context) -> str:
-    """As a wish to stop does that arrives late, when the job that it was for has ended."""
+    """Simulates a stop request that arrives after the end of its job."""
     os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(0.05)
     return "went on"
@@ -476,12 +476,12 @@ def moves(ctx: Context, what: str) -> str:
             (resource.RLIMIT_FSIZE, 1),
         ):
             resource.setrlimit(name, (soft, resource.getrlimit(name)[1]))
-    return "x" * 100_000  # a file, which is written when all this is put back
+    return "x" * 100_000  # large enough for a file, which is written after the process state is restored
 
 
 @app.job()
 def loses_its_rights(ctx: Context) -> str:
-    """What cannot be put back, as a hard limit cannot be without privileges."""
+    """Lowers a hard limit, which cannot be restored without privileges."""
 
     def refuse(*_: object) -> None:
         raise ValueError("not allowed to raise maximum limit")
@@ -498,7 +498,7 @@ async def loses_its_rights_async(ctx: Context) -> str:
 
 @app.job()
 def may_lose_its_rights(ctx: Context, loses: bool) -> int:
-    """Short, so that others stand in line behind it."""
+    """Short, so that the engine prefetches more jobs."""
     if loses:
         loses_its_rights(ctx)
     return os.getpid()
@@ -511,6 +511,6 @@ def once(ctx: Context) -> int:
 
 @app.job()
 def mends(ctx: Context) -> None:
-    """Undoes what nobody else undoes: the modules are the app's own."""
+    """Restores the modules, which bide does not restore because they belong to the app."""
     time.monotonic, time.time, time.sleep = real["monotonic"], real["time"], real["sleep"]
     json.dumps, json.loads = real["dumps"], real["loads"]

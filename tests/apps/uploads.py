@@ -1,4 +1,4 @@
-"""An app whose kinds take files."""
+"""An app whose kinds have file parameters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bide import Accepts, App, File
 app = App()
 
 
-def told(file: File) -> dict[str, Any]:
-    """What a handler sees of a file, and what is really in it."""
+def describe(file: File) -> dict[str, Any]:
+    """Returns the metadata that the handler sees, and the checksum of the content."""
     return {
         "name": file.name,
         "contentType": file.content_type,
@@ -23,12 +23,12 @@ def told(file: File) -> dict[str, Any]:
 
 @app.job()
 def look(file: File, note: str = "") -> dict[str, Any]:
-    return {**told(file), "note": note}
+    return {**describe(file), "note": note}
 
 
 @app.job()
 def film(video: Annotated[File, Accepts("video/*")]) -> dict[str, Any]:
-    return told(video)
+    return describe(video)
 
 
 @app.job()

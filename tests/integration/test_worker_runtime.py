@@ -1,4 +1,4 @@
-"""A worker's own half, without Celery's."""
+"""The worker runtime without Celery."""
 
 from __future__ import annotations
 

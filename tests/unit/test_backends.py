@@ -1,4 +1,4 @@
-"""Which store a setting names, and what is said when it cannot be had."""
+"""The store that a setting names, and the errors if it cannot be created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file system a data folder is on, by what Linux says of its mounts."""
+"""The file system type of a data folder, from mountinfo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that begin without a task."""
+"""Requests that run without a task until they wait."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def test_results_and_exceptions_come_back(pool: ThreadPool) -> None:
 
 
 class _Meeting(deque[Any]):
-    """Two threads have both put something in before either of them goes on."""
+    """Both threads append before either of them continues."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class _Meeting(deque[Any]):
         self._barrier.wait()
 
 
-async def test_what_two_threads_have_done_in_the_same_moment_is_told(pool: ThreadPool) -> None:
+async def test_outcomes_of_two_threads_at_the_same_moment_are_delivered(pool: ThreadPool) -> None:
     pool._outcomes = _Meeting()
     for _ in range(100):
         done = asyncio.gather(pool.run(int, "1"), pool.run(int, "2"))
         assert list(await asyncio.wait_for(done, 30)) == [1, 2]
 
 
-async def test_who_leaves_takes_nobody_along(pool: ThreadPool) -> None:
+async def test_a_cancelled_call_does_not_affect_others(pool: ThreadPool) -> None:
     go = threading.Event()
     left = pool.run(go.wait, 30)
     other = pool.run(go.wait, 30)
@@ -60,7 +60,7 @@ async def test_who_leaves_takes_nobody_along(pool: ThreadPool) -> None:
     assert await other
 
 
-async def test_closing_waits_for_what_is_under_way() -> None:
+async def test_closing_waits_for_running_calls() -> None:
     pool, done = ThreadPool(2, "test"), []
     go = threading.Event()
 
@@ -74,7 +74,7 @@ async def test_closing_waits_for_what_is_under_way() -> None:
     assert done == [1]
 
 
-async def test_what_is_closed_takes_nothing_more() -> None:
+async def test_a_closed_pool_rejects_calls() -> None:
     pool = ThreadPool(2, "test")
     await pool.run(int, "1")
     await asyncio.to_thread(pool.close)
@@ -82,7 +82,7 @@ async def test_what_is_closed_takes_nothing_more() -> None:
         pool.run(int, "2")
 
 
-async def test_a_lane_lets_one_through_a_round_in_the_order_of_asking() -> None:
+async def test_one_caller_continues_per_loop_iteration_in_the_order_of_the_calls() -> None:
     turns, rounds, seen = FairTurns(), 0, []
 
     async def piece(number: int) -> None:
@@ -97,4 +97,4 @@ async def test_a_lane_lets_one_through_a_round_in_the_order_of_asking() -> None:
         await asyncio.sleep(0)
         assert rounds < 50
     assert [number for number, _ in seen] == [0, 1, 2, 4]
-    assert len({when for _, when in seen}) == 4  # something else could be done in between
+    assert len({when for _, when in seen}) == 4  # other callbacks run in between

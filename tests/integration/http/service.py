@@ -1,4 +1,4 @@
-"""The HTTP edge on a real store, without a network: jobs are moved by the test itself, as a worker would."""
+"""The HTTP interface on a real store, without a network: the test itself changes the jobs, as a worker would."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Reply:
 
 
 class Service:
-    """All parts of a service, and ways to call it and to move its jobs."""
+    """All components of a service, and methods to call it and to change its jobs."""
 
     def __init__(
         self, folder: Path, registry: Registry | None = None, config: Config | None = None

@@ -1,4 +1,4 @@
-"""What the edge does for every operation: problems, routing, limits, mounting, and bad days."""
+"""The HTTP application, for every operation: problems, routing, limits, mounting, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues, kinds, workers, health, metrics and problem pages: what the people who run it look at."""
+"""Queues, kinds, workers, health, metrics and problem pages: the interface for operators."""
 
 from __future__ import annotations
 

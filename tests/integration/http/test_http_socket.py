@@ -1,4 +1,4 @@
-"""The edge behind a real server: large files, callers who leave, and bodies of unknown length."""
+"""The HTTP interface behind a real server: large files, clients that disconnect, and bodies of unknown length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resumable uploads, as tus has them, on the edge itself."""
+"""Resumable uploads with tus, without a network."""
 
 from __future__ import annotations
 

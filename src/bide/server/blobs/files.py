@@ -161,7 +161,7 @@ def _move(source: Path, goal: Path) -> None:
 async def _read(path: Path, first: int, left: int | None) -> AsyncGenerator[bytes, None]:
     """Yields an empty piece when the file is open: a generator that has started can be closed."""
     try:
-        # Not in a thread: if the task were cancelled meanwhile, the file would stay open.
+        # Not in a thread: if the task is cancelled meanwhile, the file stays open.
         with path.open("rb", buffering=0) as file:
             file.seek(first)
             yield b""

@@ -86,7 +86,7 @@ class S3Blobs(S3Signing):
                 raise JobError(
                     "FILE_CHANGED",
                     f"{file.name} has changed since it was stored: expected {file.size} bytes with SHA-256 {file.sha256}, "
-                    f"got {size} bytes with {digest.hexdigest()}. Check who writes to {file.blob} in the bucket",
+                    f"got {size} bytes with {digest.hexdigest()}. Check the access to {file.blob} in the bucket",
                     retryable=False,
                 )
             part.replace(goal)

@@ -336,8 +336,8 @@ class Presigned:
     def upload_in(key: str) -> str | None:
         """Returns the id of the upload that a storage key belongs to; None for other keys."""
         *_, space, upload_id, name = ["", "", *key.split("/")]
-        ours = space == UPLOADS and name in ("content", "incoming") and is_job_id(upload_id)
-        return upload_id if ours else None
+        is_upload = space == UPLOADS and name in ("content", "incoming") and is_job_id(upload_id)
+        return upload_id if is_upload else None
 
     async def tick(self) -> None:
         """The upkeep calls this in every round: completes uploads that were sent but never completed."""
@@ -378,10 +378,10 @@ def _uploads_in(value: object) -> list[str]:
 
 
 def _check_parts(upload: Upload, parts: list[StoredPart]) -> None:
-    there = {part.number: part.size for part in parts}
+    sizes = {part.number: part.size for part in parts}
     wanted = {number + 1: upload.chunk_length(number) for number in range(upload.chunk_count)}
-    wrong = [number for number, size in wanted.items() if there.get(number) != size]
-    if wrong or there.keys() - wanted.keys():
+    wrong = [number for number, size in wanted.items() if sizes.get(number) != size]
+    if wrong or sizes.keys() - wanted.keys():
         shown = ", ".join(map(str, wrong[:20]))
         raise UploadConflict(
             f"{len(wrong)} parts of upload {upload.id} are missing or have the wrong size: {shown}"

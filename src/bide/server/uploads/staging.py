@@ -130,9 +130,9 @@ class Staging:
         self._digests.pop(upload_id, None)
         await self.run(_unlink, self.path(upload_id))
 
-    async def cut(self, upload_id: str, size: int) -> None:
+    async def truncate(self, upload_id: str, size: int) -> None:
         """Removes the bytes after the first `size`."""
-        await self.run(_cut, self.path(upload_id), size)
+        await self.run(_truncate, self.path(upload_id), size)
 
     def old(self, before: float) -> list[str]:
         """Returns the names of files that were last modified before this instant."""
@@ -154,7 +154,7 @@ def _head(path: Path) -> bytes:
         return file.read(HEAD)
 
 
-def _cut(path: Path, size: int) -> None:
+def _truncate(path: Path, size: int) -> None:
     # If the file is missing or the disk fails, the next write reports it.
     with contextlib.suppress(OSError):
         if path.stat().st_size > size:

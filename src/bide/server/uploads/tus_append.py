@@ -147,7 +147,7 @@ class TusAppend:
     async def _remove_unverified(self, upload: Upload, before: Digest) -> None:
         """Truncates the file to the recorded size."""
         self._staging.keep_digest(upload.id, before)
-        await self._staging.cut(upload.id, upload.received)
+        await self._staging.truncate(upload.id, upload.received)
 
     async def _sync(self, sink: Sink) -> None:
         """Only short syncs take the semaphore, so that a large file does not block it."""

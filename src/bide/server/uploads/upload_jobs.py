@@ -23,7 +23,7 @@ def _invalid(pointer: str, detail: str) -> InvalidInput:
 
 
 class UploadJobs:
-    """WriteLocks what was asked for into jobs."""
+    """Creates jobs from the submissions of uploads."""
 
     def __init__(self, registry: Registry, intake: Intake) -> None:
         self._registry = registry
