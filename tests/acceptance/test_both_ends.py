@@ -16,7 +16,7 @@ import pytest
 
 from bide import AsyncClient, Client, JobFailed
 from bide.core.errors import ServiceError
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 APP = """
     import time
@@ -80,7 +80,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def test_a_job_is_followed_to_its_result_with_few_requests(url: str, tmp_path: Path) -> None:
-    seen: list[WireJob] = []
+    seen: list[JobStatus] = []
     async with AsyncClient(url) as client:
         job = await client.submit("count", {"to": 20}, labels={"team": "ops"})
         assert await job.result(timeout=30, on_change=seen.append) == {"counted": 20}

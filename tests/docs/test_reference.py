@@ -19,7 +19,7 @@ from bide.client.job import JobHandle
 from bide.client.options import ClientOptions, WaitOptions
 from bide.client.submission import SubmitOptions
 from bide.core.errors import problems
-from bide.core.wire import Event, WireJob
+from bide.core.wire import Event, JobStatus
 from bide.server import config
 from bide.server.engine import WARNINGS
 from bide.server.http.routing import HttpOperation
@@ -90,7 +90,7 @@ def test_no_operation_is_described_that_there_is_not(tmp_path: Path) -> None:
 
 def test_every_field_of_the_status_resource_is_described() -> None:
     described = codes(section(page("http"), "The status resource"))
-    assert set(WireJob.__struct_encode_fields__) - described == set()
+    assert set(JobStatus.__struct_encode_fields__) - described == set()
 
 
 def test_every_field_of_an_event_is_described() -> None:

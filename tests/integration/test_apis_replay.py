@@ -18,7 +18,7 @@ from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import BideError, JobFailed, SetupError
 from bide.core.record import Status
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 from tests.integration.api_others import OTHERS
 from tests.integration.api_vendors import VENDORS, Vendor, at, description
 from tests.integration.replay import Replay, play, said
@@ -72,7 +72,7 @@ def test_there_is_a_vendor_for_each_api() -> None:
 @each
 async def test_happy(vendor: Vendor, server: Replay, tmp_path: Path) -> None:
     play(server, vendor, said(vendor.live), said(vendor.live), said(vendor.done))
-    heard: list[WireJob] = []
+    heard: list[JobStatus] = []
     async with account(server, vendor) as client:
         job = await client.submit(vendor.kind, vendor.input)
         result = await job.result(timeout=10, on_change=heard.append)

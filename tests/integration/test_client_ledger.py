@@ -21,7 +21,7 @@ from bide.client.timing import Timing
 from bide.client.tracked import Tracked
 from bide.core.budget import Limit
 from bide.core.errors import BideError, SetupError
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 from bide.lab.scenario import parse_scenario
 from bide.lab.simulated_api import SimulatedApi, SimulatedStatus
 from bide.lab.vendor import Vendor
@@ -81,7 +81,7 @@ def _done(client: Client, jobs: list[Job]) -> list[Job]:
 
 
 def test_a_changed_job_is_shown_as_the_ledger_knew_it(vendor: Vendor, tmp_path: Path) -> None:
-    seen: list[WireJob] = []
+    seen: list[JobStatus] = []
     with client(vendor, tmp_path / "l") as first:
         job = first.submit("lipsync", {})
         vendor.jobs[job.id].ends += 3600.0
@@ -92,7 +92,7 @@ def test_a_changed_job_is_shown_as_the_ledger_knew_it(vendor: Vendor, tmp_path: 
     assert known is not None
     vendor.jobs[job.id].ends = 0.0
     with client(vendor, tmp_path / "l") as second:
-        shown: list[WireJob] = []
+        shown: list[JobStatus] = []
         second.wait_all(second.untold(), timeout=20, on_change=shown.append)
     assert shown[0].progress == known
     assert shown[-1].status == "DONE"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bide.client.client import AsyncClient
 from bide.client.progress import SHOWN, TheirBar, bars, upload_bar
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 from tests.unit.fake_service import FakeService, failed, job, job_id, says
 
 
@@ -20,8 +20,8 @@ def terminal() -> tuple[Console, io.StringIO]:
     return Console(file=screen, force_terminal=True, width=120, height=40), screen
 
 
-def seen(document: dict[str, Any]) -> WireJob:
-    return msgspec.convert(document, WireJob)
+def seen(document: dict[str, Any]) -> JobStatus:
+    return msgspec.convert(document, JobStatus)
 
 
 def test_where_nobody_looks_there_are_no_bars() -> None:

@@ -16,7 +16,7 @@ from bide.client.job import JobHandle
 from bide.client.polling.kinds import TIMEOUTS
 from bide.client.timing import Timing
 from bide.core.errors import WaitTimeout
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, Reply, job, job_id, says
 from tests.waiting import eventually
@@ -228,7 +228,7 @@ class Oops(Exception):
     pass
 
 
-def fails(seen: WireJob) -> None:
+def fails(seen: JobStatus) -> None:
     raise Oops(seen.job_id)
 
 
@@ -258,7 +258,7 @@ async def test_what_a_callback_hears_ends_with_the_end(tasks: Tasks) -> None:
     async with tasks.client() as client:
         handle: JobHandle = client.job("a")
 
-        def hear(seen: WireJob) -> None:
+        def hear(seen: JobStatus) -> None:
             heard.append(seen.status)
             tasks.ready.add("a")
 

@@ -19,7 +19,7 @@ from bide.core.errors import (
     ServiceUnreachable,
     WaitTimeout,
 )
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 
@@ -233,7 +233,7 @@ async def test_changes_are_heard_by_etag_as_they_come(service: FakeService, pace
     )
     heard: list[tuple[str, float | None]] = []
 
-    def on_change(seen: WireJob) -> None:
+    def on_change(seen: JobStatus) -> None:
         heard.append((seen.status, seen.progress.percent if seen.progress else None))
 
     async with AsyncClient(service.url, pace=pace) as client:

@@ -27,7 +27,7 @@ from bide.client.blocking import Client, Job
 from bide.core.clock import read_instant
 from bide.core.errors import ServiceError, SetupError
 from bide.core.record import Status
-from bide.core.wire import WireFile, WireJob
+from bide.core.wire import JobStatus, WireFile
 from bide.demo.process import ServiceProcess
 from bide.demo.show import display, watch
 
@@ -162,7 +162,7 @@ class Requests:
 class Fetched:
     """A downloaded file of a job."""
 
-    job: WireJob
+    job: JobStatus
     file: WireFile
     path: Path
 
@@ -175,7 +175,7 @@ class Run:
     out: Path
     requests: Requests = field(default_factory=Requests)
     names: dict[str, str] = field(default_factory=dict)  # of the videos, by job
-    jobs: dict[str, WireJob] = field(default_factory=dict)  # thumbnails too
+    jobs: dict[str, JobStatus] = field(default_factory=dict)  # thumbnails too
     files: dict[str, list[Fetched]] = field(default_factory=dict)  # by video
     seconds: float = 0.0
 
@@ -207,7 +207,7 @@ class Run:
             self.names[outcome.id] = f"video {number} ({seconds} s)"
         return handles
 
-    def _fetch(self, video: WireJob) -> list[Fetched]:
+    def _fetch(self, video: JobStatus) -> list[Fetched]:
         """Download the files of the video and of its thumbnail; the client checks their SHA-256."""
         number = list(self.names).index(video.job_id) + 1
         folder = self.out / f"video-{number}"

@@ -19,7 +19,7 @@ from bide.client.job import JobHandle
 from bide.client.options import ClientOptions
 from bide.core.errors import ServiceError
 from bide.core.record import LIVE, SUCCESSFUL, TERMINAL, Status
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 AGAIN = frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS})
 
@@ -241,7 +241,7 @@ class Act:
         return not left_alone
 
 
-def _why_left_alone(job: WireJob) -> str:
+def _why_left_alone(job: JobStatus) -> str:
     if job.error is not None and job.error.code in (NOT_FOUND, GONE):
         return f"{job.error.code}: {job.error.message}"
     return f"the job has already ended as {job.status} and was left alone"

@@ -12,7 +12,7 @@ import msgspec
 
 from bide.core.clock import read_instant
 from bide.core.record import SUCCESSFUL
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 COLOURS = {
     "DONE": "green",
@@ -29,7 +29,7 @@ def print_json(record: Any) -> None:
     click.echo(msgspec.json.encode(record))
 
 
-def print_jobs(jobs: Iterable[WireJob], as_json: bool) -> None:
+def print_jobs(jobs: Iterable[JobStatus], as_json: bool) -> None:
     if as_json:
         for job in jobs:
             print_json(job)
@@ -38,7 +38,7 @@ def print_jobs(jobs: Iterable[WireJob], as_json: bool) -> None:
     print_table(columns, [_row(job) for job in jobs], empty="no jobs")
 
 
-def _row(job: WireJob) -> list[str]:
+def _row(job: JobStatus) -> list[str]:
     return [
         job.job_id,
         job.kind,
@@ -72,7 +72,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty:
         Console(width=10_000).print(table)
 
 
-def print_details(job: WireJob) -> None:
+def print_details(job: JobStatus) -> None:
     """One job, a line a fact; what is unknown is left out."""
     facts = {
         "job": job.job_id,
@@ -99,14 +99,14 @@ def print_details(job: WireJob) -> None:
             click.echo(f"{name:>9}  {value}")
 
 
-def percent(job: WireJob) -> str:
+def percent(job: JobStatus) -> str:
     """How far it has come, or had come when it stopped; a job that is done has no progress any more."""
     if job.progress is None or job.progress.percent is None or job.status in SUCCESSFUL:
         return ""
     return f"{job.progress.percent:.0f}%"
 
 
-def note(job: WireJob) -> str:
+def note(job: JobStatus) -> str:
     if job.error is not None:
         return f"{job.error.code}: {job.error.message}"
     if job.progress is not None and not job.status.terminal:

@@ -23,7 +23,7 @@ from bide.client.submission import Submission, SubmitOptions
 from bide.client.waiting import OnChange
 from bide.core.advice import Advice
 from bide.core.errors import BideError, ServiceError
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class Job:
         return self._handle.id
 
     @property
-    def latest(self) -> WireJob | None:
+    def latest(self) -> JobStatus | None:
         return self._handle.latest
 
     @property
@@ -122,7 +122,7 @@ class Job:
     def files(self) -> tuple[str, ...]:
         return self._handle.files
 
-    def status(self) -> WireJob:
+    def status(self) -> JobStatus:
         return self._loop.run(self._handle.status())
 
     def result(
@@ -138,10 +138,10 @@ class Job:
             self._handle.result(timeout, progress, on_change, cancel_on_timeout=cancel_on_timeout)
         )
 
-    def cancel(self) -> WireJob:
+    def cancel(self) -> JobStatus:
         return self._loop.run(self._handle.cancel())
 
-    def retry(self) -> WireJob:
+    def retry(self) -> JobStatus:
         return self._loop.run(self._handle.retry())
 
     def delete(self) -> None:
@@ -232,13 +232,13 @@ class Client:
             self._client.list(status=status, kind=kind, queue=queue, label=label, limit=limit)
         )
 
-    def statuses(self, job_ids: Sequence[str]) -> dict[str, WireJob]:
+    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         return self._loop.run(self._client.statuses(job_ids))
 
-    def cancel(self, job_id: str) -> WireJob:
+    def cancel(self, job_id: str) -> JobStatus:
         return self._loop.run(self._client.cancel(job_id))
 
-    def retry(self, job_id: str) -> WireJob:
+    def retry(self, job_id: str) -> JobStatus:
         return self._loop.run(self._client.retry(job_id))
 
     def delete(self, job_id: str) -> None:

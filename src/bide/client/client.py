@@ -56,7 +56,7 @@ from bide.core.budget import Limit, read_limit
 from bide.core.errors import ServiceError, SetupError, WaitTimeout
 from bide.core.pacing import PRICE
 from bide.core.record import FAILED, Status
-from bide.core.wire import WireJob, encode, quote, read_job
+from bide.core.wire import JobStatus, encode, quote, read_job
 
 if TYPE_CHECKING:
     from bide.client.progress import Show
@@ -65,7 +65,7 @@ PAGE = 100
 NO_LIMIT = Limit(math.inf)
 
 Records = list[dict[str, Any]]
-Jobs = list[WireJob]
+Jobs = list[JobStatus]
 
 
 class AsyncClient:
@@ -177,7 +177,7 @@ class AsyncClient:
         headers = submission_headers(options)
         hold = options.get("wait") or 0.0
         answer = await self._service.send("POST", "/jobs", json=body, headers=headers, hold=hold)
-        return self._handle(answer.read(WireJob), answer.headers.get("ETag"))
+        return self._handle(answer.read(JobStatus), answer.headers.get("ETag"))
 
     async def _submit_files(self, kind: str, input: Any, options: SubmitOptions) -> JobHandle:
         account = await self.account()
@@ -189,7 +189,7 @@ class AsyncClient:
             show = stack.enter_context(_upload_bar(asked, options.get("progress", True)))
             sending = Sending(self._service, self._pace, account.wall, outbox, asked, show)
             answer = await sending.submit()
-        handle = self._handle(answer.read(WireJob), answer.headers.get("ETag"))
+        handle = self._handle(answer.read(JobStatus), answer.headers.get("ETag"))
         if outbox is not None:
             await account.keep([handle._tracked()])
         return handle
@@ -283,20 +283,20 @@ class AsyncClient:
                 break
         return found
 
-    async def statuses(self, job_ids: Sequence[str]) -> dict[str, WireJob]:
+    async def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """Many jobs at once, a hundred a request; those that the service does not know are left out."""
         self._only_own("tell of many jobs at once")
-        found: dict[str, WireJob] = {}
+        found: dict[str, JobStatus] = {}
         for start in range(0, len(job_ids), PAGE):
             params = [("id", job_id) for job_id in job_ids[start : start + PAGE]]
             answer = await self._service.send("GET", "/jobs", params=params)
             found.update((job.job_id, job) for job in _jobs(_records(answer, "jobs"), answer))
         return found
 
-    async def cancel(self, job_id: str) -> WireJob:
+    async def cancel(self, job_id: str) -> JobStatus:
         return await self.job(job_id).cancel()
 
-    async def retry(self, job_id: str) -> WireJob:
+    async def retry(self, job_id: str) -> JobStatus:
         return await self.job(job_id).retry()
 
     async def delete(self, job_id: str) -> None:
@@ -423,7 +423,7 @@ class AsyncClient:
             handle._hear(record, job)
         return handle
 
-    def _handle(self, job: WireJob, etag: str | None = None) -> JobHandle:
+    def _handle(self, job: JobStatus, etag: str | None = None) -> JobHandle:
         watch = Watch(self._service, job.job_id, self._pace)
         watch.know(job, etag)
         return JobHandle(self, watch)

@@ -10,7 +10,7 @@ from bide.client.account import Account
 from bide.client.tracked import Tracked
 from bide.client.waiting import OnChange
 from bide.core.errors import BideError
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 
 class Followed:
@@ -23,7 +23,7 @@ class Followed:
         return self.job.job_id
 
     @property
-    def latest(self) -> WireJob | None:
+    def latest(self) -> JobStatus | None:
         return self.job.record()
 
     @property
@@ -38,12 +38,12 @@ class Followed:
     def files(self) -> tuple[str, ...]:
         return self.account.files(self.job)
 
-    async def look(self) -> WireJob:
+    async def look(self) -> JobStatus:
         if self.job.seen is None or not self.job.seen.terminal:
             await self.account.look(self.job)
         return self._known()
 
-    async def until_end(self, on_change: OnChange | None = None) -> WireJob:
+    async def until_end(self, on_change: OnChange | None = None) -> JobStatus:
         if not self.job.over:
             ear = _Ear(on_change)
             await self.account.keep([self.job])
@@ -60,7 +60,7 @@ class Followed:
     async def result(self) -> Any:
         return await self.account.result(self.job)
 
-    async def cancel(self) -> WireJob:
+    async def cancel(self) -> JobStatus:
         await self.account.cancel(self.job)
         return await self.look()
 
@@ -69,7 +69,7 @@ class Followed:
             await self.look()
         return await self.account.download(self.job, name, path)
 
-    async def retry(self) -> WireJob:
+    async def retry(self) -> JobStatus:
         self._cannot("run a job again")
 
     async def delete(self) -> None:
@@ -78,7 +78,7 @@ class Followed:
     def _cannot(self, what: str) -> NoReturn:
         raise BideError(f"{self.account.api.name} has no way to {what}: submit another one")
 
-    def _known(self) -> WireJob:
+    def _known(self) -> JobStatus:
         record = self.job.record()
         assert record is not None
         return record

@@ -16,7 +16,7 @@ from bide.client.tracked import Tracked
 from bide.client.waiting import OnChange, Watch
 from bide.core.errors import BideError, JobFailed, ServiceError, WaitTimeout
 from bide.core.record import SUCCESSFUL
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 if TYPE_CHECKING:
     from bide.client.client import AsyncClient
@@ -46,7 +46,7 @@ class JobHandle:
         return self._tracked().ref
 
     @property
-    def latest(self) -> WireJob | None:
+    def latest(self) -> JobStatus | None:
         return self._watch.latest
 
     @property
@@ -64,7 +64,7 @@ class JobHandle:
         """What `download` can fetch: its files, and `result` where another API has that at an address."""
         return self._watch.files
 
-    async def status(self) -> WireJob:
+    async def status(self) -> JobStatus:
         """The job as it is now: one request, cheap when nothing has changed."""
         return await self._watch.look()
 
@@ -112,7 +112,7 @@ class JobHandle:
             return await self._watch.result()
         raise JobFailed(self.id, job.status, job.error, job)
 
-    async def cancel(self) -> WireJob:
+    async def cancel(self) -> JobStatus:
         """Cancels the job. One of another API that has ended is left as it is: `cancelling` says whether it was sent."""
         return await self._watch.cancel()
 
@@ -121,7 +121,7 @@ class JobHandle:
         """Whether the service has taken a cancel that this handle sent."""
         return self._watch.cancelling
 
-    async def retry(self) -> WireJob:
+    async def retry(self) -> JobStatus:
         """Runs the job again; steps that had finished are kept."""
         return await self._watch.retry()
 
@@ -140,7 +140,7 @@ class JobHandle:
             return self._watch.job
         return Tracked(Ref(self.id))
 
-    def _hear(self, record: WireJob, job: Tracked) -> None:
+    def _hear(self, record: JobStatus, job: Tracked) -> None:
         """What a poller has heard of it."""
         if isinstance(self._watch, Watch):
             self._watch.requests = max(self._watch.requests, job.requests)

@@ -25,7 +25,7 @@ from rich.progress import (
 )
 
 from bide.core.record import SUCCESSFUL, Status
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 SHOWN = 12
 COLOURS = {
@@ -37,7 +37,7 @@ COLOURS = {
 
 
 class Show(Protocol):
-    def __call__(self, job: WireJob, key: Hashable = None) -> object:
+    def __call__(self, job: JobStatus, key: Hashable = None) -> object:
         """`key` identifies the job; without one its id does."""
         ...
 
@@ -106,7 +106,7 @@ class Board:
         if self._jobs > 1:
             self._all = progress.add_task("all jobs", total=self._jobs, percent="", note=self._count())
 
-    def show(self, job: WireJob, key: Hashable = None) -> None:
+    def show(self, job: JobStatus, key: Hashable = None) -> None:
         key = job.job_id if key is None else key
         if job.status.terminal:
             self._ended.add(key)
@@ -121,7 +121,7 @@ class Board:
         else:
             self._update(row, job)
 
-    def _row(self, job: WireJob, key: Hashable) -> TaskID | None:
+    def _row(self, job: JobStatus, key: Hashable) -> TaskID | None:
         row = self._rows.get(key)
         if (
             row is None
@@ -132,7 +132,7 @@ class Board:
             row = self._rows[key] = self._progress.add_task(name, total=None, percent="", note="")
         return row
 
-    def _update(self, row: TaskID, job: WireJob) -> None:
+    def _update(self, row: TaskID, job: JobStatus) -> None:
         percent = job.progress.percent if job.progress is not None else None
         if job.status in SUCCESSFUL:
             percent = 100.0
@@ -151,7 +151,7 @@ class Board:
         return f"{len(self._ended)} of {self._jobs} ended"
 
 
-def _note(job: WireJob) -> str:
+def _note(job: JobStatus) -> str:
     if job.error is not None and job.status is not Status.PROCESSING:
         text = f"{job.status} {job.error.code}: {job.error.message}"
     elif job.status is Status.PROCESSING and job.progress is not None:
@@ -175,7 +175,7 @@ class TheirBar:
         if hasattr(bar, "refresh"):
             bar.refresh()
 
-    def show(self, job: WireJob, key: Hashable = None) -> None:
+    def show(self, job: JobStatus, key: Hashable = None) -> None:
         if job.status.terminal:
             self._ended.add(job.job_id if key is None else key)
         goal = float(len(self._ended))

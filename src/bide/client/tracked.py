@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from bide.client.apis import GONE, NOT_FOUND, Ref, Seen, State
 from bide.core.clock import render_instant
 from bide.core.record import Progress, Status
-from bide.core.wire import WireFile, WireJob
+from bide.core.wire import JobStatus, WireFile
 
 if TYPE_CHECKING:
     from bide.client.polling.planned_job import Waited
@@ -99,7 +99,7 @@ class Tracked:
             seen.record.status if seen.record is not None else _STATUS.get(seen.state, Status.PROCESSING)
         )
 
-    def record(self) -> WireJob | None:
+    def record(self) -> JobStatus | None:
         """In the words of a bide service; what the API did not say is null."""
         seen = self.seen
         if seen is None or seen.record is not None:
@@ -109,7 +109,7 @@ class Tracked:
         percent = None if seen.progress is None else 100.0 * seen.progress
         began = seen.started_at or self.submitted_at
         instant = render_instant(began) if began is not None else ""
-        return WireJob(
+        return JobStatus(
             job_id=self.job_id,
             kind=self.kind,
             status=_STATUS.get(seen.state, Status.PROCESSING),

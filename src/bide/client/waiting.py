@@ -24,7 +24,7 @@ from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.service import ServiceRequests
 from bide.client.http.transport import Download
 from bide.core.errors import ServiceError
-from bide.core.wire import WireJob, quote
+from bide.core.wire import JobStatus, quote
 
 log = logging.getLogger("bide.client")
 
@@ -32,7 +32,7 @@ HOLD = 50.0  # below the minute after which many proxies cut a silent connection
 AT_ONCE = 32  # long polls of one wait that are open together; more jobs are asked about in batches
 LONGEST_PAUSE = 300.0  # an absurd Retry-After is not obeyed beyond this
 
-OnChange = Callable[[WireJob], object]
+OnChange = Callable[[JobStatus], object]
 T = TypeVar("T")
 
 
@@ -59,7 +59,7 @@ class Watch:
 
     def __init__(self, transport: ServiceRequests, job_id: str, pace: Pace) -> None:
         self.job_id = job_id
-        self.latest: WireJob | None = None
+        self.latest: JobStatus | None = None
         self.requests = 0
         self.cancelling = False  # the service has taken a cancel
         self._transport = transport
@@ -82,19 +82,19 @@ class Watch:
         self.requests += 1
         return await self._transport.send(method, path, **options)
 
-    def take(self, answer: Answer) -> WireJob:
+    def take(self, answer: Answer) -> JobStatus:
         """Keeps what an answer with a status resource says."""
-        job: WireJob = answer.read(WireJob)
+        job: JobStatus = answer.read(JobStatus)
         return self.know(job, answer.headers.get("ETag"))
 
-    def know(self, job: WireJob, etag: str | None = None) -> WireJob:
+    def know(self, job: JobStatus, etag: str | None = None) -> JobStatus:
         if self.latest is None or self.latest.status is not job.status:
             log.info("job %s is %s", job.job_id, job.status)
         self.latest = job
         self._etag = etag
         return job
 
-    async def look(self) -> WireJob:
+    async def look(self) -> JobStatus:
         """The job as it is now."""
         headers = {"If-None-Match": self._etag} if self._etag else None
         answer = await self.send("GET", self.path, headers=headers)
@@ -102,7 +102,7 @@ class Watch:
             return self.latest
         return self.take(answer)
 
-    async def until_end(self, on_change: OnChange | None = None) -> WireJob:
+    async def until_end(self, on_change: OnChange | None = None) -> JobStatus:
         """Asks until the job is terminal; `on_change` hears of every state on the way that was seen."""
         if on_change is not None and self.latest is not None:
             on_change(self.latest)
@@ -143,12 +143,12 @@ class Watch:
         elif took < hold / 2 or not hold:
             await self._pace.sleep(self._pace.after_advice(advice))
 
-    async def cancel(self) -> WireJob:
+    async def cancel(self) -> JobStatus:
         job = self.take(await self.send("POST", f"{self.path}/cancel"))
         self.cancelling = True
         return job
 
-    async def retry(self) -> WireJob:
+    async def retry(self) -> JobStatus:
         return self.take(await self.send("POST", f"{self.path}/retry"))
 
     async def delete(self) -> None:

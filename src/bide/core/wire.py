@@ -44,7 +44,7 @@ class Eta(msgspec.Struct, rename="camel"):
     high: str
 
 
-class WireJob(msgspec.Struct, rename="camel", kw_only=True):
+class JobStatus(msgspec.Struct, rename="camel", kw_only=True):
     """The status resource."""
 
     job_id: str
@@ -120,11 +120,11 @@ def _instant(at: float | None) -> str | None:
     return None if at is None else render_instant(at)
 
 
-def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "") -> WireJob:
+def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "") -> JobStatus:
     """The status resource; `progress` is the live one when there is one, `base` where the API is mounted."""
     here = f"{base}/jobs/{job.id}"
     created_at = render_instant(job.created_at)
-    return WireJob(
+    return JobStatus(
         job_id=job.id,
         kind=job.kind,
         status=job.status,
@@ -167,12 +167,12 @@ def render_job(job: Job, progress: Progress | None, eta: Eta | None, base: str =
 
 
 encode = msgspec.json.Encoder().encode
-_read_wire_job = msgspec.json.Decoder(WireJob)
+_read_job_status = msgspec.json.Decoder(JobStatus)
 
 
-def read_job(body: bytes) -> WireJob:
+def read_job(body: bytes) -> JobStatus:
     """msgspec.ValidationError or DecodeError when it is not a status resource."""
-    return _read_wire_job.decode(body)
+    return _read_job_status.decode(body)
 
 
 def etag(job: Job, progress_number: int) -> str:

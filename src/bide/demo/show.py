@@ -17,17 +17,17 @@ from rich.table import Column
 
 from bide.client.blocking import Client
 from bide.core.record import SUCCESSFUL, Status
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 EVERY = 0.4  # seconds between two polls
 CHILD = "└ thumbnail"
 
-Show = Callable[[str, WireJob], None]  # the name of a job in the demo, and its status
+Show = Callable[[str, JobStatus], None]  # the name of a job in the demo, and its status
 
 
-def watch(client: Client, names: dict[str, str], show: Show) -> dict[str, WireJob]:
+def watch(client: Client, names: dict[str, str], show: Show) -> dict[str, JobStatus]:
     """Show the jobs (id: name) until they have ended. Return the last status of them and of their children."""
-    known: dict[str, WireJob] = {}
+    known: dict[str, JobStatus] = {}
     open_names = dict(names)
     while True:
         for job_id, job in client.statuses(list(open_names)).items():
@@ -72,7 +72,7 @@ class Bars:
                 CHILD, total=None, percent="", note="", visible=False
             )
 
-    def show(self, name: str, job: WireJob) -> None:
+    def show(self, name: str, job: JobStatus) -> None:
         percent = job.progress.percent if job.progress is not None else None
         if job.status in SUCCESSFUL:
             percent = 100.0
@@ -87,7 +87,7 @@ class Bars:
         )
 
 
-def _coloured(job: WireJob) -> str:
+def _coloured(job: JobStatus) -> str:
     colour = "green" if job.status in SUCCESSFUL else "red" if job.error is not None else ""
     text = escape(note(job))
     return f"[{colour}]{text}[/]" if colour else text
@@ -100,7 +100,7 @@ class StatusLines:
         self._began = time.monotonic()
         self._last: dict[str, str] = {}
 
-    def show(self, name: str, job: WireJob) -> None:
+    def show(self, name: str, job: JobStatus) -> None:
         busy = job.status is Status.PROCESSING and not job.children
         text = _step(job) if busy else note(job)
         line = f"{name:<24} {text}"
@@ -109,16 +109,16 @@ class StatusLines:
             click.echo(f"{time.monotonic() - self._began:6.1f} s  {line}", err=True)
 
 
-def _waits(job: WireJob) -> bool:
+def _waits(job: JobStatus) -> bool:
     return any(child.status is None for child in job.children)
 
 
-def _step(job: WireJob) -> str:
+def _step(job: JobStatus) -> str:
     running = [step.name for step in job.steps if step.status is Status.PROCESSING]
     return running[-1] if running else ""
 
 
-def note(job: WireJob) -> str:
+def note(job: JobStatus) -> str:
     """Describe the current activity of a job in a few words."""
     if job.error is not None:
         return f"{job.status} {job.error.code}: {job.error.message}"

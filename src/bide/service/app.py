@@ -13,7 +13,7 @@ import msgspec
 
 from bide.core.clock import render_instant
 from bide.core.errors import SetupError
-from bide.core.wire import WireJob, wire_job
+from bide.core.wire import JobStatus, wire_job
 from bide.server.config import Config
 from bide.server.registry import Registry
 
@@ -70,7 +70,7 @@ class App(Registry):
         )
         return make_celery(self, lambda: locate(self), known, **settings)
 
-    def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> WireJob:
+    def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> JobStatus:
         """Submits a job without HTTP; returns when it is on disk. In async code use `await app.submit_async(…)`.
 
         Options: idempotency_key, priority, queue, run_at, deadline (datetimes), labels.
@@ -85,7 +85,7 @@ class App(Registry):
 
     async def submit_async(
         self, kind: str, input: dict[str, Any] | None = None, **options: Any
-    ) -> WireJob:
+    ) -> JobStatus:
         from bide.server.intake import Submission
 
         service = self._service()

@@ -13,7 +13,7 @@ import msgspec
 
 from bide.client.apis.values import retry_after, without_credentials
 from bide.core.errors import BideError, ErrorInfo, ServiceError
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 State = Literal["live", "done", "failed", "cancelled", "partial", "unknown"]
 TERMINAL: frozenset[str] = frozenset(("done", "failed", "cancelled", "partial"))
@@ -128,7 +128,7 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     files: tuple[Found, ...] = ()
     etag: str | None = None
     moved: str | None = None  # the URL for further polls
-    record: WireJob | None = None  # the whole resource of a bide service
+    record: JobStatus | None = None  # the whole resource of a bide service
 
     @property
     def terminal(self) -> bool:

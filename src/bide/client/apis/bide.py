@@ -11,13 +11,13 @@ from bide.client.apis import Answer, Api, BadPoll, Ref, Seen, load
 from bide.client.apis.reading import ALWAYS
 from bide.client.apis.values import retry_after
 from bide.client.tracked import ENDINGS
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
-_decode = msgspec.json.Decoder(WireJob).decode
+_decode = msgspec.json.Decoder(JobStatus).decode
 
 
 class _Page(msgspec.Struct):
-    jobs: list[WireJob]
+    jobs: list[JobStatus]
     missing: list[str] = []
 
 
@@ -50,7 +50,7 @@ def own_api(url: str) -> OwnApi:
     return OwnApi(load("bide").form, url)
 
 
-def seen_of(job: WireJob, etag: str | None = None, retry_after: float | None = None) -> Seen:
+def seen_of(job: JobStatus, etag: str | None = None, retry_after: float | None = None) -> Seen:
     progress = job.progress
     percent = progress.percent if progress is not None else None
     return Seen(

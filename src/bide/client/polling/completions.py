@@ -12,7 +12,7 @@ from bide.client.account import Account
 from bide.client.tracked import Tracked
 from bide.client.waiting import OnChange
 from bide.core.errors import ServiceError
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 
 if TYPE_CHECKING:
     from bide.client.job import JobHandle
@@ -88,7 +88,7 @@ class Gathering:
                 except Exception as error:
                     self._fail(error)
 
-    def _tell(self, handle: JobHandle, record: WireJob) -> None:
+    def _tell(self, handle: JobHandle, record: JobStatus) -> None:
         if self._show is not None:
             self._show(record, handle._place)
         if self._on_change is not None:

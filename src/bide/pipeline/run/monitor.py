@@ -13,7 +13,7 @@ from bide.client.apis import GONE, NOT_FOUND
 from bide.client.followed import Followed
 from bide.core.errors import BideError, ErrorInfo
 from bide.core.record import SUCCESSFUL
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 from bide.pipeline.run.context import ExportRefused, ExportStopped, ExportUpdate, RunContext, explained
 from bide.pipeline.run.exports import PlannedExport
 from bide.pipeline.run.phase import Export, PhaseEvent
@@ -24,7 +24,7 @@ LONGEST_PAUSE = 300.0  # seconds
 async def monitor(context: RunContext, planned: PlannedExport, export: Export) -> Export:
     job = context.job(export, planned.kind)
 
-    def changed(record: WireJob) -> None:
+    def changed(record: JobStatus) -> None:
         progress = record.progress
         percent = progress.percent if progress is not None else None
         context.notify(

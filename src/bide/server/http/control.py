@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from bide.core.errors import Conflict, Gone, NotFound, StorageUnavailable, VersionMismatch
 from bide.core.job import Refused, Rerun, WrongVersion, cancel
 from bide.core.record import Job
-from bide.core.wire import WireJob, etag_matches
+from bide.core.wire import JobStatus, etag_matches
 from bide.server.http.request import HttpRequest, Response
 from bide.server.http.routing import HttpOperation, ResponseSpec
 from bide.server.http.status import IF_MATCH, JOB_ID, JobView, find, missing
@@ -108,9 +108,9 @@ OPERATIONS = [
         description="A waiting job ends immediately. A running one is asked to stop, then terminated, then killed.",
         parameters=_PARAMETERS,
         responses=(
-            ResponseSpec(200, "The job was waiting and is cancelled.", WireJob),
+            ResponseSpec(200, "The job was waiting and is cancelled.", JobStatus),
             ResponseSpec(
-                202, "The job is running and was asked to stop.", WireJob, headers=("Retry-After",)
+                202, "The job is running and was asked to stop.", JobStatus, headers=("Retry-After",)
             ),
         ),
         problems=_PROBLEMS,
@@ -126,7 +126,7 @@ OPERATIONS = [
         description="Only after ERROR, CANCELLED or PARTIAL_SUCCESS. Finished steps are kept.",
         parameters=_PARAMETERS,
         responses=(
-            ResponseSpec(202, "The job will run again.", WireJob, headers=("Location", "Retry-After")),
+            ResponseSpec(202, "The job will run again.", JobStatus, headers=("Location", "Retry-After")),
         ),
         problems=_PROBLEMS,
         example="-X POST $BASE/jobs/JOB_ID/retry",

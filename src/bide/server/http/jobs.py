@@ -9,7 +9,7 @@ import msgspec
 from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound
 from bide.core.record import Status
 from bide.core.wire import (
-    WireJob,
+    JobStatus,
     encode,
     is_job_id,
     read_cursor,
@@ -36,7 +36,7 @@ MAX_LIMIT = 100
 class WireJobs(msgspec.Struct):
     """Jobs; `next` is the cursor of the next page, `missing` are the ids of which no job exists."""
 
-    jobs: list[WireJob]
+    jobs: list[JobStatus]
     next: str | None = None
     missing: list[str] = []
 
@@ -84,7 +84,7 @@ def _includes(request: HttpRequest) -> frozenset[str]:
     return frozenset(names)
 
 
-async def _add(request: HttpRequest, wire: WireJob, includes: frozenset[str]) -> None:
+async def _add(request: HttpRequest, wire: JobStatus, includes: frozenset[str]) -> None:
     if "input" in includes:
         wire.input = msgspec.Raw(await request.components.store.input(wire.job_id))
     if includes & {"attempts", "log"}:
@@ -200,7 +200,7 @@ OPERATIONS = [
         ),
         responses=(
             ResponseSpec(
-                200, "The job.", WireJob, headers=("ETag", "Retry-After", "Preference-Applied")
+                200, "The job.", JobStatus, headers=("ETag", "Retry-After", "Preference-Applied")
             ),
             ResponseSpec(304, "The ETag has not changed.", headers=("ETag", "Retry-After")),
         ),

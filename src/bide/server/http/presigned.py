@@ -29,7 +29,7 @@ from bide.core.errors import (
     WrongLength,
 )
 from bide.core.upload import Upload, Way
-from bide.core.wire import WireJob
+from bide.core.wire import JobStatus
 from bide.server.blobs import BlobMissing, incoming_key, upload_key
 from bide.server.blobs.local_signing import NAMES, LocalSigning
 from bide.server.http.new_upload import NewUpload
@@ -62,7 +62,7 @@ class PresignedUpload(msgspec.Struct, rename="camel"):
     expires_at: str
     part_size: int | None
     parts: int | None
-    job: WireJob | None
+    job: JobStatus | None
 
 
 class WantedParts(msgspec.Struct, forbid_unknown_fields=True):

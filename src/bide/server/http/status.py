@@ -10,7 +10,7 @@ from bide.core.record import Job, Progress
 from bide.core.wire import (
     MAX_WAIT,
     Eta,
-    WireJob,
+    JobStatus,
     encode,
     etag,
     etag_matches,
@@ -79,7 +79,7 @@ class JobView:
             return self.tag
         return later_etag(names, self.tag) if self.job.held else None
 
-    def wire(self) -> WireJob:
+    def wire(self) -> JobStatus:
         return wire_job(self.job, self.progress, self._eta(), self.request.base)
 
     def _eta(self) -> Eta | None:

@@ -21,8 +21,8 @@ from bide.core.errors import (
 )
 from bide.core.upload import Upload
 from bide.core.wire import (
+    JobStatus,
     Preferences,
-    WireJob,
     read_idempotency_key,
     read_prefer,
 )
@@ -171,10 +171,10 @@ OPERATIONS = [
             ResponseSpec(
                 202,
                 "Accepted.",
-                WireJob,
+                JobStatus,
                 headers=("Location", "Retry-After", "Preference-Applied"),
             ),
-            ResponseSpec(200, "The job has ended.", WireJob, headers=("Location", "Preference-Applied")),
+            ResponseSpec(200, "The job has ended.", JobStatus, headers=("Location", "Preference-Applied")),
         ),
         problems=(
             *(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired, Gone),
