@@ -29,14 +29,14 @@ def films(client: Client, videos: list[tuple[str, str]], out: Path) -> int:
         names[job.id] = Path(video).stem
     failed = 0
     # All jobs that were submitted and not acknowledged, by this run or an interrupted one.
-    for job in client.as_completed(client.untold(), progress=True):
+    for job in client.as_completed(client.unacknowledged(), progress=True):
         try:
             job.result()
             job.download("result", out / f"{names.get(job.id, job.id)}.mp4")
         except JobFailed as error:  # the job failed; the client retries failed polls itself
             print(f"{names.get(job.id, job.id)}: {error.error.message if error.error else error.status}")
             failed += 1
-        client.told(job)
+        client.acknowledge(job)
     return failed
 
 

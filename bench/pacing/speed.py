@@ -8,7 +8,7 @@ import time
 import tracemalloc
 
 from bench.service.table import Line
-from bide.client.polling.schedule import Schedule
+from bide.client.polling.schedule import PollSchedule
 from bide.core.budget import Budget, Limit
 
 JOBS = 100_000
@@ -34,9 +34,9 @@ def measure() -> list[Line]:
     ]
 
 
-def _filled() -> tuple[Schedule, dict[int, float]]:
+def _filled() -> tuple[PollSchedule, dict[int, float]]:
     rng = random.Random(1)
-    schedule = Schedule(Budget(Limit(RATE, 1.0, 100), rng=rng), rng=rng)
+    schedule = PollSchedule(Budget(Limit(RATE, 1.0, 100), rng=rng), rng=rng)
     kinds = [schedule.kind(name) for name in ("a", "b", "c")]
     ends = {}
     for i in range(JOBS):
@@ -46,7 +46,7 @@ def _filled() -> tuple[Schedule, dict[int, float]]:
 
 
 def _poll(
-    schedule: Schedule, ends: dict[int, float], now: float, polls: int
+    schedule: PollSchedule, ends: dict[int, float], now: float, polls: int
 ) -> tuple[float, list[float]]:
     """So many polls in virtual time; a job that ends makes room for a new one. Microseconds a poll, by chunks."""
     rng = random.Random(3)

@@ -12,11 +12,12 @@ import statistics
 from dataclasses import replace
 
 from bench.service.table import Line
-from bide.client.account import Account, Terms
+from bide.client.account import Account
 from bide.client.apis import load
 from bide.client.http.transport import Transport
+from bide.client.job_state import JobState
+from bide.client.options import ClientOptions
 from bide.client.timing import Timing
-from bide.client.tracked import Tracked
 from bide.lab.scenario import Scenario, read_scenario
 from bide.lab.simulated_api import SimulatedApi
 from bide.lab.simulation import simulate
@@ -58,10 +59,10 @@ class Waiter:
             self._account.watch(job, self)
         await self._done.wait()
 
-    def changed(self, job: Tracked) -> None:
+    def changed(self, job: JobState) -> None:
         pass
 
-    def ended(self, job: Tracked) -> None:
+    def ended(self, job: JobState) -> None:
         self._left -= 1
         if not self._left:
             self._done.set()
@@ -72,7 +73,7 @@ async def live(scenario: Scenario, seed: int) -> tuple[float, float, int]:
     with Vendor(world=SimulatedApi(scenario, seed), speed=SPEED) as vendor:
         api = load("sync.so", vendor.url)
         transport, timing = Transport(), Timing(SPEED)
-        account = Account(api, transport, api.credential("k"), Terms(), timing=timing)
+        account = Account(api, transport, api.credential("k"), ClientOptions(), timing=timing)
         account.limit = None  # what the vendor says, and not what the description knows of another
         try:
             async with asyncio.timeout(LONGEST):

@@ -17,11 +17,12 @@ import tracemalloc
 import aiohttp
 
 from bench.service.table import Line
-from bide.client.account import Account, Terms
+from bide.client.account import Account
 from bide.client.apis import load
 from bide.client.http.transport import Transport
+from bide.client.job_state import JobState
+from bide.client.options import ClientOptions
 from bide.client.polling.workers import CONNECTIONS
-from bide.client.tracked import Tracked
 from bide.core.budget import Limit
 
 SECONDS = 3.0
@@ -46,10 +47,10 @@ class Crowd:
         self._number += 1
         self._account.watch(job, self)
 
-    def changed(self, job: Tracked) -> None:
+    def changed(self, job: JobState) -> None:
         pass
 
-    def ended(self, job: Tracked) -> None:
+    def ended(self, job: JobState) -> None:
         self._add()
 
 
@@ -93,7 +94,7 @@ async def ours(url: str, jobs: int) -> tuple[float, float]:
 async def _filled(url: str, jobs: int) -> tuple[Account, Transport]:
     api = load("sync.so", url)
     transport = Transport()
-    terms = Terms(limit=Limit(math.inf), price=CHEAP)
+    terms = ClientOptions(limit=Limit(math.inf), price=CHEAP)
     account = Account(api, transport, api.credential("k"), terms)
     await account.open()
     Crowd(account, jobs)

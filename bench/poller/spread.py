@@ -20,9 +20,10 @@ from typing import Any
 
 from bench.poller.speed import CHEAP, Crowd
 from bench.service.table import Line
-from bide.client.account import Account, Terms
+from bide.client.account import Account
 from bide.client.apis import load
 from bide.client.http.transport import Transport
+from bide.client.options import ClientOptions
 from bide.client.polling.processes import messages as m
 from bide.client.polling.processes.poller import ProcessPoller
 from bide.core.budget import Limit
@@ -108,7 +109,7 @@ async def _filled(url: str, processes: int) -> tuple[Account, Transport]:
     gc.collect()
     api = load("sync.so", url)
     transport = Transport()
-    terms = Terms(limit=Limit(math.inf), price=CHEAP, processes=processes)
+    terms = ClientOptions(limit=Limit(math.inf), price=CHEAP, processes=processes)
     account = Account(api, transport, api.credential("k"), terms)
     await account.open()
     Crowd(account, JOBS * processes)

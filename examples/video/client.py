@@ -21,4 +21,4 @@ with Client(ledger=folder / "ledger") as client:
     print(f"{about['source']['seconds']:.0f} s of {about['source']['codec']}")
     for name in job.files:
         print(job.download(name, folder))
-    client.told(job)
+    client.acknowledge(job)

@@ -76,7 +76,7 @@ def test_ctrl_c_is_130_and_the_ledger_goes_on(tmp_path: Path) -> None:
         first.send_signal(signal.SIGINT)
         lines, stderr = finish(first)
         assert (first.returncode, lines) == (130, [])
-        assert "go on with: bide wait --ledger films.ledger" in stderr
+        assert "resume with: bide wait --ledger films.ledger" in stderr
         assert "Traceback" not in stderr
 
         for task in shop.jobs.values():

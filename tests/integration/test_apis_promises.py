@@ -131,7 +131,9 @@ async def test_a_word_that_nobody_knows_is_polled_until_the_deadline_and_no_long
         asked = len(server.bodies_of(KNOWHERE.ask))
     assert asked > 2
     assert len(server.bodies_of(KNOWHERE.ask)) == asked
-    assert caplog.text.count("says 'hibernating', which its description does not know: waiting on") == 1
+    assert (
+        caplog.text.count("reports the status 'hibernating', which its description does not have") == 1
+    )
 
 
 @pytest.mark.parametrize("wanted", [False, True])

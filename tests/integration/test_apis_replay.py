@@ -167,7 +167,7 @@ async def test_odd(vendor: Vendor, server: Replay, caplog: pytest.LogCaptureFixt
         job = await client.submit(vendor.kind, vendor.input)
         assert await job.result(timeout=20) == at(server.url, vendor.result)
     if vendor.api != "azure":  # there any other word is one of a job that goes on
-        loud = [r for r in caplog.records if "its description does not know" in r.getMessage()]
+        loud = [r for r in caplog.records if "its description does not have" in r.getMessage()]
         assert len(loud) == 1
     assert len(server.bodies_of(vendor.ask)) == 7
 

@@ -305,7 +305,7 @@ def test_what_an_api_cannot_do_is_told(server: Replay, tmp_path: Path) -> None:
     result = bide("submit", "--api", "flower", "--url", server.url)
     assert result.exit_code == 1 and "{kind}" in result.stderr
     result = bide("submit", "k", "--priority", "3", *to(server, KNOWHERE))
-    assert result.exit_code == 1 and "knowhere knows nothing of priority" in result.stderr
+    assert result.exit_code == 1 and "knowhere has no option priority" in result.stderr
     result = bide("cancel", "--kind", "k", *to(server, KNOWHERE))
     assert result.exit_code == 2 and "give ids" in result.stderr
     assert bide("submit").exit_code == 2
@@ -331,7 +331,7 @@ def test_a_bide_service_s_address_and_key_do_not_count_for_another_api(
             result = bide(*command, "--api", "airflow")
             assert result.exit_code == 2, command
             assert "airflow has no fixed URL" in result.stderr
-            assert "BIDE_URL and BIDE_KEY are about a bide service" in " ".join(result.stderr.split())
+            assert "BIDE_URL and BIDE_KEY are for a bide service" in " ".join(result.stderr.split())
         assert bide("wait", "etl/manual__1", *to(server, AIRFLOW)).exit_code == 0
         monkeypatch.delenv("AIRFLOW_TOKEN")
         result = bide("wait", "etl/manual__1", *to(server, AIRFLOW))

@@ -11,14 +11,15 @@ import pytest
 from aiohttp import web
 
 from bide import AsyncClient, Client, WaitTimeout
-from bide.client.account import Account, Terms
+from bide.client.account import Account
 from bide.client.apis import Ref, Seen, load
-from bide.client.blocking import Job
+from bide.client.blocking import BlockingJob
 from bide.client.http.transport import Transport
-from bide.client.ledger.session import Keeper
+from bide.client.job_state import JobState
+from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.options import ClientOptions
 from bide.client.timing import Timing
-from bide.client.tracked import Tracked
 from bide.core.budget import Limit
 from bide.core.errors import BideError, SetupError
 from bide.core.wire import JobStatus
@@ -58,13 +59,13 @@ def test_a_file_can_still_be_fetched_after_the_result(vendor: Vendor, tmp_path: 
 def test_what_was_not_told_is_there_for_the_next_process(vendor: Vendor, tmp_path: Path) -> None:
     with client(vendor, tmp_path / "l") as first:
         jobs = [first.submit("lipsync", {}) for _ in range(3)]
-        first.told(jobs[0])  # goes on: there is nothing to tell of it yet
+        first.acknowledge(jobs[0])  # goes on: there is nothing to tell of it yet
         for job in first.as_completed(jobs[:2], timeout=20):
             if job.id == jobs[0].id:
-                first.told(job)
+                first.acknowledge(job)
     asked = vendor.requests
     with client(vendor, tmp_path / "l") as second:
-        left = {job.id: job for job in second.untold()}
+        left = {job.id: job for job in second.unacknowledged()}
         assert sorted(left) == [job.id for job in jobs[1:]]
         ended = left[jobs[1].id]
         assert ended.latest is not None and ended.latest.status == "DONE"
@@ -72,11 +73,11 @@ def test_what_was_not_told_is_there_for_the_next_process(vendor: Vendor, tmp_pat
         assert ended.result() == f"{vendor.url}/v2/files/{ended.id}.mp4"
         assert vendor.requests == asked  # of status
         assert [job.id for job in _done(second, list(left.values()))]
-        second.told(*left.values())
-        assert second.untold() == []
+        second.acknowledge(*left.values())
+        assert second.unacknowledged() == []
 
 
-def _done(client: Client, jobs: list[Job]) -> list[Job]:
+def _done(client: Client, jobs: list[BlockingJob]) -> list[BlockingJob]:
     return list(client.as_completed(jobs, timeout=20))
 
 
@@ -93,7 +94,7 @@ def test_a_changed_job_is_shown_as_the_ledger_knew_it(vendor: Vendor, tmp_path: 
     vendor.jobs[job.id].ends = 0.0
     with client(vendor, tmp_path / "l") as second:
         shown: list[JobStatus] = []
-        second.wait_all(second.untold(), timeout=20, on_change=shown.append)
+        second.wait_all(second.unacknowledged(), timeout=20, on_change=shown.append)
     assert shown[0].progress == known
     assert shown[-1].status == "DONE"
 
@@ -121,7 +122,7 @@ def test_an_address_that_has_expired_meanwhile_is_asked_for_anew(tmp_path: Path)
             first.submit("lipsync", {}).result(timeout=20)
         vendor.token = "second"
         with client(vendor, tmp_path / "l") as second:
-            (job,) = second.untold()
+            (job,) = second.unacknowledged()
             assert job.download("result", tmp_path / "film.mp4").read_text() == f"film of {job.id}"
             vendor.token = "third"
             vendor._record = lambda *_: {"id": job.id, "status": "FAILED"}  # type: ignore[method-assign]
@@ -138,29 +139,31 @@ async def test_a_job_of_a_service_comes_back_with_its_files(
         assert await first.job(job_id(1)).result(timeout=20) == {"n": 1}
     asked = len(service.asked)
     async with AsyncClient(service.url, ledger=tmp_path / "l") as second:
-        (again,) = await second.untold()
+        (again,) = await second.unacknowledged()
         assert again.files == ("a.txt",)
         assert await again.result() == {"n": 1}
-        await second.told(again)
-        assert await second.untold() == []
+        await second.acknowledge(again)
+        assert await second.unacknowledged() == []
     assert len(service.asked) == asked
 
 
 def test_without_a_ledger_there_is_nothing_to_go_on_with(vendor: Vendor) -> None:
     with client(vendor, None) as without, pytest.raises(SetupError, match="ledger=FILE"):
-        without.untold()
+        without.unacknowledged()
 
 
 class Heard:
     """Waits for jobs of an account."""
 
+    wants_changes = True
+
     def __init__(self, jobs: int) -> None:
         self.all_ended = asyncio.Event()
         self._left = jobs
 
-    def changed(self, job: Tracked) -> None: ...
+    def changed(self, job: JobState) -> None: ...
 
-    def ended(self, job: Tracked) -> None:
+    def ended(self, job: JobState) -> None:
         self._left -= 1
         if not self._left:
             self.all_ended.set()
@@ -180,7 +183,9 @@ async def test_a_job_that_another_process_knew_is_not_taken_for_a_new_one(tmp_pa
             api = load(
                 EXAMPLE, vendor.url
             )  # without long polls: they would be held too long for this speed
-            account = Account(api, transport, api.credential("k"), Terms(Limit(600, 60)), timing=timing)
+            account = Account(
+                api, transport, api.credential("k"), ClientOptions(limit=Limit(600, 60)), timing=timing
+            )
             account.ledger = ledger
             heard = Heard(len(names))
             jobs = [account.job(name) for name in ("job-5", *names)]
@@ -198,14 +203,14 @@ async def test_a_job_that_another_process_knew_is_not_taken_for_a_new_one(tmp_pa
 async def test_what_a_job_knows_itself_is_newer_than_the_ledger(tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "l")
     await ledger.open()
-    keeper = Keeper(ledger, load("sync.so"), wall=lambda: 1_900_000_000.0)
-    early, late = Tracked(Ref("j")), Tracked(Ref("j"))
+    session = LedgerSession(ledger, load("sync.so"), wall=lambda: 1_900_000_000.0)
+    early, late = JobState(Ref("j")), JobState(Ref("j"))
     early.seen = Seen(state="live", progress=0.1)
     late.seen = Seen(state="live", progress=0.9)
-    await keeper.add([early])
-    await keeper.add([late])
-    stranger = Tracked(Ref("j"))
-    await keeper.add([stranger])
+    await session.add([early])
+    await session.add([late])
+    stranger = JobState(Ref("j"))
+    await session.add([stranger])
     await ledger.close()
     assert late.seen.progress == 0.9
     assert stranger.seen is not None and stranger.seen.progress == 0.1

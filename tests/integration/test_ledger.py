@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bide.client.ledger import Learned, Ledger
-from bide.client.ledger.file import connect
-from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.ledger import LearnedState, Ledger, sqlite_file
+from bide.client.ledger.sqlite import FORMAT, SqliteLedger
 from bide.core.errors import SetupError
 from bide.testing.ledger import LedgerSuite, entry
 
@@ -74,8 +73,9 @@ def test_after_a_kill_every_reported_outcome_is_there_and_notes_are_at_most_a_se
     async def read() -> None:
         ledger = SqliteLedger(path)
         await ledger.open()
-        ended = {e.job_id for e in await ledger.entries(ended=True)}
-        waiting = await ledger.entries(ended=False)
+        rows = await ledger.rows()
+        ended = {row.job_id for row in rows if row.ended}
+        waiting = [row for row in rows if not row.ended]
         await ledger.close()
         assert ended >= {f"j{i}" for i in range(reported + 1)}
         asked = [e.asked_at for e in waiting]
@@ -135,7 +135,7 @@ async def test_a_ledger_that_cannot_be_written_says_so_and_keeps_its_notes(
     await ledger.close()
     again = SqliteLedger(tmp_path / "wait.ledger")
     await again.open()
-    assert [e.requests for e in await again.entries()] == [5]
+    assert [e.requests for e in await again.rows()] == [5]
     await again.close()
 
 
@@ -147,7 +147,7 @@ async def test_the_file_belongs_to_this_user_alone_and_has_no_credential(tmp_pat
     await ledger.open()
     await ledger.add([entry(base="https://me:sk-secret@api.example?key=sk-secret")])
     name = fingerprint("sk-secret", ledger.salt)
-    await ledger.learn(Learned(budgets={name: (1.0, {})}))
+    await ledger.learn(LearnedState(budgets={name: (1.0, {})}))
     await ledger.close()
     for file in tmp_path.iterdir():
         assert b"sk-secret" not in file.read_bytes()
@@ -195,10 +195,10 @@ async def test_the_refusal_names_the_process_that_has_it(tmp_path: Path) -> None
 def test_a_beginning_that_was_cut_off_begins_again(tmp_path: Path) -> None:
     path = tmp_path / "wait.ledger"
     path.touch()  # made, and killed before anything was written
-    connection = connect(path)
+    connection = sqlite_file.connect(path, FORMAT)
     assert len(connection.execute("SELECT salt FROM secret").fetchall()) == 1
     connection.close()
-    connection = connect(path)
+    connection = sqlite_file.connect(path, FORMAT)
     assert len(connection.execute("SELECT salt FROM secret").fetchall()) == 1
     connection.close()
 
@@ -215,6 +215,6 @@ async def test_a_ledger_from_before_there_were_parcels_keeps_its_jobs(tmp_path: 
     for _ in range(2):
         again = SqliteLedger(path)
         await again.open()
-        assert len(await again.entries()) == 1
+        assert len(await again.rows()) == 1
         assert await again.outbox.get("https://jobs.example", "what") is None
         await again.close()

@@ -29,12 +29,12 @@ from bide.client.blocking import Client
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.polling.kinds import Kind
+from bide.client.polling.kinds import KindStats
+from bide.client.polling.poller import HOLDS
 from bide.client.polling.processes import messages
 from bide.client.polling.processes import poller as parent
 from bide.client.polling.processes.kind_sync import KindSync
 from bide.client.polling.processes.poller import ProcessPoller
-from bide.client.waiting import AT_ONCE
 from bide.core.errors import JobFailed, ServiceError
 from bide.core.hazard import Sketch
 from bide.lab.scenario import Rules
@@ -165,13 +165,13 @@ async def test_what_was_learned_and_what_ended_is_in_the_ledger(short: Any, tmp_
     learned = await ledger.learned()
     assert learned.durations["sync.so", "film", ""]["durations"]["count"] == 30
     assert len(learned.budgets) == 1
-    assert {entry.status for entry in await ledger.entries()} == {"DONE"}
+    assert {entry.status for entry in await ledger.rows()} == {"DONE"}
     await ledger.close()
     assert KEY.encode() not in (tmp_path / "ledger").read_bytes()
 
 
 async def test_many_jobs_of_a_service_are_asked_about_in_batches_by_each_process() -> None:
-    count = 3 * AT_ONCE
+    count = 3 * HOLDS
     asked: list[tuple[int, str | None]] = []
 
     async def reply(request: web.Request) -> web.StreamResponse:
@@ -405,8 +405,8 @@ def test_so_many_processes_there_cannot_be() -> None:
 
 def test_what_several_learn_is_what_one_would_have_learned() -> None:
     rng = random.Random(1)
-    alone = Kind()
-    syncs = [KindSync(Kind()) for _ in range(3)]
+    alone = KindStats()
+    syncs = [KindSync(KindStats()) for _ in range(3)]
     for i in range(90):
         one = syncs[i % 3]
         took = rng.lognormvariate(3.0, 0.5)
@@ -436,8 +436,8 @@ def test_ends_that_nobody_saw_are_told_to_the_other_processes(
     ends: list[tuple[int, float, float, bool]],
 ) -> None:
     """Each end lies between two questions; which process saw it, and when it told the others, makes no difference."""
-    alone = Kind()
-    syncs = [KindSync(Kind()) for _ in range(3)]
+    alone = KindStats()
+    syncs = [KindSync(KindStats()) for _ in range(3)]
     for number, low, factor, tells in ends:
         one = syncs[number]
         for sketch in (alone.plans.sketch, one.kind.plans.sketch):
@@ -456,14 +456,14 @@ def test_ends_that_nobody_saw_are_told_to_the_other_processes(
         assert one.news() is None, "nothing is told twice"
 
 
-def _counts(kind: Kind) -> dict[Any, float]:
+def _counts(kind: KindStats) -> dict[Any, float]:
     dump = kind.plans.sketch.dump()
     ended = {bin: values[0] for bin, values in dump["bins"].items() if values[0] > 1e-6}
     return ended | {(i, j): weight for i, j, weight in dump["cells"] if weight > 1e-6}
 
 
 def test_a_process_does_not_repeat_what_it_was_told() -> None:
-    sender, receiver = KindSync(Kind()), KindSync(Kind())
+    sender, receiver = KindSync(KindStats()), KindSync(KindStats())
     for _ in range(100):
         sender.kind.plans.sketch.learn_between(10.0, 50.0)
         receiver.kind.plans.sketch.learn(3.0)
@@ -476,7 +476,7 @@ def test_a_process_does_not_repeat_what_it_was_told() -> None:
 
 def test_a_parent_learns_the_median_that_its_child_learned() -> None:
     rng = random.Random(5)
-    parent, child = KindSync(Kind()), KindSync(Kind())
+    parent, child = KindSync(KindStats()), KindSync(KindStats())
     for i in range(150):
         took = rng.lognormvariate(math.log(80.0), 0.3)
         asked = 0.0
@@ -491,7 +491,7 @@ def test_a_parent_learns_the_median_that_its_child_learned() -> None:
     assert parent.kind.plans.sketch.table().quantile(0.5) == pytest.approx(learned, rel=0.02)
 
 
-def _watch_end(kind: Kind, took: float) -> None:
+def _watch_end(kind: KindStats, took: float) -> None:
     asked = 0.0
     while asked < took:
         kind.plans.sketch.survived(asked, min(asked + 5.0, took))

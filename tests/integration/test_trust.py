@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from bide.cli import root
 from bide.client.apis.demands import Demands
 from bide.client.client import AsyncClient
-from bide.client.ledger import Entry
+from bide.client.ledger import LedgerRow
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.pipeline.plan.loader import load_plan
 from tests.integration.third_party import ThirdParty
@@ -381,7 +381,7 @@ def ledger_of(api: str, url: str, path: str = "l") -> None:
     async def write() -> None:
         ledger = SqliteLedger(Path(path))
         await ledger.open()
-        await ledger.add([Entry(api=api, base=url, job_id="1")])
+        await ledger.add([LedgerRow(api=api, base=url, job_id="1")])
         await ledger.close()
 
     asyncio.run(write())
@@ -428,7 +428,7 @@ def test_a_ledger_cannot_name_a_description_file(server: ThirdParty) -> None:
     write(server, "hook = 'os:getcwd'")
     ledger_of("./mine.toml", server.url)
     result = bide("wait", "--ledger", "l", "--trust")
-    assert result.exit_code == 1 and "name its file with --api" in said(result)
+    assert result.exit_code == 1 and "pass its file with --api" in said(result)
     assert server.asked == []
 
 

@@ -194,7 +194,7 @@ async def test_an_unknown_status_word_is_waited_out_and_told_once(
     server.generation(1, odd, odd, odd, done())
     async with sync_so(server) as client:
         assert await client.job("gen-1").result(timeout=20) == film()
-    assert caplog.text.count("which its description does not know") == 1
+    assert caplog.text.count("which its description does not have") == 1
 
 
 RETRY_AFTER = ["-5", "0", "1e9", "999999999999999999999", "soon", "Tue, 99 Foo 2030", "0.001", "nan"]
@@ -348,7 +348,7 @@ async def test_a_clock_that_is_an_hour_off_changes_no_age_duration_or_estimate(
         took = kind.plans.sketch.latest().quantile(0.5)
         trust = kind.report("eta").sketch.latest().quantile(0.5)
     for job in jobs:
-        submitted = job._tracked().submitted_at
+        submitted = job._state.submitted_at
         assert submitted is not None
         assert submitted == pytest.approx(began - 100.0, abs=10.0)
     assert took == pytest.approx(160.0, rel=0.3)

@@ -15,7 +15,7 @@ from aiohttp import web
 from bide.client.http import sender
 from bide.client.polling import workers
 from bide.core.clock import render_instant
-from bide.core.errors import JobFailed, ServiceError, WaitTimeout
+from bide.core.errors import ServiceError, WaitTimeout
 from tests.integration import third_party as their
 from tests.integration.test_waiting_bad_days import BAD_DAYS
 from tests.integration.third_party import KEY, SPEED, ThirdParty, ids, own, page, tells
@@ -60,7 +60,7 @@ async def test_many_of_which_some_are_unknown(server: ThirdParty) -> None:
     server.on("GET", "/jobs", reply)
     async with own(server) as client:
         handles = await client.wait_all([client.job(id) for id in ids(MANY)], timeout=20)
-        with pytest.raises(JobFailed, match="JOB_NOT_FOUND"):
+        with pytest.raises(ServiceError, match="not-found"):
             await handles[3].result()
         assert await handles[4].result() == 1
 

@@ -72,7 +72,7 @@ async def test_a_wrong_key_ends_all_waits_with_one_precise_error_and_few_request
         handles = [client.job(f"gen-{number}") for number in range(100)]
         await client.wait_all(handles, timeout=8)
         assert len(server.asked) <= 8
-        errors = [handle._tracked().error for handle in handles]
+        errors = [handle._state.error for handle in handles]
         assert {str(error) for error in errors} == {"401 http-401: unknown key [hidden]"}
         (error,) = await failures(handles[:1])
         with pytest.raises(ServiceError) as caught:
@@ -382,7 +382,7 @@ async def test_the_ledger_the_reprs_and_the_errors_show_no_key(
         with pytest.raises(JobFailed) as caught:
             await job.result(timeout=8)
         account = await client.account()
-        parts = (client, job, account, account._signer, account._credential, job._tracked())
+        parts = (client, job, account, account._signer, account._credential, job._state)
         text = shown(caught.value) + "".join(map(repr, parts))
     async with AsyncClient(url) as basic:
         text += repr(basic)

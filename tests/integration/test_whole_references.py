@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from bide.cli import root
 from bide.client.apis import Ref, load, names
 from bide.client.client import AsyncClient
-from bide.client.ledger.session import Keeper
+from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.timing import Timing
 from bide.core.record import Status
@@ -278,18 +278,18 @@ async def test_a_crash_between_the_two_writes_of_a_renaming_loses_nothing(tmp_pa
     ledger = SqliteLedger(tmp_path / "l")
     await ledger.open()
     try:
-        (old,) = await ledger.entries()
+        (old,) = await ledger.rows()
         old.job_id = "bad/same-1"
         await ledger.add([old])
-        keeper = Keeper(ledger, api, lambda: 0.0)
-        await keeper.rename()
-        ((job, entry),) = await keeper.jobs()
+        session = LedgerSession(ledger, api, lambda: 0.0)
+        await session.open()
+        (job,) = await session.unacknowledged()
         assert (job.job_id, job.ref, job.status) == (
             "bad/same-1",
             Ref(SAME, None, {"dag": "bad"}),
             Status.DONE,
         )
-        assert entry.key == ("airflow", "http://127.0.0.1:1", "bad/same-1")
-        assert len(await ledger.entries()) == 1
+        (row,) = await ledger.rows()
+        assert row.key == ("airflow", "http://127.0.0.1:1", "bad/same-1")
     finally:
         await ledger.close()

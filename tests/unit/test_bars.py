@@ -10,7 +10,7 @@ import tqdm
 from rich.console import Console
 
 from bide.client.client import AsyncClient
-from bide.client.progress import SHOWN, TheirBar, bars, upload_bar
+from bide.client.progress import SHOWN, CallersBar, bars, upload_bar
 from bide.core.wire import JobStatus
 from tests.unit.fake_service import FakeService, failed, job, job_id, says
 
@@ -74,7 +74,7 @@ def their_bar() -> Any:
 
 def test_their_bar_follows_the_percentage_of_one_job_and_never_goes_back() -> None:
     bar = their_bar()
-    show = TheirBar(bar, 1).show
+    show = CallersBar(bar, 1).show
     assert bar.total == 100
     for percent, shown in ((None, 0.0), (41.5, 41.5), (30.0, 41.5), (None, 41.5), (80.0, 80.0)):
         progress = None if percent is None else {"percent": percent}
@@ -86,7 +86,7 @@ def test_their_bar_follows_the_percentage_of_one_job_and_never_goes_back() -> No
 
 def test_their_bar_does_not_fill_for_a_job_that_failed() -> None:
     bar = their_bar()
-    show = TheirBar(bar, 1).show
+    show = CallersBar(bar, 1).show
     show(seen(job(1, "PROCESSING", progress={"percent": 20.0})))
     show(seen(failed(1)))
     assert bar.n == 20.0
@@ -94,7 +94,7 @@ def test_their_bar_does_not_fill_for_a_job_that_failed() -> None:
 
 def test_their_bar_counts_many_jobs_each_once() -> None:
     bar = their_bar()
-    show = TheirBar(bar, 3).show
+    show = CallersBar(bar, 3).show
     assert bar.total == 3
     for number in (1, 2, 2, 1):
         show(seen(job(number)))

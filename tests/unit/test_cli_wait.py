@@ -103,7 +103,7 @@ def test_a_description_of_ones_own_does_as_well(shop: Shop, tmp_path: Path) -> N
     bide("job-1", "--api", "shop.toml", "--key", "wrong", "--ledger", "l")
     result = bide("--ledger", "l")
     assert result.exit_code == 1
-    assert "name its file with --api" in result.stderr
+    assert "pass its file with --api" in result.stderr
     result = bide("--ledger", "l", "--api", "shop.toml", "--key", KEY, "--json")
     assert (result.exit_code, list(lines(result))) == (1, ["job-1"])
 
@@ -229,7 +229,7 @@ def test_a_budget_that_is_too_small_is_said_once(
         result = at(busy, *busy.jobs, "--limit", limit, "--expect", "60", "--timeout", "1.5")
     assert result.exit_code == 3
     assert result.stderr.count("sync.so: the budget is too small") == times
-    assert result.stderr.count("That is a guess: no job has ended yet") == times
+    assert result.stderr.count("This is an estimate: no job has ended yet") == times
 
 
 # --- the ledger
@@ -264,7 +264,7 @@ def test_one_ledger_for_several_apis(shop: Shop, service: FakeService) -> None:
         assert bide(job_id(1), "--url", service.url, "--ledger", "l", "--timeout", "0").exit_code == 3
         result = at(shop, "job-0", "--ledger", "l", "--json")
         assert (result.exit_code, list(lines(result))) == (0, ["job-0"])
-        assert "2 of other APIs or addresses are left alone" in result.stderr
+        assert "2 of other APIs or addresses are not waited for" in result.stderr
         result = bide("--ledger", "l", "--json", "--header", "x-team: whose?")
     assert result.exit_code == 0, result.stderr
     found = lines(result)

@@ -19,8 +19,8 @@ from bide.client.blocking import Client, Loop
 from bide.client.client import AsyncClient
 from bide.client.http.addresses import proxy_for
 from bide.client.options import ClientOptions
-from bide.client.submission import BATCH, Submission, batches, render_submission
-from bide.client.waiting import Pace
+from bide.client.submission import BATCH, JobSubmission, batches, render_submission
+from bide.client.timing import Timing
 from bide.core.errors import (
     BideError,
     JobFailed,
@@ -117,9 +117,9 @@ async def test_submit_many_gives_a_handle_or_a_refusal_for_each_in_order(service
 
 
 def test_batches_are_cut_by_number_and_by_size() -> None:
-    small: list[Submission] = [{"kind": "k"}] * (2 * BATCH + 1)
+    small: list[JobSubmission] = [{"kind": "k"}] * (2 * BATCH + 1)
     assert [len(batch) for batch in batches(small)] == [BATCH, BATCH, 1]
-    large: list[Submission] = [{"kind": "k", "input": {"text": "x" * 200_000}}] * 5
+    large: list[JobSubmission] = [{"kind": "k", "input": {"text": "x" * 200_000}}] * 5
     assert [len(batch) for batch in batches(large)] == [2, 2, 1]
     assert list(batches([])) == []
 
@@ -208,7 +208,7 @@ async def test_a_broken_download_goes_on_where_it_ended(service: FakeService, tm
 
     service.script(1, says(_with_file(content)))
     service.on("GET", f"/jobs/{job_id(1)}/files/video.mp4", part, rest)
-    async with AsyncClient(service.url, pace=Pace(base=0.001)) as client:
+    async with AsyncClient(service.url, timing=Timing(50.0)) as client:
         path = await client.job(job_id(1)).download("video.mp4", tmp_path)
     assert path == tmp_path / "video.mp4"
     assert path.read_bytes() == content
@@ -242,7 +242,7 @@ async def test_the_key_appears_in_no_error_log_or_repr(
     service.script(1, fake.reset, problem(403, "forbidden"))
     shown = []
     with caplog.at_level(logging.DEBUG):
-        async with AsyncClient(service.url, key="s3cret", pace=Pace(base=0.001)) as client:
+        async with AsyncClient(service.url, key="s3cret", timing=Timing(50.0)) as client:
             shown += [repr(client), repr(client._transport), repr(client.job("x"))]
             for work in (client.submit("transcode"), client.job(job_id(1)).result()):
                 with pytest.raises(ServiceError) as caught:

@@ -15,9 +15,9 @@ from bide.client.apis import load
 from bide.client.client import AsyncClient
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
-from bide.client.polling.poller import Poller
+from bide.client.job_state import JobState
+from bide.client.polling.poller import JobLedger, Poller
 from bide.client.timing import Timing
-from bide.client.tracked import Tracked
 from bide.core.budget import Budget, Limit
 from bide.core.errors import WaitTimeout
 from tests.unit.fake_service import FakeService, problem, says
@@ -27,12 +27,14 @@ from tests.waiting import eventually
 class Ear:
     """Hears of jobs."""
 
+    wants_changes = True
+
     def __init__(self) -> None:
         self.over: list[str] = []
 
-    def changed(self, job: Tracked) -> None: ...
+    def changed(self, job: JobState) -> None: ...
 
-    def ended(self, job: Tracked) -> None:
+    def ended(self, job: JobState) -> None:
         self.over.append(job.ref.id)
 
 
@@ -42,7 +44,7 @@ def generation(name: str, status: str = "PROCESSING") -> dict[str, str]:
 
 @asynccontextmanager
 async def poller(
-    service: FakeService, limit: Limit | None = None, keeper: object = None
+    service: FakeService, limit: Limit | None = None, ledger: JobLedger | None = None
 ) -> AsyncIterator[Poller]:
     api = load("sync.so", service.url)
     api.longpoll = None
@@ -50,7 +52,7 @@ async def poller(
     timing = Timing(50.0)
     signer = Signer(api, api.credential("some-key"), transport, timing.wall)
     purse = Budget(limit or Limit(600.0, 1.0), rng=random.Random(1))
-    made = Poller(api, transport, signer, purse, timing=timing, keeper=keeper)  # type: ignore[arg-type]
+    made = Poller(api, transport, signer, purse, timing=timing, ledger=ledger)
     try:
         yield made
     finally:
@@ -58,9 +60,9 @@ async def poller(
         await transport.close()
 
 
-def watch(made: Poller, ear: Ear, *names: str) -> list[Tracked]:
+def watch(made: Poller, ear: Ear, *names: str) -> list[JobState]:
     kind = made.schedule.kind("any")
-    jobs = [Tracked(made.api.references.ref(name)) for name in names]
+    jobs = [JobState(made.api.references.ref(name)) for name in names]
     for job in jobs:
         made.watch(job, ear, kind=kind)
     return jobs
@@ -122,9 +124,9 @@ class Slow:
         self.kept: list[str] = []
         self._fails = fails
 
-    def noted(self, job: Tracked) -> None: ...
+    def noted(self, job: JobState) -> None: ...
 
-    async def ended(self, job: Tracked) -> None:
+    async def ended(self, job: JobState) -> None:
         self.asked.set()
         await self.go.wait()
         if self._fails:
@@ -135,7 +137,7 @@ class Slow:
 async def test_an_end_is_told_after_the_ledger_has_it(service: FakeService) -> None:
     service.on("GET", "/v2/generate/gen-1", says(generation("gen-1", "COMPLETED")))
     book, ear = Slow(), Ear()
-    async with poller(service, keeper=book) as made:
+    async with poller(service, ledger=book) as made:
         watch(made, ear, "gen-1")
         await book.asked.wait()
         assert ear.over == []
@@ -150,16 +152,16 @@ async def test_a_full_disk_keeps_no_end_from_who_waits(
     service.on("GET", "/v2/generate/gen-1", says(generation("gen-1", "COMPLETED")))
     book, ear = Slow(fails=True), Ear()
     book.go.set()
-    async with poller(service, keeper=book) as made:
+    async with poller(service, ledger=book) as made:
         watch(made, ear, "gen-1")
         await eventually(lambda: ear.over == ["gen-1"])
-    assert "not in the ledger: no space left on device" in caplog.text
+    assert "not written to the ledger: no space left on device" in caplog.text
 
 
 async def test_closing_waits_for_ends_that_are_being_written(service: FakeService) -> None:
     service.on("GET", "/v2/generate/gen-1", says(generation("gen-1", "COMPLETED")))
     book, ear = Slow(), Ear()
-    async with poller(service, keeper=book) as made:
+    async with poller(service, ledger=book) as made:
         watch(made, ear, "gen-1")
         await eventually(lambda: made.schedule.waiting == 0)
         asyncio.get_running_loop().call_later(0.05, book.go.set)
@@ -184,14 +186,14 @@ async def test_a_job_that_is_let_go_is_not_asked_about(service: FakeService) -> 
         before, other = asked("gen-1"), asked("gen-2")
         await eventually(lambda: asked("gen-2") >= other + 5)
         assert asked("gen-1") <= before + 1
-    assert ear.over == [] and job.waited is None
+    assert ear.over == [] and job.planned is None
 
 
 async def test_a_fault_of_a_listener_stops_no_other_job(
     service: FakeService, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Deaf(Ear):
-        def ended(self, job: Tracked) -> None:
+        def ended(self, job: JobState) -> None:
             raise RuntimeError("a fault")
 
     for name in ("gen-1", "gen-2"):
@@ -219,7 +221,7 @@ async def test_trouble_and_its_end_are_each_told_once(
         await eventually(lambda: len(ear.over) == 4)
     texts = [record.message for record in caplog.records]
     assert sum("trying again" in text for text in texts) <= 3
-    assert texts[-1] == "answers come again"
+    assert texts[-1] == "sync.so answers again"
 
 
 async def test_a_job_that_moves_is_asked_about_where_it_went(service: FakeService) -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.client.polling.kinds import SIZES, Kind, Report, Size, by_position, by_progress
-from bide.client.polling.planned_job import FOREVER, Waited
-from bide.client.polling.schedule import Schedule
-from bide.client.polling.time_queue import Calendar
+from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, Size, by_position, by_progress
+from bide.client.polling.planned_job import FOREVER, PlannedJob
+from bide.client.polling.schedule import PollSchedule
+from bide.client.polling.time_queue import TimeQueue
 from bide.core.budget import Budget, Limit
 from bide.core.hazard import Sketch
 
@@ -48,16 +48,16 @@ def taught(*durations: float) -> Sketch:
     return sketch
 
 
-def schedule(limit: Limit | None = None, price: float = 1.0, seed: int = 1) -> Schedule:
+def schedule(limit: Limit | None = None, price: float = 1.0, seed: int = 1) -> PollSchedule:
     rng = random.Random(seed)
-    return Schedule(Budget(limit, rng=rng) if limit else Free(), rng=rng, price=price)
+    return PollSchedule(Budget(limit, rng=rng) if limit else Free(), rng=rng, price=price)
 
 
-Sees = Callable[[Waited, float], None]
+Sees = Callable[[PlannedJob, float], None]
 
 
 def drive(
-    plan: Schedule, ends: dict[Any, float], until: float = 1e7, sees: Sees | None = None
+    plan: PollSchedule, ends: dict[Any, float], until: float = 1e7, sees: Sees | None = None
 ) -> dict[Any, float]:
     """Asks until all have ended; when each was known to have."""
     known: dict[Any, float] = {}
@@ -108,7 +108,7 @@ def test_never_more_is_asked_than_the_budget_grants(
 @given(st.lists(st.floats(0, 20_000), min_size=1, max_size=20), st.floats(1, 500), st.floats(0.1, 1e4))
 def test_no_job_is_silent_beyond_its_guard(ends: list[float], longest: float, price: float) -> None:
     plan = schedule(price=price)
-    kind = Kind(taught(*[5000.0] * 30))
+    kind = KindStats(taught(*[5000.0] * 30))
     asked: dict[Any, float] = {}
     for i, _ in enumerate(ends):
         job = plan.add(i, 0.0, kind=kind)
@@ -116,7 +116,7 @@ def test_no_job_is_silent_beyond_its_guard(ends: list[float], longest: float, pr
         plan.failed(job, 0.0, 0.0)  # plans it anew, with the guard
         asked[i] = 0.0
 
-    def sees(job: Waited, now: float) -> None:
+    def sees(job: PlannedJob, now: float) -> None:
         assert now - asked[job.key] <= longest + 1e-6
         asked[job.key] = now
 
@@ -128,7 +128,7 @@ def test_no_job_is_silent_beyond_its_guard(ends: list[float], longest: float, pr
 def test_a_nearer_deadline_is_never_asked_about_later(one: float, other: float, seed: int) -> None:
     def due(deadline: float) -> float:
         plan = schedule(seed=seed)
-        plan.add("j", 0.0, kind=Kind(taught(50, 80, 100, 200, 400)), deadline=deadline)
+        plan.add("j", 0.0, kind=KindStats(taught(50, 80, 100, 200, 400)), deadline=deadline)
         return plan.next(0.0)[1]
 
     near, far = sorted((one, other))
@@ -278,7 +278,7 @@ def test_a_size_bounds_the_silence(size: Size) -> None:
     shortest, longest, _ = SIZES[size]
     last: list[float] = [0.0]
 
-    def sees(job: Waited, now: float) -> None:
+    def sees(job: PlannedJob, now: float) -> None:
         assert shortest - 1e-6 <= now - last[0] <= longest + 1e-6
         last[0] = now
 
@@ -293,7 +293,7 @@ def test_a_size_bounds_the_silence(size: Size) -> None:
 def test_reports_that_prove_right_are_followed_and_those_that_do_not_are_not() -> None:
     rng = random.Random(9)
 
-    def delays(report: Callable[[float, float], Report]) -> tuple[float, int]:
+    def delays(report: Callable[[float, float], ProgressReport]) -> tuple[float, int]:
         plan = schedule()
         kind = plan.kind("k")
         late, asks, now = 0.0, 0, 0.0
@@ -311,15 +311,15 @@ def test_reports_that_prove_right_are_followed_and_those_that_do_not_are_not() -
                         plan.goes_on(job, now, report(now, end))
         return late / 30, asks // 30
 
-    right = delays(lambda now, end: Report("eta", end - now))
-    wrong = delays(lambda now, end: Report("eta", rng.uniform(1, 2000)))
+    right = delays(lambda now, end: ProgressReport("eta", end - now))
+    wrong = delays(lambda now, end: ProgressReport("eta", rng.uniform(1, 2000)))
     none_late, none_asks = 15.0, 16  # about what the durations alone allow at this price
     assert right[0] < 2 and right[1] <= 5
     assert wrong[0] + wrong[1] < 2.5 * (none_late + none_asks)
 
 
 def test_progress_and_position_as_reports() -> None:
-    assert by_progress(30.0, 75.0) == Report("progress 2", 10.0)
+    assert by_progress(30.0, 75.0) == ProgressReport("progress 2", 10.0)
     early = by_progress(30.0, 10.0)
     assert early is not None
     assert early.source == "progress early"
@@ -331,7 +331,7 @@ def test_progress_and_position_as_reports() -> None:
 
 
 def test_a_percentage_is_read_with_those_before_it() -> None:
-    exact, noisy = Waited("a", Kind(), 0.0), Waited("b", Kind(), 0.0)
+    exact, noisy = PlannedJob("a", KindStats(), 0.0), PlannedJob("b", KindStats(), 0.0)
     rng = random.Random(5)
     off, off_alone = [], []
     for age in range(60, 570, 30):  # of a job that takes 600 s
@@ -348,16 +348,16 @@ def test_a_percentage_is_read_with_those_before_it() -> None:
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e12), st.none() | st.floats()), max_size=20))
 def test_whatever_percentages_say_a_report_is_finite_and_positive(told: list[tuple[float, Any]]) -> None:
-    job = Waited("a", Kind(), 0.0)
+    job = PlannedJob("a", KindStats(), 0.0)
     for age, percent in told:
         report = job.progressed(age, percent)
         assert report is None or 0.0 < report.left < math.inf
 
 
 def test_what_was_learned_survives_being_stored() -> None:
-    kind = Kind(taught(10, 20, 30))
+    kind = KindStats(taught(10, 20, 30))
     kind.report("eta").sketch.learn(1.0)
-    again = Kind.load(kind.dump())
+    again = KindStats.load(kind.dump())
     assert again.plans.at(1.0, 0.0).next(0.0) == pytest.approx(kind.plans.at(1.0, 0.0).next(0.0))
     assert again.report("eta").sketch.count == kind.report("eta").sketch.count
 
@@ -367,7 +367,9 @@ def test_what_was_learned_survives_being_stored() -> None:
 
 def test_the_price_rises_until_the_load_fits_and_falls_when_it_does() -> None:
     plan = schedule(Limit(1.0, 1.0, 1.0))
-    kind = plan.kinds["job"] = Kind(taught(*[random.Random(i).uniform(120, 900) for i in range(100)]))
+    kind = plan.kinds["job"] = KindStats(
+        taught(*[random.Random(i).uniform(120, 900) for i in range(100)])
+    )
     for i in range(200):
         plan.add(i, 0.0, kind=kind)
     now = 0.0
@@ -417,13 +419,13 @@ def test_starved_it_does_as_well_as_a_choice_by_brute_force() -> None:
     for name, sketch in curves.items():
         told = Told.load(sketch.dump())
         told.table()
-        kinds[name] = Kind(told)
+        kinds[name] = KindStats(told)
     plan = schedule(Limit(1.0, 1.0, 1.0), price=0.1)
     for key in ends:
         plan.add(key, 0.0, kind=kinds[key[0]])
     ours = sum(known - ends[key] for key, known in drive(plan, ends).items())
 
-    waiting = {key: Waited(key, kinds[key[0]], 0.0) for key in ends}
+    waiting = {key: PlannedJob(key, kinds[key[0]], 0.0) for key in ends}
     brute, now = 0.0, 0.0
     while waiting:
         now += 1.0
@@ -471,7 +473,7 @@ def test_a_batch_obeys_the_guard() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=200))
 def test_the_calendar_gives_what_a_sorted_list_gives(steps: list[tuple[bool, float]]) -> None:
-    calendar: Calendar[str] = Calendar()
+    calendar: TimeQueue[str] = TimeQueue()
     model: list[tuple[float, int]] = []
     for number, (push, moment) in enumerate(steps):
         if push or not model:

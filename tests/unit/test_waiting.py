@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-import random
 import socket
 import threading
+import time
+from itertools import pairwise
 
 import pytest
 from aiohttp import web
 
 from bide.client.client import AsyncClient
+from bide.client.polling.poller import HOLDS
 from bide.client.timing import Timing
-from bide.client.waiting import AT_ONCE, Pace
 from bide.core.errors import (
     JobFailed,
     ServiceError,
@@ -23,32 +24,11 @@ from bide.core.wire import JobStatus
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 
-
-class Sleeps:
-    """Takes no time, and remembers for how long it was asked to."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.slept.append(seconds)
+SPEED = 50.0
 
 
-class Top(random.Random):
-    """The dice always show the largest number."""
-
-    def uniform(self, a: float, b: float) -> float:
-        return b
-
-
-@pytest.fixture
-def sleeps() -> Sleeps:
-    return Sleeps()
-
-
-@pytest.fixture
-def pace(sleeps: Sleeps) -> Pace:
-    return Pace(base=0.5, cap=30.0, rng=Top(), sleep=sleeps)
+def quick() -> Timing:
+    return Timing(SPEED)
 
 
 # --- waiting
@@ -78,7 +58,7 @@ async def test_a_held_poll_brings_the_end_when_it_comes(service: FakeService) ->
 async def test_a_large_result_is_fetched_from_its_own_address(service: FakeService) -> None:
     service.script(1, says(job(1, result=None)))
     service.on("GET", f"/jobs/{job_id(1)}/result", fake.TRUNCATED, says({"rows": [1] * 50_000}))
-    async with AsyncClient(service.url, pace=Pace(base=0.001)) as client:
+    async with AsyncClient(service.url, timing=quick()) as client:
         result = await client.job(job_id(1)).result()
     assert len(result["rows"]) == 50_000
 
@@ -135,15 +115,12 @@ BAD_DAYS = {
 
 
 @pytest.mark.parametrize("name", BAD_DAYS)
-async def test_a_failed_poll_backs_off_and_goes_on(
-    name: str, service: FakeService, pace: Pace, sleeps: Sleeps
-) -> None:
+async def test_a_failed_poll_backs_off_and_goes_on(name: str, service: FakeService) -> None:
     bad = BAD_DAYS[name]
     service.script(1, bad, bad, bad, says(job(1, result="at last")))
-    async with AsyncClient(service.url, pace=pace) as client:
-        assert await client.job(job_id(1)).result() == "at last"
+    async with AsyncClient(service.url, timing=quick()) as client:
+        assert await client.job(job_id(1)).result(timeout=30) == "at last"
         assert client.requests == 4
-    assert sleeps.slept == [0.5, 1.0, 2.0]
 
 
 async def test_a_refused_connection_backs_off_until_the_timeout(
@@ -152,39 +129,42 @@ async def test_a_refused_connection_backs_off_until_the_timeout(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        async with AsyncClient(url, pace=Pace(base=0.01, cap=0.02, rng=Top())) as client:
+        async with AsyncClient(url, timing=quick()) as client:
             with caplog.at_level(logging.WARNING), pytest.raises(WaitTimeout):
-                await client.job(job_id(1)).result(timeout=0.2)
+                await client.job(job_id(1)).result(timeout=1.0)
             assert 3 <= client.requests <= 25
             with pytest.raises(ServiceUnreachable, match="is `bide serve` running"):
                 await client.submit("transcode")
-    assert len(caplog.records) == 1  # said once, not once a poll
+    assert len(caplog.records) == 1  # logged once, not once per poll
 
 
-async def test_retry_after_is_obeyed_after_a_failure(
-    service: FakeService, pace: Pace, sleeps: Sleeps
-) -> None:
-    busy = problem(503, "unavailable", **{"Retry-After": "7"})
-    absurd = problem(503, "unavailable", **{"Retry-After": "999999999"})
-    service.script(1, busy, absurd, says(job(1, result=1)))
-    # The budget obeys Retry-After too, in the time of `timing`.
-    async with AsyncClient(service.url, pace=pace, timing=Timing(10_000.0)) as client:
-        await client.job(job_id(1)).result()
-    first, second = sleeps.slept
-    assert 7.0 <= first <= 7.8
-    assert second <= 330.0
+async def test_retry_after_is_obeyed_after_a_failure(service: FakeService) -> None:
+    at: list[float] = []
+
+    async def busy(request: web.Request) -> web.StreamResponse:
+        at.append(time.monotonic())
+        return await problem(503, "unavailable", **{"Retry-After": "7"})(request)
+
+    async def done(request: web.Request) -> web.StreamResponse:
+        at.append(time.monotonic())
+        return await says(job(1, result=1))(request)
+
+    service.script(1, busy, done)
+    async with AsyncClient(service.url, timing=quick()) as client:
+        await client.job(job_id(1)).result(timeout=30)
+    assert at[1] - at[0] >= 7.0 / SPEED
 
 
 @pytest.mark.parametrize("status,code", [(404, "not-found"), (410, "gone"), (401, "no-key")])
 async def test_a_refusal_that_no_waiting_mends_is_raised_at_once(
-    status: int, code: str, service: FakeService, pace: Pace, sleeps: Sleeps
+    status: int, code: str, service: FakeService
 ) -> None:
     service.script(1, problem(status, code))
-    async with AsyncClient(service.url, pace=pace) as client:
+    async with AsyncClient(service.url) as client:
         with pytest.raises(ServiceError) as caught:
             await client.job(job_id(1)).result()
+        assert client.requests == 1
     assert caught.value.code == code
-    assert sleeps.slept == []
 
 
 async def test_a_redirect_loop_ends_with_a_precise_error(service: FakeService) -> None:
@@ -208,21 +188,29 @@ async def test_a_redirect_to_nowhere_ends_with_a_precise_error(service: FakeServ
         assert client.requests == 1
 
 
-async def test_a_service_that_does_not_hold_is_asked_as_often_as_it_advises(
-    service: FakeService, pace: Pace, sleeps: Sleeps
+async def test_a_service_that_does_not_hold_is_asked_no_more_often_than_it_advises(
+    service: FakeService,
 ) -> None:
-    running = says(job(1, "PROCESSING"), **{"Retry-After": "4"})
-    silent = says(job(1, "PROCESSING"))
-    service.script(1, running, silent, says(job(1, result=1)))
-    async with AsyncClient(service.url, pace=pace) as client:
-        await client.job(job_id(1)).result()
-    assert sleeps.slept == pytest.approx([4.4, 1.1])
+    at: list[float] = []
+
+    async def running(request: web.Request) -> web.StreamResponse:
+        at.append(time.monotonic())
+        if len(at) < 4:
+            return await says(job(1, "PROCESSING"), **{"Retry-After": "4"})(request)
+        return await says(job(1, result=1))(request)
+
+    service.script(1, running)
+    async with AsyncClient(service.url, timing=quick()) as client:
+        await client.job(job_id(1)).result(timeout=30)
+    assert all(later - early >= 4.0 / SPEED for early, later in pairwise(at))
+    holds = [bool(value) for value in service.header("Prefer")]
+    assert holds == [True, True, False, False]  # two early answers show that it does not hold
 
 
 # --- changes on the way
 
 
-async def test_changes_are_heard_by_etag_as_they_come(service: FakeService, pace: Pace) -> None:
+async def test_changes_are_heard_by_etag_as_they_come(service: FakeService) -> None:
     half = job(1, "PROCESSING", progress={"percent": 50.0, "message": "Transcoding"})
     service.script(
         1,
@@ -236,7 +224,7 @@ async def test_changes_are_heard_by_etag_as_they_come(service: FakeService, pace
     def on_change(seen: JobStatus) -> None:
         heard.append((seen.status, seen.progress.percent if seen.progress else None))
 
-    async with AsyncClient(service.url, pace=pace) as client:
+    async with AsyncClient(service.url, timing=quick()) as client:
         await client.job(job_id(1)).result(on_change=on_change)
     assert heard == [("PENDING", None), ("PROCESSING", 50.0), ("DONE", None)]
     assert service.header("If-None-Match") == [None, '"1.0"', '"2.7"', '"2.7"']
@@ -269,7 +257,7 @@ async def test_as_completed_yields_each_as_it_ends(service: FakeService) -> None
 
 
 async def test_many_jobs_are_asked_about_in_batches(service: FakeService) -> None:
-    count = 3 * AT_ONCE
+    count = 3 * HOLDS
     asked: list[int] = []
 
     async def reply(request: web.Request) -> web.StreamResponse:
@@ -277,7 +265,7 @@ async def test_many_jobs_are_asked_about_in_batches(service: FakeService) -> Non
         asked.append(len(ids))
         late = len(asked) < 3  # the first ones are not done at first
         jobs = [
-            job(number, "PROCESSING" if late and number < AT_ONCE else "DONE", result=number)
+            job(number, "PROCESSING" if late and number <= HOLDS else "DONE", result=number)
             for number in range(count)
             if job_id(number) in ids
         ]
@@ -288,12 +276,12 @@ async def test_many_jobs_are_asked_about_in_batches(service: FakeService) -> Non
         handles = [client.job(job_id(number)) for number in range(count)]
         ended = await client.wait_all(handles, timeout=30)
         assert [await handle.result() for handle in ended] == list(range(count))
-        assert max(asked) > AT_ONCE
+        assert max(asked) > HOLDS
         assert client.requests == len(asked) < 20
 
 
 async def test_without_a_list_each_job_is_asked_about_alone(service: FakeService) -> None:
-    count = AT_ONCE + 1
+    count = HOLDS + 1
     for number in range(count):
         service.script(number, says(job(number, result=number)))
     async with AsyncClient(service.url) as client:
@@ -321,3 +309,44 @@ async def test_wait_all_names_what_has_not_ended_in_time(service: FakeService) -
             await client.wait_all([client.job(job_id(1)), client.job(job_id(2))], timeout=0.2)
     never.set()
     assert job_id(1) not in str(caught.value)
+
+
+# --- submissions
+
+
+async def test_a_submission_with_a_key_is_retried_and_one_without_is_not(service: FakeService) -> None:
+    accepted = says(job(1, "PENDING"))
+    service.on("POST", "/jobs", fake.reset, problem(500, "internal"), accepted)
+    async with AsyncClient(service.url, timing=quick()) as client:
+        handle = await client.submit("transcode", idempotency_key="k")
+        assert handle.id == job_id(1) and handle.requests == 1
+    assert service.header("Idempotency-Key") == ['"k"'] * 3
+    service.on("POST", "/jobs", fake.reset, accepted)
+    async with AsyncClient(service.url, timing=quick()) as client:
+        with pytest.raises(ServiceUnreachable):
+            await client.submit("transcode")
+
+
+async def test_requests_of_every_kind_use_the_budget(service: FakeService) -> None:
+    service.on("POST", "/jobs", says(job(1, "PENDING")))
+    service.script(1, says(job(1, "PROCESSING")))
+    service.on("GET", "/queues", says({"queues": []}))
+    began = time.monotonic()
+    async with AsyncClient(service.url, limit="2/1s:1", timing=Timing(5.0)) as client:
+        handle = await client.submit("transcode")
+        for _ in range(3):
+            await handle.status()
+            await client.queues()
+    assert time.monotonic() - began > 3 * 0.5 / 5.0
+
+
+async def test_jobs_of_several_clients_are_waited_for_by_their_own(service: FakeService) -> None:
+    with FakeService() as other:
+        service.script(1, says(job(1, result="here")))
+        other.script(1, says(job(1, result="there")))
+        async with AsyncClient(service.url) as first, AsyncClient(other.url) as second:
+            jobs = [first.job(job_id(1)), second.job(job_id(1))]
+            ended = {handle async for handle in first.as_completed(jobs, timeout=10)}
+            assert ended == set(jobs)
+            assert [await one.result() for one in jobs] == ["here", "there"]
+            assert (first.requests, second.requests) == (1, 1)

@@ -1,8 +1,8 @@
-"""Whom a command speaks to: a bide service or the API of --api; `bide wait` to several of them on one ledger.
+"""The APIs that a command talks to: a bide service or the API of --api; `bide wait` uses several of them on one ledger.
 
-A key or a header goes only where it is meant to go: to the API of --api, to the service of --url, or, given as a flag,
-to the address of a job's URL. BIDE_URL and BIDE_KEY are about a bide service: another API has its own where its
-description says. Were they used for it, its key would go to that service, or that service's key to it.
+A key or a header goes only to the API of --api, to the service of --url, or, given as a flag, to the address of a
+job's URL. BIDE_URL and BIDE_KEY belong to a bide service and are not used for another API: otherwise the key of one
+would be sent to the other.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ from bide.client.apis.form import Description
 from bide.client.apis.loading import form_of
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
-from bide.client.ledger import Entry, Key, bare
+from bide.client.ledger import ApiAddress, bare
 from bide.client.options import ClientOptions
 from bide.core.errors import SetupError
 
 OWN = "bide"
 api_option = click.option(
-    "--api", metavar="NAME|FILE", help="Another API than bide's own, or its description."
+    "--api", metavar="NAME|FILE", help="The name of another API, or the file of its description."
 )
 budget_option = click.option(
     "--budget",
     envvar="BIDE_BUDGET",
     metavar="URL",
-    help="redis://… or postgresql://…, where machines with the same key share what the API allows.",
+    help="redis://… or postgresql://…: a budget that machines with the same key share.",
 )
-Place = tuple[str, str]  # an API's name and its address
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the command line says about whom to speak to, and how."""
+class CommandTarget:
+    """The API of a command, and the options of its clients."""
 
     connection: Connection
     api: str | None
@@ -54,7 +53,7 @@ class Asked:
         return self.api is None or self.api == OWN
 
     def described(self, base: str | None = None) -> Api:
-        """The API of --api, at --url where that was given, or at the address of a ledger."""
+        """The API of --api, at --url if that is given, or at an address of the ledger."""
         assert self.api is not None
         url = base
         if url is None and self.connection.url_by_flag:
@@ -80,7 +79,7 @@ class Asked:
             confirm(demands_at(form, base, key), self.trust)
 
     def remember_base(self, form: Description, base: str) -> None:
-        """The user named this address: a later command may take it from the ledger."""
+        """Remembers an address that the user gave, so that a later command may take it from the ledger."""
         if self.options.get("ledger") is None or base == form.url:
             return
         remember(demands_at(form, base, True))
@@ -88,13 +87,13 @@ class Asked:
             remember(demands_at(form, base, False))
 
     def client(self) -> AsyncClient:
-        """For a command that speaks to one alone."""
+        """The client of a command that uses one API."""
         if self.own:
             return AsyncClient(self.connection.url, self.connection.key, **self.options)
         return self.third(self.described(), self.options)
 
     def third(self, api: Api, options: ClientOptions, meant: bool = True) -> AsyncClient:
-        """An account at another API; `meant`: a key that was given as a flag is for this one."""
+        """An account at another API; `meant`: a key flag belongs to this API."""
         key = self.connection.key if meant and self.connection.key_by_flag else None
         try:
             return AsyncClient(None, key, api=api, **options)
@@ -102,7 +101,7 @@ class Asked:
             raise SetupError(self._explained(error)) from None
 
     def jobs(self, client: AsyncClient, texts: Iterable[str]) -> list[JobHandle]:
-        """From what a person wrote; all of it is understood before the first is touched."""
+        """The jobs that the user wrote; all texts are read before the first request."""
         try:
             return [client.job(text) for text in texts]
         except SetupError as error:
@@ -112,104 +111,103 @@ class Asked:
         return click.UsageError(self._explained(error))
 
     def _explained(self, error: SetupError) -> str:
-        """What is missing, and that it is not taken from where somebody may have put it."""
+        """The error, and the settings that do not apply to another API."""
         aside = self.connection.set_aside
         if self.own or not aside:
             return str(error)
         verb = "is" if len(aside) == 1 else "are"
-        return f"{error}. With --api only flags count: {' and '.join(aside)} {verb} about a bide service"
+        return f"{error}. With --api only flags count: {' and '.join(aside)} {verb} for a bide service"
 
 
 class Clients:
-    def __init__(self, asked: Asked, stack: AsyncExitStack) -> None:
-        self._asked = asked
+    def __init__(self, target: CommandTarget, stack: AsyncExitStack) -> None:
+        self._target = target
         self._stack = stack
-        self._api: Api | None = None if asked.own else asked.described()
-        self.all: dict[Place, AsyncClient] = {}
-        self._services: dict[str, Place] = {}  # by the address that was given
+        self._api: Api | None = None if target.own else target.described()
+        self.all: dict[ApiAddress, AsyncClient] = {}
+        self._services: dict[str, ApiAddress] = {}  # by the address that was given
         self._elsewhere: dict[str, Api] = {}
-        self._remembered: set[Place] = set()
+        self._remembered: set[ApiAddress] = set()
 
-    async def job(self, text: str) -> tuple[Key, JobHandle]:
-        """From an id or a URL that a person gave."""
+    async def job(self, text: str) -> tuple[ApiAddress, JobHandle]:
+        """A job by the id or URL that the user gave."""
         if self._api is None:
-            given = self._asked.connection.url
-            typed = "://" in text or self._asked.connection.url_by_flag
+            given = self._target.connection.url
+            typed = "://" in text or self._target.connection.url_by_flag
             address, text = split_url(text) if "://" in text else (given, text)
-            place = await self._own(address)
+            place = await self._service(address)
         else:
             near = self._near(self._api, text)
             typed = near.folder is None
             place = await self._third(near)
         if typed and place[1] and place not in self._remembered:
             self._remembered.add(place)
-            self._asked.remember_base(_shipped_form(place[0]), place[1])
+            self._target.remember_base(_shipped_form(place[0]), place[1])
         try:
             handle = self.all[place].job(text)
-        except SetupError as error:  # that is no job of this API
-            raise self._asked.refused(error) from None
-        return (*place, handle.id), handle
+        except SetupError as error:  # not a job of this API
+            raise self._target.refused(error) from None
+        return place, handle
 
     def _near(self, api: Api, text: str) -> Api:
-        """Where a URL is elsewhere and the credential may go there, the same API at that address."""
+        """The same API at the address of a URL, if the credential may be sent there."""
         base = api.references.base_of(text) if "://" in text else None
         if base is None or base == api.url:
             return api
-        if api.url is not None and not self._asked.connection.key_by_flag:
+        if api.url is not None and not self._target.connection.key_by_flag:
             return api
         if base not in self._elsewhere:
             self._elsewhere[base] = api.at(base)
         return self._elsewhere[base]
 
-    def concerned(self, entry: Entry) -> bool:
-        """Whether a job of the ledger is one of those that are waited for."""
-        if self._asked.api is None:
+    def concerned(self, place: ApiAddress) -> bool:
+        """Whether the jobs of the ledger at this place are waited for."""
+        if self._target.api is None:
             return True
         named = OWN if self._api is None else self._api.name
         at = None
-        if self._asked.connection.url_by_flag:
-            at = bare((self._api.url or "") if self._api is not None else self._asked.connection.url)
-        return entry.api == named and (at is None or entry.base == at.rstrip("/"))
+        if self._target.connection.url_by_flag:
+            at = bare((self._api.url or "") if self._api is not None else self._target.connection.url)
+        return place.api == named and (at is None or place.base == at.rstrip("/"))
 
-    async def of_ledger(self, places: Iterable[Place]) -> None:
-        """Opens those that are missing for jobs of the ledger."""
+    async def open_all(self, places: Iterable[ApiAddress]) -> None:
+        """Opens the missing clients for places of the ledger."""
         missing = [place for place in places if place not in self.all]
         alone = len(missing) == 1 and not self.all
         for name, base in missing:
             if name == OWN:
-                if self._asked.connection.key_by_flag:
-                    self._asked.confirm_base(_shipped_form(OWN), base, True)
-                await self._own(base)
+                if self._target.connection.key_by_flag:
+                    self._target.confirm_base(_shipped_form(OWN), base, True)
+                await self._service(base)
             elif self._api is not None:
-                await self._third(self._asked.described(base or None))
+                await self._third(self._target.described(base or None))
             else:
                 form = _shipped_form(name)
-                given = alone and self._asked.connection.key_by_flag
+                given = alone and self._target.connection.key_by_flag
                 if base:
-                    self._asked.confirm_base(form, base, given)
+                    self._target.confirm_base(form, base, given)
                 await self._third(load(name, base or None), meant=alone)
 
-    async def _own(self, address: str) -> Place:
+    async def _service(self, address: str) -> ApiAddress:
         if address not in self._services:
-            connection = self._asked.connection
-            # The same address as --url, but for a user and a password in it.
+            connection = self._target.connection
+            # The same address as --url, except for a user and a password in it.
             at = connection.url if address == bare(connection.url).rstrip("/") else address
-            client = AsyncClient(at, connection.key_for(at), **self._asked.options)
-            self._services[address] = await self._kept(client)
+            client = AsyncClient(at, connection.key_for(at), **self._target.options)
+            self._services[address] = self._add(client)
         return self._services[address]
 
-    async def _third(self, api: Api, meant: bool = True) -> Place:
-        place = (api.name, bare(api.url or ""))
+    async def _third(self, api: Api, meant: bool = True) -> ApiAddress:
+        place = ApiAddress(api.name, bare(api.url or ""))
         if place in self.all:
             return place
-        options = self._asked.options
+        options = self._target.options
         if not meant:
             options = ClientOptions(**{**options, "headers": {}})
-        return await self._kept(self._asked.third(api, options, meant))
+        return self._add(self._target.third(api, options, meant))
 
-    async def _kept(self, client: AsyncClient) -> Place:
-        account = await client.account()
-        place = (client.api, bare(account.api.url or ""))
+    def _add(self, client: AsyncClient) -> ApiAddress:
+        place = ApiAddress(client.api, bare(client._account.api.url or ""))
         if place not in self.all:
             self.all[place] = client
             self._stack.push_async_callback(client.close)
@@ -217,9 +215,9 @@ class Clients:
 
 
 def _shipped_form(name: str) -> Description:
-    """By name only: a ledger must not be able to name a file."""
+    """By name only: a ledger must not name a file."""
     if name not in names():
         raise SetupError(
-            f"the ledger has jobs of {name}, and no such API comes with bide: name its file with --api"
+            f"the ledger has jobs of {name}, which is not an API that bide ships: pass its file with --api"
         )
     return form_of(text_of(name), f"{name}.toml")

@@ -23,7 +23,7 @@ import click
 
 from bide.cli import FAILED
 from bide.cli.output import json_option, print_json, print_table
-from bide.client.blocking import Client, Job
+from bide.client.blocking import BlockingJob, Client
 from bide.core.clock import read_instant
 from bide.core.errors import ServiceError, SetupError
 from bide.core.record import Status
@@ -193,7 +193,7 @@ class Run:
         self.requests.download = self.client.requests - self.requests.all
         return all(job.status is Status.DONE for job in self.jobs.values())
 
-    def _submit(self, count: int) -> list[Job]:
+    def _submit(self, count: int) -> list[BlockingJob]:
         """Submit all jobs in one request."""
         lengths = [LENGTHS[number % len(LENGTHS)] for number in range(count)]
         outcomes = self.client.submit_many(

@@ -1,7 +1,7 @@
-"""What `bide wait` does with each job that has ended: it is saved, printed, and handed to a command.
+"""What `bide wait` does with each ended job: it saves the result, prints a line, and runs the command of --exec.
 
-With --json stdout has one line a job and nothing else. What could not be done for one job keeps no other back; it
-counts as failed, and the next wait with the same ledger does it again.
+With --json stdout has one line per job and nothing else. A failure for one job does not stop the others; the job counts
+as failed, and the next wait with the same ledger reports it again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STDERR = 2
 RESULT = "result"
 
 
-class Line(msgspec.Struct, rename="camel"):
+class EndedLine(msgspec.Struct, rename="camel"):
     """How a job ended, as --json prints it."""
 
     job_id: str
@@ -45,10 +45,10 @@ class Ending:
         self._out = out
         self._command = command
 
-    async def tell(self, handle: JobHandle, api: str, place: str = "") -> bool:
-        """Whether all of it was done, so that it need not be told again.
+    async def report(self, handle: JobHandle, api: str, place: str = "") -> bool:
+        """Returns whether everything was done, so that the job can be acknowledged.
 
-        `place` is the address of the API if jobs of several are waited for: two of them may have the same id.
+        `place` is the address of the API if there are several: two of them may have jobs with the same id.
         """
         line, done = await _line(handle, api)
         good = done and line.status in SUCCESSFUL
@@ -64,28 +64,29 @@ class Ending:
         return done
 
 
-async def _line(handle: JobHandle, api: str) -> tuple[Line, bool]:
-    """And whether all is known that there is to know."""
-    line = Line(handle.id, api)
+async def _line(handle: JobHandle, api: str) -> tuple[EndedLine, bool]:
+    """The line, and whether it is complete."""
+    line, absent = EndedLine(handle.id, api), False
     try:
         line.result = await handle.result()
     except JobFailed:
-        pass  # what went wrong is in its record
+        pass  # the error is in the status
     except ServiceError as error:
+        absent = error.status in (404, 410)
         retryable = bool(error.problem.get("retryable", False))
         line.error = ErrorInfo(error.code, str(error.problem.get("detail") or error), retryable)
     except BideError as error:
         line.error = ErrorInfo("RESULT_NOT_FETCHED", str(error), retryable=True)
-    complete = line.error is None
+    complete = line.error is None or absent
     job = handle.latest
-    if job is not None and job.status.terminal:
+    if job is not None and job.status.terminal and not absent:
         line.status, line.finished_at = job.status, job.finished_at
         line.error = line.error or job.error
     line.requests = handle.requests
     return line, complete
 
 
-def _text(line: Line) -> str:
+def _text(line: EndedLine) -> str:
     if line.error is not None:
         said = f"{line.error.code}: {line.error.message}"
     else:
@@ -93,14 +94,14 @@ def _text(line: Line) -> str:
     return " ".join(filter(None, (line.job_id, line.status or "UNKNOWN", said)))
 
 
-async def _save(handle: JobHandle, line: Line, out: Path, place: str) -> bool:
-    """A result that cannot be kept counts as a failure, and keeps no other back."""
+async def _save(handle: JobHandle, line: EndedLine, out: Path, place: str) -> bool:
+    """A result that cannot be saved counts as a failure and does not stop the others."""
     try:
         name = local_name(_file_stem(handle, f"{line.api} {place}" if place else ""))
         await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
         result = msgspec.json.encode(line.result) + b"\n"
         await asyncio.to_thread((out / f"{name}.json").write_bytes, result)
-        # A result that is JSON is in the line already.
+        # A JSON result is already in the line.
         files = [file for file in handle.files if file != RESULT or isinstance(line.result, str)]
         if files:
             await asyncio.to_thread((out / name).mkdir, exist_ok=True)
@@ -114,7 +115,7 @@ async def _save(handle: JobHandle, line: Line, out: Path, place: str) -> bool:
 
 
 def _file_stem(handle: JobHandle, place: str) -> str:
-    """Different for different jobs. A URL would be too long for the name of a file."""
+    """A unique file name for each job. A URL would be too long."""
     if not handle.id.startswith(("http://", "https://")):
         stem = quote(handle.id, safe=" ()+,:;=@~")
         return f"{stem}-{hashlib.sha256(place.encode()).hexdigest()[:12]}" if place else stem
@@ -122,16 +123,16 @@ def _file_stem(handle: JobHandle, place: str) -> str:
     return f"{quote(handle.ref.id, safe=' ()+,:;=@~')[:100]}-{digest}"
 
 
-def _file_name(file: str, line: Line) -> str:
-    """A result has no name of its own, but its address tells what it is."""
+def _file_name(file: str, line: EndedLine) -> str:
+    """A result has no name; its URL has the suffix."""
     if file == RESULT and isinstance(line.result, str):
         suffix = PurePosixPath(urlsplit(line.result).path).suffix
         return file + suffix if suffix[1:].isalnum() else file
     return local_name(file)
 
 
-async def _execute(command: str, line: Line) -> bool:
-    """Its output goes to stderr, so that stdout stays one line a job."""
+async def _execute(command: str, line: EndedLine) -> bool:
+    """The command's output goes to stderr, so that stdout has one line per job."""
     known = {"BIDE_JOB_ID": line.job_id, "BIDE_JOB_STATUS": str(line.status or "")}
     process = await asyncio.create_subprocess_shell(
         command,

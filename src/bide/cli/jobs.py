@@ -1,4 +1,4 @@
-"""`bide status`, `list`, `cancel` and `retry`: what there is, and what to do about it."""
+"""`bide status`, `list`, `cancel` and `retry`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from bide.cli import FAILED
-from bide.cli.clients import Asked, api_option
+from bide.cli.clients import CommandTarget, api_option
 from bide.cli.output import json_option, print_details, print_jobs, print_json
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
@@ -50,12 +50,12 @@ def status(
       bide status --json 01JC3X8M0V5T6Q7R8S9A0B1C2D 01JC3X8M0W…
       bide status octocat/hello/30433642 --api github-actions
     """
-    asked, chosen = Asked(connection, api, ClientOptions(), trust), list(dict.fromkeys(ids))
-    asyncio.run((_status if asked.own else _status_elsewhere)(asked, chosen, as_json))
+    target, chosen = CommandTarget(connection, api, ClientOptions(), trust), list(dict.fromkeys(ids))
+    asyncio.run((_status if target.own else _status_elsewhere)(target, chosen, as_json))
 
 
-async def _status(asked: Asked, ids: Sequence[str], as_json: bool) -> None:
-    async with asked.client() as client:
+async def _status(target: CommandTarget, ids: Sequence[str], as_json: bool) -> None:
+    async with target.client() as client:
         if len(ids) == 1:
             job = await client.job(ids[0]).status()
             print_json(job) if as_json else print_details(job)
@@ -68,11 +68,11 @@ async def _status(asked: Asked, ids: Sequence[str], as_json: bool) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-async def _status_elsewhere(asked: Asked, ids: Sequence[str], as_json: bool) -> None:
-    """One question a job; one that cannot be answered keeps no other back."""
+async def _status_elsewhere(target: CommandTarget, ids: Sequence[str], as_json: bool) -> None:
+    """One request per job; an error of one does not stop the others."""
     found = []
-    async with asked.client() as client:
-        for handle in asked.jobs(client, ids):
+    async with target.client() as client:
+        for handle in target.jobs(client, ids):
             try:
                 found.append(await handle.status())
             except ServiceError as error:
@@ -93,9 +93,13 @@ async def _status_elsewhere(asked: Asked, ids: Sequence[str], as_json: bool) -> 
 @click.option("--queue", help="Only jobs of this queue.")
 @click.option("--label", callback=read_label, metavar="NAME=VALUE", help="Only jobs with this label.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many at most."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="The maximum number of jobs.",
 )
-@click.option("--all", "everything", is_flag=True, help="As many as there are.")
+@click.option("--all", "everything", is_flag=True, help="All jobs.")
 @json_option
 @speaks_to_service
 def list_jobs(
@@ -145,9 +149,8 @@ def cancel(
 ) -> None:
     """Stop jobs, by id or by what they are.
 
-    A waiting job ends at once; a running one is told to stop, then terminated, then killed. A job that has ended is
-    left alone: exit code 1. At another API the job's status is read first, and what is printed is what that API says
-    afterwards.
+    A waiting job ends at once; a running one is asked to stop, then terminated, then killed. A job that has ended is not
+    changed: exit code 1. At another API the job's status is read first, and its new status is printed afterwards.
 
     \b
     Examples:
@@ -155,10 +158,10 @@ def cancel(
       bide cancel --kind transcode --status PENDING
       bide cancel batch_abc123 --api openai-batch
     """
-    asked = Asked(connection, api, ClientOptions(), trust)
-    if not asked.own and (statuses or kind):
+    target = CommandTarget(connection, api, ClientOptions(), trust)
+    if not target.own and (statuses or kind):
         raise click.UsageError("--status and --kind choose among jobs of a bide service; give ids")
-    asyncio.run(Act("cancel", asked, as_json).on(ids, statuses, kind))
+    asyncio.run(JobAction("cancel", target, as_json).on(ids, statuses, kind))
 
 
 @click.command()
@@ -183,25 +186,25 @@ def retry(
       bide retry 01JC3X8M0V5T6Q7R8S9A0B1C2D
       bide retry --status ERROR --kind transcode
     """
-    asked = Asked(connection, None, ClientOptions())
-    asyncio.run(Act("retry", asked, as_json).on(ids, statuses, kind))
+    target = CommandTarget(connection, None, ClientOptions())
+    asyncio.run(JobAction("retry", target, as_json).on(ids, statuses, kind))
 
 
-class Act:
-    """Cancels or retries one job after the other; a refused one keeps no other back."""
+class JobAction:
+    """Cancels or retries jobs one after the other; an error of one does not stop the others."""
 
-    def __init__(self, verb: str, asked: Asked, as_json: bool) -> None:
+    def __init__(self, verb: str, target: CommandTarget, as_json: bool) -> None:
         self._verb = verb
-        self._asked = asked
+        self._target = target
         self._as_json = as_json
         self._possible = LIVE if verb == "cancel" else AGAIN
 
     async def on(self, ids: Sequence[str], statuses: Sequence[str], kind: str | None) -> None:
         if bool(ids) == bool(statuses or kind):
-            raise click.UsageError("give job ids, or --status and --kind to choose by")
-        async with self._asked.client() as client:
+            raise click.UsageError("give job ids, or select jobs by --status and --kind")
+        async with self._target.client() as client:
             chosen = list(dict.fromkeys(ids)) or await self._choose(client, statuses, kind)
-            handles = self._asked.jobs(client, chosen)
+            handles = self._target.jobs(client, chosen)
             refused = [handle for handle in handles if not await self._one(handle)]
         if not chosen:
             click.echo("no such jobs", err=True)
@@ -209,7 +212,7 @@ class Act:
             raise click.exceptions.Exit(FAILED)
 
     async def _choose(self, client: AsyncClient, statuses: Sequence[str], kind: str | None) -> list[str]:
-        """All are found before the first is touched, for what is done to one changes the list."""
+        """Finds all jobs before the first is changed, because a change affects the list."""
         impossible = [one for one in statuses if Status(one) not in self._possible]
         if impossible:
             possible = ", ".join(sorted(self._possible))

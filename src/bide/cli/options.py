@@ -1,4 +1,4 @@
-"""Options that several commands have, each written once: its variable, its form and its default."""
+"""Options that several commands share: the flag, its environment variable, its type and its default."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def data(help: str = "The data folder.") -> Option[Any]:
 
 
 def address(name: str, help: str, *, required: bool = False) -> Option[Any]:
-    """Where another server is: --store, --broker, --blobs, --progress."""
+    """The URL of another server: --store, --broker, --blobs, --progress."""
     variable = f"BIDE_{name.upper()}"
     return click.option(f"--{name}", envvar=variable, metavar="URL", required=required, help=help)
 
 
 def names(flag: str, help: str, *, envvar: str) -> Option[Any]:
-    """Several with commas between them; in bide.toml a list too."""
+    """Names separated by commas; in bide.toml also a list."""
 
     def split(ctx: click.Context, param: click.Parameter, value: Any) -> tuple[str, ...]:
         found = value.split(",") if isinstance(value, str) else value
@@ -49,7 +49,7 @@ def connections(default: int) -> Option[Any]:
         default=default,
         show_default=True,
         type=click.IntRange(3),
-        help="Connections to PostgreSQL for reads; up to three more write, listen, and are for progress.",
+        help="Connections to PostgreSQL for reads; up to three more write, listen, and store progress.",
     )
 
 

@@ -1,4 +1,4 @@
-"""How commands show things: tables for people on stdout, one JSON object a line with --json."""
+"""Output of commands: tables on stdout, or one JSON object per line with --json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLOURS = {
     "PROCESSING": "cyan",
     "RETRYING": "yellow",
 }
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 
 def print_json(record: Any) -> None:
@@ -52,7 +52,7 @@ def _row(job: JobStatus) -> list[str]:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
-    """In a terminal a table that fits; in a pipe every value whole, for `grep` and `awk`."""
+    """In a terminal a table that fits; in a pipe the whole values, for `grep` and `awk`."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -73,7 +73,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty:
 
 
 def print_details(job: JobStatus) -> None:
-    """One job, a line a fact; what is unknown is left out."""
+    """One job, one line per field; unknown fields are left out."""
     facts = {
         "job": job.job_id,
         "kind": job.kind,
@@ -100,7 +100,7 @@ def print_details(job: JobStatus) -> None:
 
 
 def percent(job: JobStatus) -> str:
-    """How far it has come, or had come when it stopped; a job that is done has no progress any more."""
+    """The progress of a live job, or of a failed one when it stopped."""
     if job.progress is None or job.progress.percent is None or job.status in SUCCESSFUL:
         return ""
     return f"{job.progress.percent:.0f}%"

@@ -1,4 +1,4 @@
-"""`bide submit`: sends one job, and waits for it when asked to."""
+"""`bide submit`: submits one job, and waits for it with --wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from bide.cli.clients import Asked, api_option
+from bide.cli.clients import CommandTarget, api_option
 from bide.cli.output import json_option, print_json
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.trust import trust_option
@@ -68,7 +68,7 @@ def _read_labels(
 def _read_files(
     ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, list[Path]]:
-    """`PATH`, or `NAME=PATH` for a parameter; what is a file as it is written is a path."""
+    """`PATH`, or `NAME=PATH` for a parameter. The name of an existing file is a path, even with `=` in it."""
     found: dict[str, list[Path]] = {}
     for value in values:
         name, sign, path = value.partition("=")
@@ -91,7 +91,7 @@ def _file_options(files: dict[str, list[Path]]) -> SubmitOptions:
 
 
 class Sent(msgspec.Struct, rename="camel"):
-    """A job that another API has taken, as --json prints it; `bide wait -` reads it."""
+    """A job that another API has accepted, as --json prints it; `bide wait -` reads it."""
 
     job_id: str
     api: str
@@ -111,26 +111,26 @@ class Sent(msgspec.Struct, rename="camel"):
     multiple=True,
     callback=_read_files,
     metavar="[NAME=]PATH",
-    help="A file to send along, with the name of its parameter if there are several.",
+    help="A file to send, with the name of its parameter if there are several.",
 )
 @click.option(
     "--ledger",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --file: a file by which the same command goes on after a crash.",
+    help="With --file: a file with which the same command resumes after a crash.",
 )
 @click.option(
     "--dedupe",
     type=click.Choice(["content"]),
-    help="The same files and input give the first job again.",
+    help="The same files and input return the first job.",
 )
-@click.option("--idempotency-key", help="The same key and input give the first job again.")
+@click.option("--idempotency-key", help="The same key and input return the first job.")
 @click.option("--priority", type=int, help="Higher goes first.")
-@click.option("--queue", help="Another queue than the kind's own.")
+@click.option("--queue", help="A queue instead of the kind's own.")
 @click.option("--run-at", callback=_read_instant, metavar="INSTANT", help="Do not start before.")
 @click.option("--deadline", callback=_read_instant, metavar="INSTANT", help="Must have ended by then.")
 @click.option("--label", "labels", multiple=True, callback=_read_labels, metavar="NAME=VALUE")
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="How many seconds to wait at most.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds after which the wait ends.")
 @api_option
 @trust_option
 @json_option
@@ -151,11 +151,11 @@ def submit(
 ) -> None:
     """Send a job to a service.
 
-    Prints the job's id once the service has it on disk, or with --wait its result. With --api, KIND is what that API
-    calls it, a model or a process, where it has such a thing.
+    Prints the job's id after the service has it on disk, or with --wait its result. With --api, KIND is that API's own
+    name for it, e.g. a model or a process, if it has one.
 
-    A file of 16 MB or more is sent so that it goes on where it was after anything that cuts it off; with --ledger the
-    same command does so after a crash, too.
+    The upload of a file of 16 MB or more resumes after a broken connection; with --ledger the same command resumes it
+    after a crash, too.
 
     \b
     Examples:
@@ -171,25 +171,27 @@ def submit(
         raise click.UsageError("--timeout is for --wait")
     if ledger is not None and not files:
         raise click.UsageError("--ledger is for --file")
-    asked = Asked(connection, api, ClientOptions(ledger=ledger), trust)
-    if not kind and asked.own:
-        raise click.UsageError("no KIND: what the service calls the job")
+    target = CommandTarget(connection, api, ClientOptions(ledger=ledger), trust)
+    if not kind and target.own:
+        raise click.UsageError("KIND is missing: the service's name for the job")
     given = cast(SubmitOptions, {**options, "labels": labels or None, **_file_options(files)})
     try:
         if wait:
-            asyncio.run(_submit_and_wait(asked, kind, body, given, timeout, as_json))
+            asyncio.run(_submit_and_wait(target, kind, body, given, timeout, as_json))
         else:
-            asyncio.run(_submit(asked, kind, body, given, as_json))
+            asyncio.run(_submit(target, kind, body, given, as_json))
     except KeyboardInterrupt:
         if ledger is not None:
-            click.echo("bide: the same command goes on where this one was", err=True)
+            click.echo("bide: run the same command again to resume", err=True)
         raise
 
 
-async def _submit(asked: Asked, kind: str, body: Any, options: SubmitOptions, as_json: bool) -> None:
-    async with asked.client() as client:
+async def _submit(
+    target: CommandTarget, kind: str, body: Any, options: SubmitOptions, as_json: bool
+) -> None:
+    async with target.client() as client:
         job = await client.submit(kind, body, **options)
-        if not asked.own:
+        if not target.own:
             _print_sent(await client.account(), job, kind, as_json)
         elif as_json:
             print_json(job.latest)
@@ -198,7 +200,7 @@ async def _submit(asked: Asked, kind: str, body: Any, options: SubmitOptions, as
 
 
 def _print_sent(account: Account, job: JobHandle, kind: str, as_json: bool) -> None:
-    """In a form that `bide wait`, `status` and `cancel` take, for an id alone is not enough everywhere."""
+    """Prints what `bide wait`, `status` and `cancel` accept: at some APIs an id alone is not enough."""
     api, ref = account.api, job.ref
     if as_json:
         status = job.latest.status if job.latest is not None else None
@@ -208,26 +210,26 @@ def _print_sent(account: Account, job: JobHandle, kind: str, as_json: bool) -> N
 
 
 async def _submit_and_wait(
-    asked: Asked,
+    target: CommandTarget,
     kind: str,
     body: Any,
     options: SubmitOptions,
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    async with asked.client() as client:
+    async with target.client() as client:
         job = await client.submit(kind, body, **options)
         try:
             result = await job.result(timeout=timeout, progress=True)
         except JobFailed:
             if as_json:
                 print_json(job.latest)
-            if asked.options.get("ledger") is not None:
-                await client.told(job)
+            if target.options.get("ledger") is not None:
+                await client.acknowledge(job)
             raise
         if as_json:
             print_json(job.latest)
         else:
             click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
-        if asked.options.get("ledger") is not None:
-            await client.told(job)
+        if target.options.get("ledger") is not None:
+            await client.acknowledge(job)

@@ -26,7 +26,7 @@ from bide.cli import FAILED
 from bide.cli.clients import budget_option
 from bide.cli.output import json_option, print_json, print_table
 from bide.cli.trust import confirm, trust_option
-from bide.cli.wait import Trouble
+from bide.cli.wait import Warnings
 from bide.client.apis.demands import Demands
 from bide.client.progress import SHOWN
 from bide.core.errors import SetupError
@@ -154,7 +154,7 @@ def sync(
         _show(plan, as_json)
         return
     options = RunOptions(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
-    log, trouble = logging.getLogger("bide"), Trouble(logging.WARNING)
+    log, trouble = logging.getLogger("bide"), Warnings(logging.WARNING)
     log.addHandler(trouble)
     try:
         with Checkpoint(state or pipeline.with_suffix(".sync")) as checkpoint:

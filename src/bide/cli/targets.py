@@ -1,4 +1,4 @@
-"""What `bide wait` is given: jobs as arguments, in files and on stdin, and options that are more than a number."""
+"""The arguments of `bide wait`: jobs as arguments, in files and on stdin, and the options --header and --limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*:\s*(.*?)\s*")
 
 
 def read_targets(arguments: Iterable[str]) -> list[str]:
-    """Ids and URLs, each once."""
+    """Distinct ids and URLs."""
     return list(dict.fromkeys(_targets(arguments)))
 
 
@@ -45,7 +45,7 @@ def _target(text: str) -> str:
         return text
     try:
         line = msgspec.json.decode(text)
-        return str(line.get("url") or line["jobId"])  # what `bide submit --api` prints has both
+        return str(line.get("url") or line["jobId"])  # the output of `bide submit --api` has both
     except (msgspec.DecodeError, KeyError, AttributeError):
         raise click.UsageError(f"this line has no jobId: {text[:80]}") from None
 
@@ -56,7 +56,7 @@ def split_url(text: str) -> tuple[str, str]:
     before, found, after = parts.path.rpartition("/jobs/")
     job_id = unquote(after.partition("/")[0])
     if not found or not job_id:
-        raise click.UsageError(f"{text}: this is not a job's address; it ends in /jobs/ID")
+        raise click.UsageError(f"{text}: this is not the URL of a job; it must end in /jobs/ID")
     return f"{parts.scheme}://{parts.netloc}{before}", job_id
 
 

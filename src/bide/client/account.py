@@ -1,23 +1,27 @@
-"""One credential at one API: its jobs are submitted, waited for, cancelled and fetched on one shared budget.
+"""One credential at one API: its jobs are submitted, waited for, cancelled and downloaded on one shared budget.
 
-A result is what the answer holds, or, when it is at the API's own address and JSON, what is there; a result that is
-elsewhere, such as a film in somebody's storage, is told as its address and fetched by `download`.
+A result in an answer is returned as it is. A result at a URL of the API itself is fetched if it is JSON. A result that
+is stored elsewhere is returned as its URL, and `download` fetches it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from bide.client.apis import (
+    GONE,
+    NOT_FOUND,
     Answer,
     Api,
     BadPoll,
@@ -36,40 +40,31 @@ from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.sender import refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import LARGEST, Download, Transport
+from bide.client.job_state import JobListener, JobState
 from bide.client.ledger import Knowledge, Ledger
-from bide.client.ledger.session import Keeper, LearnedSession
-from bide.client.polling.kinds import TIMEOUTS, Kind, Size
+from bide.client.ledger.session import LedgerSession
+from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.options import ClientOptions
+from bide.client.polling.kinds import TIMEOUTS, KindStats, Size
+from bide.client.polling.knowledge import AccountKnowledge
 from bide.client.polling.planned_job import FOREVER
 from bide.client.polling.poller import Poller
 from bide.client.timing import Timing
-from bide.client.tracked import Listener, Tracked
 from bide.core.advice import Advice
-from bide.core.budget import Budget, Limit
+from bide.core.budget import Budget, read_limit
 from bide.core.errors import BideError, ServiceError
 from bide.core.meter import SLACK
 from bide.core.pacing import PRICE
+from bide.core.wire import JobStatus
 
 log = logging.getLogger("bide.client")
 
 T = TypeVar("T")
-LEARN_EVERY = 10.0  # seconds between two writings of what was learned
-EXPIRED = (401, 403, 404, 410)  # of an address that an answer gave
-LINES = ("jsonl", "ndjson", "json-seq", "jsonlines")  # one document a line: a file, however long
+LEARN_EVERY = 10.0  # seconds between two writes of what was learned
+EXPIRED = (401, 403, 404, 410)  # statuses of a download URL that is no longer valid
+LINES = ("jsonl", "ndjson", "json-seq", "jsonlines")  # one document per line: a file, not a value
 TRIES = 8
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How jobs of an account are waited for."""
-
-    limit: Limit | None = None  # None: what the description says, else what the API tells
-    price: float = PRICE
-    expected: float | None = None
-    size: Size | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    processes: int = 1  # that the polling is spread over
-    tries: int = TRIES  # of a request that somebody waits for
-    budget: str | None = None  # where machines share it: redis://…, postgresql://…
+ABSENT = {NOT_FOUND: (404, "not-found"), GONE: (410, "gone")}
 
 
 class Account:
@@ -78,36 +73,45 @@ class Account:
         api: Api,
         transport: Transport,
         credential: Credential | None = None,
-        terms: Terms | None = None,
+        options: ClientOptions | None = None,
         *,
         timing: Timing | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.api = api
-        self.terms = terms or Terms()
-        self.limit = self.terms.limit or api.limit
+        self.options = options or ClientOptions()
+        self.tries = TRIES  # of one request before its error is raised
+        # The results and files of a bide service are requested until the caller's timeout.
+        self._fetch_tries: float = math.inf if api.is_bide else TRIES
+        limit = self.options.get("limit")
+        self.limit = (read_limit(limit) if isinstance(limit, str) else limit) or api.limit
+        self._processes = self.options.get("processes") or 1
+        if self._processes < 1:
+            raise ValueError("`processes` must be 1 or more")
         self._transport = transport
         self._credential = credential
-        # Both are open, and set before the first use.
-        self.ledger: Ledger | None = None
-        self.knowledge: Knowledge | None = None  # None: the ledger
+        self.ledger: Ledger | None = None  # open
+        self._opened: SqliteLedger | None = None  # a ledger that this account closes
+        self.knowledge: Knowledge | None = None  # open, and set before the first use; None: the ledger
         self._timing = timing or Timing()
         self._rng = rng or random.Random()
-        self._signer = Signer(api, credential, transport, self._timing.wall, self.terms.headers)
-        self._kinds: dict[tuple[str, str], Kind] = {}
-        self._submitted: deque[float] = deque()  # the moments of the latest submissions
-        self._running: list[Tracked] = []  # that count where the API limits jobs
-        self._places = 0  # taken by submissions that are under way
-        self._ear = _Ear(asyncio.Event())
+        self._signer = Signer(
+            api, credential, transport, self._timing.wall, self.options.get("headers") or {}
+        )
+        self._kinds: dict[tuple[str, str], KindStats] = {}
+        self._submitted: deque[float] = deque()  # the times of the latest submissions
+        self._running: list[JobState] = []  # live jobs, if the API limits concurrent jobs
+        self._submitting = 0  # submissions in progress, each with a slot
+        self._slots = _SlotListener(asyncio.Event())
         self._opening = asyncio.Lock()
         self._poller: Poller | None = None
         self._learning: asyncio.Task[None] | None = None
-        self.learned: LearnedSession | None = None
-        self.keeper: Keeper | None = None
+        self.learned: AccountKnowledge | None = None
+        self.session: LedgerSession | None = None
         self._sharing: Sharing | None = None
 
     async def open(self) -> None:
-        """Called by the first use, because the poller belongs to the running event loop."""
+        """Opens the account at its first use, because the poller belongs to the running event loop."""
         if self._poller is None:
             async with self._opening:
                 if self._poller is None:
@@ -128,80 +132,94 @@ class Account:
         assert self._poller is not None
         return await self._poller.sender.open(call)
 
+    async def open_ledger(self) -> None:
+        """Opens the ledger of the options. `open` does this, too."""
+        ledger = self.options.get("ledger")
+        if ledger is None or self.ledger is not None:
+            return
+        if isinstance(ledger, str | os.PathLike):
+            self._opened = SqliteLedger(Path(ledger))
+            await self._opened.open()
+            ledger = self._opened
+        self.ledger = ledger
+
     async def _open(self) -> None:
+        await self.open_ledger()
         sharing = self._sharing = await self._share()
         budget = Budget(self.limit, rng=self._rng)
         if (knowledge := self.knowledge or self.ledger) is not None:
             salt, credential = knowledge.salt, self._credential
             account = credential.fingerprint(salt) if credential is not None else "-"
-            self.learned = LearnedSession(knowledge, self.api, account, self._timing.wall)
-            await self.learned.load()
-            budget = self.learned.budget(self.limit, self._rng, self._timing.now())
+            self.learned = AccountKnowledge(knowledge, self.api, account, self.limit, self._timing.wall)
+            await self.learned.open()
+            budget = self.learned.budget(self._rng, self._timing.now())
             self._learning = asyncio.create_task(self._learn_on(self.learned))
         if self.ledger is not None:
-            self.keeper = Keeper(self.ledger, self.api, self._timing.wall)
-            await self.keeper.rename()
+            self.session = LedgerSession(self.ledger, self.api, self._timing.wall)
+            await self.session.open()
         options: dict[str, Any] = {
-            "price": self.terms.price,
+            "price": self.options.get("price") or PRICE,
             "timing": self._timing,
             "rng": self._rng,
-            "keeper": self.keeper,
+            "ledger": self.session,
         }
         who = self.api, self._transport, self._signer
-        if self.terms.processes == 1:
+        if self._processes == 1:
             self._poller = Poller(*who, budget if sharing is None else sharing.budget, **options)
         else:
             from bide.client.polling.processes.poller import start_process_poller
 
             options["sharing"] = sharing
-            self._poller = start_process_poller(
-                self.terms.processes, *who, budget, self.limit, **options
-            )
+            self._poller = start_process_poller(self._processes, *who, budget, self.limit, **options)
 
     async def _share(self) -> Sharing | None:
-        if self.terms.budget is None:
+        url = self.options.get("budget")
+        if url is None:
             return None
-        who = self.api, self._credential, self.terms.headers
-        return await share(self.terms.budget, *who, self.limit, self._timing)
+        who = self.api, self._credential, self.options.get("headers") or {}
+        return await share(url, *who, self.limit, self._timing)
 
     async def close(self) -> None:
-        poller = self._poller
-        if poller is None:
-            return
-        await poller.close()
-        if self._sharing is not None:
-            await self._sharing.close()
-        if self._learning is not None and self.learned is not None:
-            self._learning.cancel()
-            await self._learn(self.learned)
+        try:
+            if self._poller is not None:
+                await self._poller.close()
+            if self._sharing is not None:
+                await self._sharing.close()
+            if self._learning is not None and self.learned is not None:
+                self._learning.cancel()
+                await self._learn(self.learned)
+        finally:
+            if self._opened is not None:
+                await self._opened.close()
 
-    async def _learn_on(self, learned: LearnedSession) -> None:
+    async def _learn_on(self, learned: AccountKnowledge) -> None:
         while True:
             await asyncio.sleep(LEARN_EVERY)
             await self._learn(learned)
 
-    async def _learn(self, learned: LearnedSession) -> None:
+    async def _learn(self, learned: AccountKnowledge) -> None:
         if self._poller is None:
             return
         try:
-            await learned.learn(self._poller.schedule, self.limit, self._timing.now())
+            await learned.save(self._poller.schedule, self._timing.now())
         except Exception as error:
-            # A full disk: waiting goes on, and begins with less knowledge the next time.
-            log.error("what was learned is not in the ledger: %s", error)
+            # For example a full disk. The wait continues, and the next process knows less.
+            log.error("Learned durations and budgets were not written to the ledger: %s", error)
 
     # --- waiting
 
     @property
     def timeout(self) -> float | None:
-        """How long to wait where the caller does not say."""
-        return None if self.terms.size is None else TIMEOUTS[self.terms.size]
+        """The timeout in seconds of a wait that has none of its own."""
+        size = self.options.get("size")
+        return None if size is None else TIMEOUTS[size]
 
     def wall(self) -> float:
         """Seconds since the epoch."""
         return self._timing.wall()
 
     def moment(self, seconds: float) -> float:
-        """So many seconds from now, in this account's time."""
+        """The time in this account's clock that is so many seconds from now."""
         return self._timing.now() + seconds * self._timing.speed
 
     def advice(self) -> Advice | None:
@@ -212,43 +230,60 @@ class Account:
 
     @property
     def guesses(self) -> bool:
-        """Whether no job that is waited for is of a kind of which one has been seen to end."""
+        """Whether no job of any waiting kind has ended yet, so that the advice is a guess."""
         kinds = self._poller.schedule.kinds.values() if self._poller is not None else ()
         return not any(kind.waiting and kind.plans.sketch.count for kind in kinds)
 
-    def job(self, text: str, kind: str = "") -> Tracked:
-        """From an id or a URL."""
+    def job(self, text: str, kind: str = "") -> JobState:
+        """A job by its id or URL."""
         ref = self.api.references.ref(text)
-        job = Tracked(ref, kind, job_id=self.api.job_id(ref))
-        job.size = self.terms.size or ""
+        job = JobState(ref, kind, job_id=self.api.job_id(ref))
+        job.size = self.options.get("size") or ""
         return job
 
-    async def keep(self, jobs: Sequence[Tracked]) -> None:
-        """Puts them into the ledger, where there is one."""
+    async def keep(self, jobs: Sequence[JobState]) -> None:
+        """Adds jobs to the ledger, if there is one."""
         await self.open()
-        if self.keeper is not None:
-            await self.keeper.add(jobs)
+        if self.session is not None:
+            await self.session.add(jobs)
 
-    def watch(self, job: Tracked, listener: Listener, deadline: float | None = None) -> None:
-        """After `keep`. `deadline` is a moment of this account's time."""
+    async def watch_all(
+        self, jobs: Sequence[JobState], listener: JobListener, timeout: float | None = None
+    ) -> None:
+        """Stores jobs in the ledger and starts to wait for them."""
+        await self.keep(jobs)
+        deadline = None if timeout is None else self.moment(timeout)
+        for job in jobs:
+            if job.seen is not None and not job.over:
+                listener.changed(job)
+            self.watch(job, listener, deadline, len(jobs))
+
+    def watch(
+        self, job: JobState, listener: JobListener, deadline: float | None = None, together: int = 1
+    ) -> None:
+        """Starts to wait for a job, after `keep`. `deadline` is in this account's time.
+
+        `together` is the number of jobs that the caller adds: a bide service holds requests for few jobs only.
+        """
         poller = self._poller
         assert poller is not None
-        size: Any = job.size or self.terms.size  # of a job from the ledger, that under which it was sent
+        size: Any = job.size or self.options.get("size")  # a job from the ledger has its own
         poller.watch(
             job,
             listener,
             kind=self._kind(poller, job, size),
             asked_at=job.asked_at,
-            expected=self.terms.expected,
+            expected=self.options.get("expected"),
             size=size,
             deadline=FOREVER if deadline is None else deadline,
+            together=together,
         )
 
-    def unwatch(self, job: Tracked, listener: Listener) -> None:
+    def unwatch(self, job: JobState, listener: JobListener) -> None:
         if self._poller is not None:
             self._poller.unwatch(job, listener)
 
-    def _kind(self, poller: Poller, job: Tracked, size: Size | None) -> Kind:
+    def _kind(self, poller: Poller, job: JobState, size: Size | None) -> KindStats:
         name = (job.kind, size or "")
         kind = self._kinds.get(name)
         if kind is None:
@@ -260,11 +295,17 @@ class Account:
             kind = self._kinds[name] = poller.schedule.kind(job.kind, batch, size)
         return kind
 
-    # --- requests that somebody waits for
+    # --- requests on behalf of a caller
 
-    async def submit(self, kind: str, input: Any, key: str | None = None) -> Tracked:
-        """Sends one job. A refusal because too many run is waited out; one for another reason is raised."""
-        call = self.api.submissions.submit(kind, input, key)
+    async def submit(
+        self, kind: str, input: Any, key: str | None = None, call: Call | None = None
+    ) -> JobState:
+        """Submits one job; `call` is the request if the caller has made it. If too many jobs run, it waits for a slot.
+
+        With an idempotency key the request is retried after any failure; without one only after a response that says
+        that nothing was done, because a retry could create a second job.
+        """
+        call = self.api.submissions.submit(kind, input, key) if call is None else call
         await self._may_run()
         try:
             answer, ref = await self._send_in(call, key)
@@ -272,22 +313,27 @@ class Account:
                 after = await self._persist(following, safe=False)
                 if after.status >= 400:
                     raise after.problem()
-            job = Tracked(ref, kind, self._timing.wall(), self.api.job_id(ref))
+            job = JobState(ref, kind, self._timing.wall(), self.api.job_id(ref))
             job.seen = self.api.first(ref, answer)
-            job.size = self.terms.size or ""
+            job.size = self.options.get("size") or ""
             job.requests = 1
+            job.etag = job.seen.etag if job.seen is not None else None
             await self.keep([job])
+            if job.ended and self.session is not None:
+                await self.session.ended(job)
             if self.api.concurrent is not None:
                 self._running.append(job)
         finally:
-            self._places -= 1
-            self._ear.heard.set()
+            self._submitting -= 1
+            self._slots.freed.set()
         return job
 
     async def _send_in(self, call: Call, key: str | None) -> tuple[Answer, Ref]:
         async def send() -> tuple[Answer, Ref]:
             await self._may_submit()
             answer = await self._persist(call, safe=key is not None)
+            if self.api.is_bide:
+                return answer, Ref(answer.raise_for_status().read(JobStatus).job_id)
             return answer, self.api.submissions.accepted(call, answer, key)
 
         try:
@@ -297,23 +343,22 @@ class Account:
             raise refusal(error, self.api) from None
 
     async def _may_run(self) -> None:
-        """Takes a place. Where an API says how many jobs it takes at once: when one of ours has ended."""
+        """Reserves a slot. If the API limits concurrent jobs, it waits until one of this account's jobs has ended."""
         most = self.api.concurrent
         while most is not None:
             self._running = [job for job in self._running if not job.over]
-            if len(self._running) + self._places < most:
+            if len(self._running) + self._submitting < most:
                 break
             for job in self._running:
-                if (
-                    self._ear not in job.listeners
-                ):  # from now on until it ends, whether or not anybody waits for it
-                    self.watch(job, self._ear)
-            self._ear.heard.clear()
-            await self._ear.heard.wait()
-        self._places += 1
+                if self._slots not in job.listeners:
+                    # The job is polled until it ends, even if the caller does not wait for it.
+                    self.watch(job, self._slots)
+            self._slots.freed.clear()
+            await self._slots.freed.wait()
+        self._submitting += 1
 
     async def _may_submit(self) -> None:
-        """Where an API has a limit for submissions alone: no more than that in any stretch of its length."""
+        """Waits until the API's limit for submissions permits one more."""
         limit = self.api.submit_limit
         while limit is not None:
             now = self._timing.now()
@@ -324,12 +369,15 @@ class Account:
                 return
             await self._timing.sleep(self._submitted[0] + limit.per + SLACK - now + 0.01)
 
-    async def look(self, job: Tracked) -> None:
-        """One question now."""
+    async def look(self, job: JobState) -> None:
+        """Asks about the job now."""
         job.requests += 1
         self._read(job, await self.send(self.api.calls.ask(job.ref, job.etag)))
+        absence = self.absence(job)
+        if absence is not None:
+            raise absence
 
-    def _read(self, job: Tracked, answer: Answer) -> None:
+    def _read(self, job: JobState, answer: Answer) -> None:
         age = ALWAYS if job.submitted_at is None else self._timing.wall() - job.submitted_at
         try:
             seen = self.api.read(job.ref, answer, age)
@@ -337,22 +385,34 @@ class Account:
             job.seen = job.seen or Seen(state="unknown")  # it was submitted a moment ago
             return
         except BadPoll as error:
-            raise refusal(error, self.api) from None
+            raise refusal(error, self.api, answer) from None
         if not seen.unchanged:
             job.take(seen)
             job.etag = seen.etag
 
-    async def cancel(self, job: Tracked) -> None:
-        """Asks about the job first and leaves one alone that has ended.
+    def absence(self, job: JobState) -> ServiceError | None:
+        """The error of a bide service that does not know this job; None if it does, and for any other API."""
+        error = job.seen.error if job.seen is not None else None
+        if not self.api.is_bide or error is None or error.code not in ABSENT:
+            return None
+        status, code = ABSENT[error.code]
+        return ServiceError(status, {"code": code, "detail": error.message}, self.api.url or "")
 
-        At some APIs a cancel changes the outcome of such a job, or deletes its result.
+    async def cancel(self, job: JobState) -> None:
+        """Cancels the job. At a third party's API it asks about the job first and does not cancel an ended one.
+
+        Some APIs change the outcome of an ended job when it is cancelled, or delete its result.
         """
         if self.api.calls.cancel(job.ref) is None:
             raise BideError(f"{self.api.name} cannot cancel a job")
+        if self.api.is_bide:
+            await self._change(job, self.api.calls.cancel(job.ref))
+            job.cancelling = True
+            return
         if not job.over:
             job.requests += 1
             self._read(job, await self._persist(self.api.calls.ask(job.ref, job.etag)))
-        if job.seen is not None and job.seen.terminal:
+        if job.ended:
             return
         call = self.api.calls.cancel(job.ref, job.seen.message if job.seen is not None else None)
         assert call is not None
@@ -361,16 +421,42 @@ class Account:
         try:
             outcome = self.api.cancelled(answer)
         except BadPoll as error:
-            raise refusal(error, self.api) from None
+            raise refusal(error, self.api, answer) from None
         job.cancelling = job.cancelling or outcome == "asked"
+        await self.look(job)
 
-    async def result(self, job: Tracked) -> Any:
-        """Of a job that has ended well."""
+    async def retry(self, job: JobState) -> None:
+        """Runs an ended job again."""
+        await self._change(job, self.api.retry(job.ref))
+
+    async def delete(self, job: JobState) -> None:
+        await self._change(job, self.api.delete(job.ref))
+
+    async def _change(self, job: JobState, call: Call | None) -> None:
+        """A retried request could report the effect of the first one as a conflict, so it is sent once."""
+        if call is None:
+            raise BideError(
+                f"{self.api.name} has no way to run a job again or to delete it: submit another one"
+            )
+        job.requests += 1
+        answer = await self._persist(call, safe=False)
+        if answer.status >= 400:
+            raise answer.problem()
+        if answer.body:
+            job.error = None
+            self._read(job, answer)
+
+    async def result(self, job: JobState) -> Any:
+        """The result of a successful job."""
         seen = job.seen
         assert seen is not None
         call = self.api.calls.result(seen)
         if call is None or not call.authorized:
             return seen.result if call is None else seen.result_url
+        if seen.record is not None:
+            seen.record.result = await self._large_result(job, call)
+            job.seen = msgspec.structs.replace(seen, result=seen.record.result, result_url=None)
+            return job.seen.result
         job.requests += 1
         answer = await self._persist(call, only="json")
         if answer.status >= 400:
@@ -389,12 +475,22 @@ class Account:
         job.seen = msgspec.structs.replace(seen, result=value)
         return value
 
+    async def _large_result(self, job: JobState, call: Call) -> Any:
+        """The result of a bide job that is not part of its status; None if the job has none."""
+
+        async def fetch() -> Any:
+            job.requests += 1
+            answer = await self.send(call)
+            return None if answer.status == 409 else answer.raise_for_status().read(Any)
+
+        return await self._retrying(self._fetch_tries).run(fetch)
+
     @property
     def _paged(self) -> bool:
         return self.api.form.result is not None and self.api.form.result.next is not None
 
-    async def _all_pages(self, job: Tracked, call: Call, answer: Answer, first: Any) -> Any:
-        """None when they are too much for one value: they can still be downloaded."""
+    async def _all_pages(self, job: JobState, call: Call, answer: Answer, first: Any) -> Any:
+        """None if the pages are too large for one value; `download` can still fetch them."""
         values, size = [first], len(answer.body)
         rule = self.api.calls.next_page()
         assert rule is not None
@@ -407,26 +503,26 @@ class Account:
             values.append(answer.read(Any))
         return _joined(values)
 
-    async def _page(self, job: Tracked, call: Call) -> Answer:
+    async def _page(self, job: JobState, call: Call) -> Answer:
         job.requests += 1
         answer = await self._persist(call)
         if answer.status >= 400:
             raise answer.problem()
         return answer
 
-    def address(self, job: Tracked, name: str) -> Call:
-        """Where a file of a job is; BideError when there is none of that name."""
+    def address(self, job: JobState, name: str) -> Call:
+        """The request for a file of a job; BideError if the job has no file of that name."""
         files = _files(job.seen)
         if name not in files:
             known = ", ".join(files) or "none"
             raise BideError(f"job {job.job_id} has no file {name!r}; there are: {known}")
         return self.api.calls.fetch(files[name])
 
-    def files(self, job: Tracked) -> tuple[str, ...]:
-        """What of a job can be fetched: its files, and its result where that is at an address."""
+    def files(self, job: JobState) -> tuple[str, ...]:
+        """The names that `download` takes: the files of a job, and `result` if that is at a URL."""
         return tuple(_files(job.seen))
 
-    async def download(self, job: Tracked, name: str, path: Path) -> Path:
+    async def download(self, job: JobState, name: str, path: Path) -> Path:
         """Streams a file of a job, or its result, to `path`."""
         first = self.address(job, name)
         try:
@@ -434,13 +530,13 @@ class Account:
         except ServiceError as error:
             if error.status not in EXPIRED:
                 raise
-            await self.look(job)  # many addresses are good for an hour or so
+            await self.look(job)  # many download URLs expire after about an hour
             again = self.address(job, name)
             if again.url == first.url:
                 raise
         return await self._download(job, name, path, again)
 
-    async def _download(self, job: Tracked, name: str, path: Path, call: Call) -> Path:
+    async def _download(self, job: JobState, name: str, path: Path, call: Call) -> Path:
         async def open(call: Call) -> Download:
             job.requests += 1
             return await self.open_download(call)
@@ -457,7 +553,9 @@ class Account:
             pages = FollowingPages(rule, self.api.calls.fetch, self.api.form.result.next.skip)
         found = next((file for file in seen.files if file.name == name), None)
         target = await asyncio.to_thread(local_path, path, name)
-        done = await download(open, call, target, self._retrying(), pages=pages, **expectation(found))
+        done = await download(
+            open, call, target, self._retrying(self._fetch_tries), pages=pages, **expectation(found)
+        )
         return done.path
 
     async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
@@ -475,27 +573,28 @@ class Account:
 
         return await self._retrying().run(send, safe)
 
-    def _retrying(self, tries: int | None = None) -> Retrying:
-        policy = RetryPolicy(tries=tries or self.terms.tries, warn_at=0)
+    def _retrying(self, tries: float | None = None) -> Retrying:
+        policy = RetryPolicy(tries=tries or self.tries, warn_at=0)
         return Retrying(policy, self._timing, self._rng)
 
 
 @dataclass(eq=False)
-class _Ear:
-    """Hears that one of several jobs has ended."""
+class _SlotListener:
+    """Is notified when one of the running jobs ends."""
 
-    heard: asyncio.Event
+    freed: asyncio.Event
+    wants_changes = False
 
-    def changed(self, job: Tracked) -> None:
+    def changed(self, job: JobState) -> None:
         pass
 
-    def ended(self, job: Tracked) -> None:
-        self.heard.set()
+    def ended(self, job: JobState) -> None:
+        self.freed.set()
 
 
 def _files(seen: Seen | None) -> dict[str, str]:
     files = {file.name: file.url for file in seen.files} if seen is not None else {}
-    if seen is not None and seen.result_url is not None:
+    if seen is not None and seen.record is None and seen.result_url is not None:
         files.setdefault("result", seen.result_url)
     return files
 

@@ -1,7 +1,7 @@
-"""Client: AsyncClient for code without `await`, on one background loop.
+"""Client: AsyncClient for code without `await`, on one background event loop per client.
 
-Nothing is done twice here: each method runs the coroutine of the same name on the loop and waits for it. Callbacks
-(`on_change`) are called on the loop's thread. A client that was not closed is closed when it is let go.
+Each method runs the coroutine of the same name on the loop and waits for it. Callbacks (`on_change`) are called on the
+loop's thread. A client that is garbage collected is closed first.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from bide.client.apis import Api
-from bide.client.client import PAGE, AsyncClient, Jobs, Records
-from bide.client.job import JobHandle
-from bide.client.options import ClientOptions, WaitOptions
-from bide.client.submission import Submission, SubmitOptions
-from bide.client.waiting import OnChange
+from bide.client.client import AsyncClient
+from bide.client.job import JobHandle, bars, completed
+from bide.client.options import ClientOptions, OnChange, WaitOptions
+from bide.client.service import PAGE, Jobs, Records
+from bide.client.submission import JobSubmission, SubmitOptions
 from bide.core.advice import Advice
 from bide.core.errors import BideError, ServiceError
 from bide.core.wire import JobStatus
@@ -40,20 +42,25 @@ class Loop:
         if self._loop.is_closed():
             work.close()
             raise BideError("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
         except RuntimeError as error:
-            # Ctrl-C within the future's lock: Python reports the lock, and the interrupt only as the reason.
+            # Ctrl-C within the future's lock: Python raises an error about the lock, with the interrupt as its context.
             if isinstance(error.__context__, KeyboardInterrupt):
                 raise KeyboardInterrupt from None
             raise
         finally:
-            future.cancel()  # Ctrl-C while waiting: the work must not go on unseen
+            future.cancel()  # after Ctrl-C the work must not continue
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def drain(self, source: AsyncIterator[T]) -> Iterator[T]:
         end = object()
-        one_at_a_time = asyncio.Lock()  # a step that Ctrl-C ended tidies up before the source is closed
+        one_at_a_time = (
+            asyncio.Lock()
+        )  # a step that Ctrl-C ended is cleaned up before the source is closed
         running: asyncio.Task[Any] | None = None
 
         async def step() -> Any:
@@ -63,7 +70,7 @@ class Loop:
                 return await anext(source, end)
 
         async def close() -> None:
-            if running is not None:  # Ctrl-C may have come before anybody waited for it
+            if running is not None:  # Ctrl-C may come before the step is awaited
                 running.cancel()
             async with one_at_a_time:
                 if hasattr(source, "aclose"):
@@ -79,9 +86,8 @@ class Loop:
         if self._loop.is_closed():
             last.close()
             return
-        if (
-            threading.current_thread() is self._thread
-        ):  # let go by a callback: nobody is left to wait for
+        if threading.current_thread() is self._thread:
+            # A callback dropped the last reference: the thread cannot wait for itself.
             task = self._loop.create_task(last)
             task.add_done_callback(lambda _: self._loop.stop())
             return
@@ -91,11 +97,11 @@ class Loop:
         self._loop.close()
 
 
-class Job:
+class BlockingJob:
     """A JobHandle without `await`."""
 
     def __init__(self, client: Client, handle: JobHandle) -> None:
-        self._client = client  # kept, for a client that is let go closes its connections
+        self._client = client  # a client that is garbage collected closes its connections
         self._loop = client._loop
         self._handle = handle
 
@@ -192,31 +198,45 @@ class Client:
     def close(self) -> None:
         self._end()
 
-    def submit(self, kind: str, input: Any = None, **options: Unpack[SubmitOptions]) -> Job:
-        """Sends one job; once this returns, the service has it on disk. Options: see SubmitOptions."""
+    def submit(self, kind: str, input: Any = None, **options: Unpack[SubmitOptions]) -> BlockingJob:
+        """Submits one job; when this returns, the service has it on disk. Options: see SubmitOptions."""
         return self._job(self._loop.run(self._client.submit(kind, input, **options)))
 
     def submit_many(
-        self, jobs: Iterable[Submission], *, idempotency_key: str | None = None
-    ) -> list_of[Job | ServiceError]:
-        """Sends many jobs in few requests: for each, in order, its handle or why it was refused."""
+        self, jobs: Iterable[JobSubmission], *, idempotency_key: str | None = None
+    ) -> list_of[BlockingJob | ServiceError]:
+        """Submits many jobs in few requests: returns for each, in order, its handle or the error that rejected it."""
         outcomes = self._loop.run(self._client.submit_many(jobs, idempotency_key=idempotency_key))
         return [one if isinstance(one, ServiceError) else self._job(one) for one in outcomes]
 
-    def job(self, job_id: str, kind: str = "") -> Job:
+    def job(self, job_id: str, kind: str = "") -> BlockingJob:
         return self._job(self._client.job(job_id, kind))
 
     def advice(self) -> Advice | None:
-        """Whether the budget carries what is waited for; None when nothing is, or nothing is known of it."""
+        """Whether the budget suffices for the waiting jobs; None if none wait, or their durations are unknown."""
         return self._client.advice()
 
-    def untold(self) -> Sequence[Job]:
-        """What the ledger has of this API and `told` was not called for: see AsyncClient.untold."""
-        return [self._job(handle) for handle in self._loop.run(self._client.untold())]
+    @overload
+    def resume(self, queue: str, /) -> None: ...
 
-    def told(self, *jobs: Job) -> None:
-        """These have ended and what was to be done about it is done: `untold` leaves them out from now on."""
-        self._loop.run(self._client.told(*(job._handle for job in jobs)))
+    @overload
+    def resume(self, *jobs: BlockingJob) -> Sequence[BlockingJob]: ...
+
+    def resume(self, *jobs: BlockingJob | str) -> Sequence[BlockingJob] | None:
+        """Adds jobs to the ledger and returns the jobs to wait for, or resumes a queue: see AsyncClient.resume."""
+        if jobs and isinstance(jobs[0], str):
+            return self._loop.run(self._client.resume(jobs[0]))
+        given = {id(job._handle): job for job in jobs if isinstance(job, BlockingJob)}
+        handles = self._loop.run(self._client.resume(*(job._handle for job in given.values())))
+        return [given.get(id(handle)) or self._job(handle) for handle in handles]
+
+    def unacknowledged(self) -> Sequence[BlockingJob]:
+        """The jobs in the ledger that `acknowledge` was not called for: see AsyncClient.unacknowledged."""
+        return [self._job(handle) for handle in self._loop.run(self._client.unacknowledged())]
+
+    def acknowledge(self, *jobs: BlockingJob) -> None:
+        """Marks ended jobs as processed: `unacknowledged` and `resume` leave them out."""
+        self._loop.run(self._client.acknowledge(*(job._handle for job in jobs)))
 
     def list(
         self,
@@ -227,7 +247,7 @@ class Client:
         label: tuple[str, str] | None = None,
         limit: int | None = PAGE,
     ) -> Jobs:
-        """Jobs that fit all of what is given, newest first; `limit=None` for every one."""
+        """Jobs that match all of the filters, newest first; `limit=None` returns all of them."""
         return self._loop.run(
             self._client.list(status=status, kind=kind, queue=queue, label=label, limit=limit)
         )
@@ -256,36 +276,76 @@ class Client:
     def pause(self, queue: str) -> None:
         self._loop.run(self._client.pause(queue))
 
-    def resume(self, queue: str) -> None:
-        self._loop.run(self._client.resume(queue))
-
     def as_completed(
         self,
-        jobs: Iterable[Job],
-        **options: Unpack[WaitOptions],
-    ) -> Iterator[Job]:
-        """Each job as it ends: see AsyncClient.as_completed."""
+        jobs: Iterable[BlockingJob],
+        *,
+        timeout: float | None = None,
+        progress: Any = False,
+        on_change: OnChange | None = None,
+        cancel_on_timeout: bool = False,
+    ) -> Iterator[BlockingJob]:
+        """Yields each job when it ends: see AsyncClient.as_completed. Each client's jobs are waited for on its loop."""
         known = {id(job._handle): job for job in jobs}
-        handles = [job._handle for job in known.values()]
-        for handle in self._loop.drain(self._client.as_completed(handles, **options)):
-            yield known[id(handle)]
+        groups: dict[Loop, list_of[JobHandle]] = {}
+        for job in known.values():
+            groups.setdefault(job._loop, []).append(job._handle)
+        with bars([job._handle for job in known.values()], progress) as show:
+            waits = {
+                loop: completed(handles, timeout, show, on_change, cancel_on_timeout)
+                for loop, handles in groups.items()
+            }
+            for handle in merged(waits):
+                yield known[id(handle)]
 
     def wait_all(
         self,
-        jobs: Iterable[Job],
+        jobs: Iterable[BlockingJob],
         **options: Unpack[WaitOptions],
-    ) -> Sequence[Job]:
-        """Until every job has ended; the jobs in the order they were given."""
+    ) -> Sequence[BlockingJob]:
+        """Waits until every job has ended; returns the jobs in the given order."""
         given = list_of(jobs)
         for _ in self.as_completed(given, **options):
             pass
         return given
 
-    def _job(self, handle: JobHandle) -> Job:
-        return Job(self, handle)
+    def _job(self, handle: JobHandle) -> BlockingJob:
+        return BlockingJob(self, handle)
 
 
-list_of = list  # Client.list hides the builtin inside its class
+list_of = list  # Client.list hides the builtin in its class
+
+
+def merged(waits: Mapping[Loop, AsyncIterator[JobHandle]]) -> Iterator[JobHandle]:
+    """The jobs of several loops, in the order in which they end."""
+    if len(waits) <= 1:
+        for loop, wait in waits.items():
+            yield from loop.drain(wait)
+        return
+    ended: SimpleQueue[JobHandle | BaseException | None] = SimpleQueue()
+
+    async def forward(wait: AsyncIterator[JobHandle]) -> None:
+        try:
+            async for handle in wait:
+                ended.put(handle)
+            ended.put(None)
+        except Exception as error:
+            ended.put(error)
+
+    futures = [loop.start(forward(wait)) for loop, wait in waits.items()]
+    left = len(futures)
+    try:
+        while left:
+            found = ended.get()
+            if isinstance(found, BaseException):
+                raise found
+            if found is None:
+                left -= 1
+            else:
+                yield found
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _close(loop: Loop, client: AsyncClient) -> None:

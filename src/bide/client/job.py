@@ -1,72 +1,81 @@
-"""JobHandle: one job, at a bide service or at another API, in the same words."""
+"""JobHandle: one job at a bide service or at another API, and waiting for many of them.
+
+A failed job raises JobFailed with its structured error; a failed poll never does. Each job is polled by the account
+that it belongs to.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bide.client.account import Account
 from bide.client.apis import Ref
-from bide.client.followed import Followed
-from bide.client.options import WaitOptions
-from bide.client.tracked import Tracked
-from bide.client.waiting import OnChange, Watch
-from bide.core.errors import BideError, JobFailed, ServiceError, WaitTimeout
+from bide.client.job_state import JobState
+from bide.client.options import OnChange
+from bide.client.polling.completions import Completions
+from bide.core.errors import BideError, JobFailed, WaitTimeout
 from bide.core.record import SUCCESSFUL
 from bide.core.wire import JobStatus
 
 if TYPE_CHECKING:
-    from bide.client.client import AsyncClient
+    from bide.client.progress import Show
 
-CANCEL_WITHIN = 10.0  # seconds for all that are cancelled when a wait times out
+CANCEL_WITHIN = 10.0  # seconds for all jobs that are cancelled at a timeout
 
 
 class JobHandle:
-    """One job. `latest` is what was last heard of it, None before the first answer."""
+    """One job. `latest` is its last known status, None before the first answer."""
 
-    def __init__(self, client: AsyncClient, watch: Watch | Followed) -> None:
-        self._client = client
-        self._watch = watch
-        self._refusal: ServiceError | None = None  # what ended the wait for it, if not its end
+    def __init__(self, account: Account, state: JobState) -> None:
+        self._account = account
+        self._state = state
 
     def __repr__(self) -> str:
-        status = self.latest.status if self.latest is not None else "not asked yet"
-        return f"<job {self.id} {status}>"
+        return f"<job {self.id} {self._state.status or 'not asked yet'}>"
 
     @property
     def id(self) -> str:
-        return self._watch.job_id
+        return self._state.job_id
 
     @property
     def ref(self) -> Ref:
-        """How the API is asked about it."""
-        return self._tracked().ref
+        """How the job is addressed at the API."""
+        return self._state.ref
 
     @property
     def latest(self) -> JobStatus | None:
-        return self._watch.latest
+        return self._state.latest
 
     @property
     def requests(self) -> int:
-        """How many requests this job has taken."""
-        return self._watch.requests
-
-    @property
-    def _place(self) -> tuple[int, str]:
-        """Different for jobs of two clients, which may have the same id."""
-        return id(self._client), self.id
+        """How many requests were sent for this job."""
+        return self._state.requests
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What `download` can fetch: its files, and `result` where another API has that at an address."""
-        return self._watch.files
+        """The names that `download` takes: its files, and `result` if another API has that at a URL."""
+        return self._account.files(self._state)
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether the service has accepted a cancel of this handle."""
+        return self._state.cancelling
 
     async def status(self) -> JobStatus:
-        """The job as it is now: one request, cheap when nothing has changed."""
-        return await self._watch.look()
+        """The current status: one request, cheap if nothing has changed.
+
+        An ended job of another API cannot change, so it costs no request.
+        """
+        if self._account.api.is_bide or not self._state.ended:
+            await self._account.look(self._state)
+        return self._known()
 
     async def result(
         self,
@@ -78,21 +87,15 @@ class JobHandle:
     ) -> Any:
         """Waits until the job has ended and returns its result.
 
-        JobFailed when it failed or was cancelled, WaitTimeout when `timeout` seconds were not enough; the job goes on
-        then, unless `cancel_on_timeout`. A partial success returns its result; what went wrong is in `latest.error`.
-        `progress` shows a bar in a terminal, or moves the tqdm bar that is given.
+        Raises JobFailed if it failed or was cancelled, and WaitTimeout after `timeout` seconds; the job then continues,
+        unless `cancel_on_timeout` is set. A partial success returns its result, and `latest.error` has the errors.
+        `progress` shows a bar in a terminal, or moves the given tqdm bar.
         """
         if timeout is None:
-            timeout = self._client._account.timeout
+            timeout = self._account.timeout
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        if not self._over() and self._refusal is None:
-            options = WaitOptions(
-                timeout=timeout,
-                progress=progress,
-                on_change=on_change,
-                cancel_on_timeout=cancel_on_timeout,
-            )
-            await self._client.wait_all([self], **options)
+        while not self._state.over:
+            await self._wait(timeout, until, progress, on_change, cancel_on_timeout)
         scope = asyncio.timeout_at(until)
         try:
             async with scope:
@@ -102,54 +105,142 @@ class JobHandle:
                 raise
             raise WaitTimeout(self.id, timeout) from None
 
+    async def _wait(
+        self,
+        timeout: float | None,
+        until: float | None,
+        progress: Any,
+        on_change: OnChange | None,
+        cancel_on_timeout: bool,
+    ) -> None:
+        left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+        try:
+            with bars([self], progress) as show:
+                ended = completed([self], left, show, on_change, cancel_on_timeout)
+                async with aclosing(ended):
+                    await anext(ended)
+        except WaitTimeout:
+            raise WaitTimeout(self.id, timeout or 0.0) from None
+
     async def _outcome(self) -> Any:
-        """Of a job that has been waited for; what kept it from ending is raised."""
-        if self._refusal is not None:
-            refusal, self._refusal = self._refusal, None
-            raise refusal
-        job = await self._watch.until_end()
-        if job.status in SUCCESSFUL:
-            return await self._watch.result()
-        raise JobFailed(self.id, job.status, job.error, job)
+        """The result of a job whose wait is over. An error that ended the wait early is raised once."""
+        state = self._state
+        error, state.error = state.error or self._account.absence(state), None
+        if error is not None:
+            raise error
+        status = self._known()
+        if status.status in SUCCESSFUL:
+            return await self._account.result(state)
+        raise JobFailed(self.id, status.status, status.error, status)
 
     async def cancel(self) -> JobStatus:
-        """Cancels the job. One of another API that has ended is left as it is: `cancelling` says whether it was sent."""
-        return await self._watch.cancel()
-
-    @property
-    def cancelling(self) -> bool:
-        """Whether the service has taken a cancel that this handle sent."""
-        return self._watch.cancelling
+        """Cancels the job. An ended job of another API is not changed: `cancelling` says whether a cancel was sent."""
+        await self._account.cancel(self._state)
+        return self._known()
 
     async def retry(self) -> JobStatus:
-        """Runs the job again; steps that had finished are kept."""
-        return await self._watch.retry()
+        """Runs the job again; finished steps are kept."""
+        await self._account.retry(self._state)
+        return self._known()
 
     async def delete(self) -> None:
-        await self._watch.delete()
+        await self._account.delete(self._state)
 
     async def download(self, name: str, path: str | os.PathLike[str]) -> Path:
-        """Streams one of the job's files to `path`, or into that folder; where it is now."""
-        return await self._watch.download(name, Path(path))
+        """Streams one of the job's files to `path`, or into that folder, and returns its path."""
+        if self._state.seen is None:
+            await self._account.look(self._state)
+        return await self._account.download(self._state, name, Path(path))
 
-    def _over(self) -> bool:
-        return self.latest is not None and self.latest.status.terminal
+    def _known(self) -> JobStatus:
+        latest = self._state.latest
+        assert latest is not None
+        return latest
 
-    def _tracked(self) -> Tracked:
-        if isinstance(self._watch, Followed):
-            return self._watch.job
-        return Tracked(Ref(self.id))
 
-    def _hear(self, record: JobStatus, job: Tracked) -> None:
-        """What a poller has heard of it."""
-        if isinstance(self._watch, Watch):
-            self._watch.requests = max(self._watch.requests, job.requests)
-            if record is not self._watch.latest:
-                self._watch.know(record)
+async def as_completed(
+    jobs: Iterable[JobHandle],
+    *,
+    timeout: float | None = None,
+    progress: Any = False,
+    on_change: OnChange | None = None,
+    cancel_on_timeout: bool = False,
+) -> AsyncGenerator[JobHandle]:
+    """Yields each job when it ends; its `result()` then needs no more waiting.
+
+    The jobs may belong to several clients. Without a timeout, each client's own `size` sets that of its jobs.
+    """
+    handles = list(dict.fromkeys(jobs))
+    with bars(handles, progress) as show:
+        async with aclosing(completed(handles, timeout, show, on_change, cancel_on_timeout)) as ended:
+            async for handle in ended:
+                yield handle
+
+
+async def completed(
+    handles: Sequence[JobHandle],
+    timeout: float | None,
+    show: Show | None,
+    on_change: OnChange | None,
+    cancel_on_timeout: bool,
+) -> AsyncGenerator[JobHandle]:
+    """`as_completed` for distinct handles, with bars that the caller has made."""
+    by_state = {handle._state: handle for handle in handles}
+    now = asyncio.get_running_loop().time()
+    limits = {
+        account: math.inf if limit is None else limit
+        for account in dict.fromkeys(handle._account for handle in handles)
+        for limit in [account.timeout if timeout is None else timeout]
+    }
+    left = Counter(handle._account for handle in handles)
+
+    def changed(job: JobState) -> None:
+        status = job.latest
+        if status is not None:
+            if show is not None:
+                show(status, by_state[job])
+            if on_change is not None:
+                on_change(status)
+
+    completions = Completions(changed if show is not None or on_change is not None else None)
+    try:
+        for account, limit in limits.items():
+            states = [handle._state for handle in handles if handle._account is account]
+            await account.watch_all(states, completions, None if limit == math.inf else limit)
+        while by_state:
+            limit = min(limits[account] for account in left)
+            wait = (
+                None if limit == math.inf else max(0.0, now + limit - asyncio.get_running_loop().time())
+            )
+            state = await completions.next(wait)
+            if state is None:
+                if cancel_on_timeout:
+                    await cancel_all([handle for state, handle in by_state.items() if not state.ended])
+                raise WaitTimeout(_some([handle.id for handle in by_state.values()]), limit)
+            handle = by_state.pop(state)
+            left[handle._account] -= 1
+            if not left[handle._account]:
+                del left[handle._account]
+            yield handle
+    finally:
+        for state, handle in by_state.items():
+            handle._account.unwatch(state, completions)
+
+
+async def until_ended(account: Account, state: JobState, on_change: OnChange) -> JobStatus:
+    """Waits until a job has ended and returns its status; an error that ends the wait early is raised."""
+    ended = completed([JobHandle(account, state)], None, None, on_change, cancel_on_timeout=False)
+    async with aclosing(ended):
+        await anext(ended)
+    error, state.error = state.error, None
+    if error is not None:
+        raise error
+    assert state.latest is not None
+    return state.latest
 
 
 async def cancel_all(handles: Sequence[JobHandle]) -> None:
-    """What can be cancelled; what cannot has ended meanwhile, or never will be. A dead service holds up nobody."""
+    """Cancels jobs within CANCEL_WITHIN seconds. Errors are ignored: the job has ended, or its service is down."""
 
     async def cancel(handle: JobHandle) -> None:
         with suppress(BideError):
@@ -158,3 +249,21 @@ async def cancel_all(handles: Sequence[JobHandle]) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(CANCEL_WITHIN):
             await asyncio.gather(*map(cancel, handles))
+
+
+def bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[Show | None]:
+    """`wanted` is the option `progress`."""
+    if wanted is None or wanted is False:
+        return nullcontext()
+    if hasattr(wanted, "update"):
+        from bide.client.progress import CallersBar
+
+        return nullcontext(CallersBar(wanted, len(handles)).show)
+    from bide.client.progress import bars
+
+    return bars(handles)
+
+
+def _some(ids: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(ids) - most} more" if len(ids) > most else ""
+    return ", ".join(ids[:most]) + more

@@ -1,38 +1,48 @@
-"""What a client and a wait can be told, by name."""
+"""The options of a client and of a wait. Each is declared here once; the command line passes them on by these names."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from bide.client.ledger import Ledger
 from bide.client.polling.kinds import Size
-from bide.client.waiting import OnChange
 from bide.core.budget import Limit
+from bide.core.wire import JobStatus
+
+OnChange = Callable[[JobStatus], object]
 
 
 class ClientOptions(TypedDict, total=False):
-    """How a client waits; all of them have defaults that need no tuning."""
+    """How a client waits. Every option has a default that needs no tuning."""
 
-    limit: str | Limit | None  # requests that the API allows, "60/1m" or "60/1m:10" with a burst
-    price: float | None  # seconds of waiting that one request is worth; 1 by default
-    expected: float | None  # seconds that a job will take, as far as the caller knows
-    size: Size | None  # "small", "medium" or "large": how long jobs take, and how long to wait for them
-    headers: Mapping[str, str] | None  # added to every request to the API
-    ledger: str | os.PathLike[str] | Ledger | None  # where what is waited for survives a crash
-    budget: (
-        str | None
-    )  # redis://… or postgresql://…, where machines with the same credential share its budget
-    processes: int | None  # that the polling is spread over, on one shared budget; 1 by default
+    # Requests that the API permits: "60/1m", or "60/1m:10" with a burst. Default: the limit of the description.
+    limit: str | Limit | None
+    # Seconds of waiting that one request is worth. Default: 1.
+    price: float | None
+    # Seconds that a job takes, as far as the caller knows.
+    expected: float | None
+    # "small", "medium" or "large": how long jobs take, and how long to wait for them.
+    size: Size | None
+    # Added to every request to the API.
+    headers: Mapping[str, str] | None
+    # Stores the jobs that the client waits for, so that another process can resume.
+    ledger: str | os.PathLike[str] | Ledger | None
+    # redis://… or postgresql://…: a budget that machines with the same credential share.
+    budget: str | None
+    # Processes that share the polling and one budget. Default: 1.
+    processes: int | None
 
 
 class WaitOptions(TypedDict, total=False):
-    """How a wait is limited and shown."""
+    """How a wait ends and what it shows."""
 
-    timeout: float | None  # seconds; then WaitTimeout
-    progress: Any  # True: bars in a terminal; or a tqdm bar
-    on_change: (
-        OnChange | None
-    )  # called with the job as it is, whenever its status or progress has changed
-    cancel_on_timeout: bool  # the jobs that are left are cancelled; otherwise they go on
+    # Seconds until WaitTimeout.
+    timeout: float | None
+    # True: bars in a terminal; or a tqdm bar.
+    progress: Any
+    # Called with the job's status when that or its progress changes.
+    on_change: OnChange | None
+    # Cancels the remaining jobs at the timeout; otherwise they continue.
+    cancel_on_timeout: bool

@@ -1,7 +1,7 @@
 """Progress bars for one or many jobs, on stderr and only in a terminal.
 
 A job without a known percentage has a bar that only moves: no progress is better than a false one. Many jobs share one
-bar that counts; of the single ones only those that run are shown, and no more than fit.
+bar that counts them; of the single bars only those of running jobs are shown, and no more than fit.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ COLOURS = {
 
 class Show(Protocol):
     def __call__(self, job: JobStatus, key: Hashable = None) -> object:
-        """`key` identifies the job; without one its id does."""
+        """`key` identifies the job; by default its id does."""
         ...
 
 
 @contextmanager
 def bars(job_ids: Sequence[Hashable], console: Console | None = None) -> Iterator[Show | None]:
-    """What to tell of each change; None where nobody would see it.
+    """Yields a function to call at each change; None if stderr is not a terminal.
 
     `job_ids` are the keys that `Show` is called with: jobs of two services may have the same id.
     """
@@ -60,16 +60,16 @@ def bars(job_ids: Sequence[Hashable], console: Console | None = None) -> Iterato
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    # Where stdout is a pipe its lines must stay in it; in a terminal they go above the bars.
+    # If stdout is a terminal, its lines go above the bars.
     with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as progress:
-        yield Board(progress, job_ids).show
+        yield ProgressBars(progress, job_ids).show
 
 
 @contextmanager
 def upload_bar(
     name: str, size: int, wanted: Any = True, console: Console | None = None
 ) -> Iterator[Callable[[int], object]]:
-    """What to tell how many bytes are sent; `wanted` may be a bar that the caller made, with tqdm or alike."""
+    """Yields a function that takes the number of sent bytes; `wanted` may be the caller's own bar, e.g. of tqdm."""
     if hasattr(wanted, "update"):
         wanted.total = size
         shown = 0
@@ -94,8 +94,8 @@ def upload_bar(
         yield lambda sent: progress.update(row, completed=sent)
 
 
-class Board:
-    """The rows: one for all jobs when there are several, and one for each that is worth a look."""
+class ProgressBars:
+    """The rows: one for all jobs if there are several, and one for each job that is shown."""
 
     def __init__(self, progress: Progress, job_ids: Sequence[Hashable]) -> None:
         self._progress = progress
@@ -163,8 +163,8 @@ def _note(job: JobStatus) -> str:
     return f"[{colour}]{line}[/]" if colour else line
 
 
-class TheirBar:
-    """A bar that the caller made, with tqdm or alike: it counts jobs, or follows the percentage of a single one."""
+class CallersBar:
+    """The caller's own bar, e.g. of tqdm: it counts jobs, or follows the percentage of a single one."""
 
     def __init__(self, bar: Any, jobs: int) -> None:
         self._bar = bar

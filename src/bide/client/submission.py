@@ -1,4 +1,4 @@
-"""A submission as it goes over the wire: Python's names and types to the contract's."""
+"""Submissions: the options in Python, and the request that they become."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from typing import Any, BinaryIO, Literal, Required, TypedDict
 
 import msgspec
 
+from bide.client.apis import Api, Call
 from bide.core.clock import read_instant, render_instant
-from bide.core.wire import encode
+from bide.core.errors import SetupError
+from bide.core.wire import JSON_TYPE, encode
 
 BATCH = 1000
-BATCH_SIZE = 512 * 1024  # half of what a service takes in one body
+BATCH_SIZE = 512 * 1024  # half of the largest body that a service accepts
 
 Instant = datetime | float | str
 Given = str | os.PathLike[str] | BinaryIO  # a file
 
 
 class JobOptions(TypedDict, total=False):
-    """What can be said about a job besides its kind and input."""
+    """The options of a job besides its kind and input."""
 
-    priority: int | None  # higher goes first
-    queue: str | None  # another than the kind's own
-    run_at: Instant | None  # not before: an aware datetime, seconds since the epoch, or RFC 3339
-    deadline: Instant | None  # must have ended by then
+    priority: int | None  # a higher one starts first
+    queue: str | None  # instead of the kind's own
+    run_at: Instant | None  # the earliest start: an aware datetime, seconds since the epoch, or RFC 3339
+    deadline: Instant | None  # the latest end
     labels: Mapping[str, str] | None
-    dedupe: Literal["content"] | None  # the same files and input give the first job again
+    dedupe: Literal["content"] | None  # the same files and input return the first job
 
 
 class SubmitOptions(JobOptions, total=False):
-    """What `submit` takes besides kind and input."""
+    """The options of `submit`."""
 
-    idempotency_key: str | None  # the same key and input give the first job again
-    wait: float | None  # let the service hold the answer up to so many seconds until the job has ended
+    idempotency_key: str | None  # the same key and input return the first job
+    wait: float | None  # seconds for which the service holds the answer until the job has ended
     file: Given | None  # a path or a seekable file object, for the only parameter that takes a file
-    files: (
-        Mapping[str, Given | Sequence[Given]] | None
-    )  # the same by parameter; several for one that takes a list
-    progress: Any  # of sending files: True, as by default, a bar in a terminal; or a tqdm bar; or False
+    # The same by parameter; several files for a parameter that takes a list.
+    files: Mapping[str, Given | Sequence[Given]] | None
+    # Of an upload. True: a bar in a terminal (default); or a tqdm bar; or False.
+    progress: Any
 
 
-class Submission(JobOptions, total=False):
+class JobSubmission(JobOptions, total=False):
     """One job of `submit_many`."""
 
     kind: Required[str]
@@ -53,7 +55,7 @@ _WIRE_NAMES = {"run_at": "runAt"}
 
 
 def render_submission(kind: str, input: Any, options: JobOptions) -> dict[str, Any]:
-    """The body; fields that were not given are left out, so that the service's defaults hold."""
+    """The body without the fields that were not given, so that the service's defaults apply."""
     body: dict[str, Any] = {"kind": kind}
     if input is not None:
         body["input"] = input
@@ -65,12 +67,24 @@ def render_submission(kind: str, input: Any, options: JobOptions) -> dict[str, A
     return body
 
 
-def batches(jobs: Iterable[Submission]) -> Iterator[list[msgspec.Raw]]:
-    """As many in one request as a service takes, by number and by size."""
+def submission_call(api: Api, kind: str, input: Any, options: SubmitOptions) -> Call:
+    """The request that submits one job without files; SetupError for an option that the API does not have."""
+    if api.is_bide:
+        body = encode(render_submission(kind, input, options))
+        headers = {"Content-Type": JSON_TYPE, **submission_headers(options)}
+        return Call("POST", f"{api.url}/jobs", headers, body, hold=options.get("wait") or 0.0)
+    others = [name for name, value in options.items() if value is not None and name != "idempotency_key"]
+    if others:
+        raise SetupError(f"{api.name} has no option {', '.join(others)}: put it into the input")
+    return api.submissions.submit(kind, input, options.get("idempotency_key"))
+
+
+def batches(jobs: Iterable[JobSubmission]) -> Iterator[list[msgspec.Raw]]:
+    """Batches that a service accepts, by number and by size."""
     batch: list[msgspec.Raw] = []
     size = 0
     for job in jobs:
-        check_names("a job of submit_many", job, Submission)
+        check_names("a job of submit_many", job, JobSubmission)
         body = encode(render_submission(job["kind"], job.get("input"), job))
         if batch and (len(batch) == BATCH or size + len(body) > BATCH_SIZE):
             yield batch
@@ -82,7 +96,7 @@ def batches(jobs: Iterable[Submission]) -> Iterator[list[msgspec.Raw]]:
 
 
 def check_names(what: str, given: Mapping[str, Any], form: type) -> None:
-    """A misspelt option is told at once, as a misspelt parameter would be."""
+    """Raises TypeError for a misspelt option, as Python does for a misspelt parameter."""
     unknown = set(given) - set(form.__annotations__)
     if unknown:
         raise TypeError(
@@ -108,7 +122,7 @@ def quoted_key(key: str) -> str:
 
 
 def read_time(value: Instant) -> str:
-    """RFC 3339; ValueError when it is no instant, or one without a time zone."""
+    """The time as RFC 3339; ValueError if it is not a time, or has no time zone."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError("a datetime needs a time zone: datetime.now(UTC), for example")

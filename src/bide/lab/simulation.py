@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bide.client.polling.schedule import Schedule
+from bide.client.polling.schedule import PollSchedule
 from bide.core.budget import Budget
 from bide.core.hazard import Sketch
 from bide.core.pacing import PRICE
@@ -132,7 +132,7 @@ def _ours(
     """Poll with the scheduler of the client until all jobs have ended."""
     rng = random.Random(f"ours/{seed}")
     budget = Budget(rng=rng)
-    schedule = Schedule(budget, rng=rng, price=price)
+    schedule = PollSchedule(budget, rng=rng, price=price)
     teacher = Oracle(schedule, world, scenario) if oracle else None
     tasks = world.tasks
     delays = [0.0] * len(tasks)
@@ -168,7 +168,7 @@ class Oracle:
     """Gives a schedule the true distribution of each kind: the durations as drawn, with their drift. Where jobs queue
     at the API, the distribution is that of the times from submission to end in this run."""
 
-    def __init__(self, schedule: Schedule, world: SimulatedApi, scenario: Scenario) -> None:
+    def __init__(self, schedule: PollSchedule, world: SimulatedApi, scenario: Scenario) -> None:
         self._schedule = schedule
         self._groups = scenario.groups
         self._tasks = world.tasks

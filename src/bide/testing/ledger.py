@@ -17,15 +17,15 @@ import pytest
 import pytest_asyncio
 
 from bide.client.apis import Found, Ref
-from bide.client.ledger import Entry, Learned, Ledger
-from bide.client.ledger.outbox import Item, Outbox, Parcel, outbox_of
+from bide.client.ledger import ApiAddress, Counts, LearnedState, Ledger, LedgerRow
+from bide.client.ledger.outbox import Item, Parcel, UploadOutbox, outbox_of
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.record import Progress
 
 NOW = 1_900_000_000.0
 
 
-def entry(job_id: str = "j1", **fields: object) -> Entry:
+def entry(job_id: str = "j1", **fields: object) -> LedgerRow:
     given = {
         "api": "sync.so",
         "base": "https://api.example",
@@ -33,7 +33,15 @@ def entry(job_id: str = "j1", **fields: object) -> Entry:
         "submitted_at": NOW,
         **fields,
     }
-    return Entry(job_id=job_id, **given)  # type: ignore[arg-type]
+    return LedgerRow(job_id=job_id, **given)  # type: ignore[arg-type]
+
+
+async def live(ledger: Ledger) -> list[LedgerRow]:
+    return [row for row in await ledger.rows() if not row.ended]
+
+
+async def ended(ledger: Ledger) -> list[LedgerRow]:
+    return [row for row in await ledger.rows() if row.ended]
 
 
 def parcel(base: str = "https://jobs.example") -> Parcel:
@@ -65,18 +73,29 @@ class LedgerSuite:
     async def test_who_was_told_is_remembered(self, book: Ledger, tmp_path: Path) -> None:
         await book.add([entry("j1"), entry("j2")])
         await book.end(entry("j1", status="DONE"))
-        await book.tell([entry("j1").key])
+        await book.acknowledge([entry("j1").key])
         again = await self.reopened(book, tmp_path)
-        assert [(e.job_id, e.told) for e in await again.entries()] == [("j1", True), ("j2", False)]
+        assert [(e.job_id, e.acknowledged) for e in await again.rows()] == [("j1", True), ("j2", False)]
         await again.close()
+
+    async def test_jobs_are_counted_and_read_by_place(self, book: Ledger) -> None:
+        here, there = (
+            ApiAddress("sync.so", "https://api.example"),
+            ApiAddress("fal", "https://api.example"),
+        )
+        jobs = [entry("a"), entry("b"), entry("c"), entry("d", api="fal")]
+        await book.add(jobs)
+        await book.end(entry("a", status="DONE"))
+        await book.end(entry("b", status="ERROR"))
+        await book.acknowledge([jobs[0].key, jobs[1].key])
+        assert await book.counts() == {here: Counts(1, 2, 1), there: Counts(1, 0, 0)}
+        assert [row.job_id for row in await book.rows(here)] == ["a", "b", "c"]
 
     async def test_what_is_waited_for_survives(self, book: Ledger, tmp_path: Path) -> None:
         full = entry(
             "j2",
             ref=Ref("j2", "https://api.example/elsewhere?v=1", {"whose": "ours"}),
             size="large",
-            created_at=NOW - 5,
-            deadline=NOW + 600,
             asked_at=NOW + 3,
             status="PROCESSING",
             progress=Progress(percent=41.5, message="half"),
@@ -85,20 +104,20 @@ class LedgerSuite:
         )
         assert await book.add([entry("j1"), full]) == [entry("j1"), full]
         again = await self.reopened(book, tmp_path)
-        assert await again.entries() == [entry("j1"), full]
+        assert await again.rows() == [entry("j1"), full]
         await again.close()
 
     async def test_what_the_ledger_knew_already_stays(self, book: Ledger) -> None:
         known = entry("j1", requests=7, status="PROCESSING", submitted_at=NOW - 100)
         await book.add([known])
         assert await book.add([entry("j1"), entry("j2")]) == [known, entry("j2")]
-        assert len(await book.entries()) == 2
+        assert len(await book.rows()) == 2
 
     async def test_the_same_id_elsewhere_is_another_job(self, book: Ledger) -> None:
         jobs = [entry("j"), entry("j", api="fal"), entry("j", base="https://other.example")]
         await book.add(jobs)
         await book.end(jobs[1])
-        assert [e.key for e in await book.entries(ended=False)] == [jobs[0].key, jobs[2].key]
+        assert [e.key for e in await live(book)] == [jobs[0].key, jobs[2].key]
 
     async def test_the_newest_note_survives(self, book: Ledger, tmp_path: Path) -> None:
         await book.add([entry("j1"), entry("j2")])
@@ -106,7 +125,7 @@ class LedgerSuite:
             book.note(entry("j1", requests=requests, asked_at=NOW + requests, etag=f'"{requests}"'))
         book.note(entry("j2", status="PROCESSING", progress=Progress(percent=5.0)))
         again = await self.reopened(book, tmp_path)
-        first, second = await again.entries()
+        first, second = await again.rows()
         assert (first.requests, first.asked_at, first.etag) == (49, NOW + 49, '"49"')
         assert (second.status, second.progress) == ("PROCESSING", Progress(percent=5.0))
         assert first.submitted_at == NOW
@@ -121,7 +140,7 @@ class LedgerSuite:
         error = ErrorInfo("OCR_TIMEOUT", "page 7")
         await book.end(entry("bad", status="ERROR", error=error))
         again = await self.reopened(book, tmp_path)
-        good, bad = await again.entries(ended=True)
+        good, bad = await ended(again)
         assert (good.status, bytes(good.result or b""), good.finished_at, good.requests) == (
             "DONE",
             bytes(result),
@@ -130,7 +149,7 @@ class LedgerSuite:
         )
         assert (good.result_url, good.files) == (at, files)
         assert (bad.status, bad.error, bad.result, bad.files) == ("ERROR", error, None, ())
-        assert [e.job_id for e in await again.entries(ended=False)] == ["open"]
+        assert [e.job_id for e in await live(again)] == ["open"]
         await again.close()
 
     async def test_the_first_outcome_stands(self, book: Ledger, tmp_path: Path) -> None:
@@ -140,7 +159,7 @@ class LedgerSuite:
         book.note(entry(status="PROCESSING", requests=99))
         assert (await book.add([entry()]))[0].status == "DONE"
         again = await self.reopened(book, tmp_path)
-        (kept,) = await again.entries()
+        (kept,) = await again.rows()
         assert (kept.ended, kept.status, bytes(kept.result or b""), kept.requests) == (
             True,
             "DONE",
@@ -156,25 +175,27 @@ class LedgerSuite:
         book.note(entry(status="PROCESSING"))
         await book.end(entry(status="DONE"))
         again = await self.reopened(book, tmp_path)
-        assert [(e.status, e.ended) for e in await again.entries()] == [("DONE", True)]
+        assert [(e.status, e.ended) for e in await again.rows()] == [("DONE", True)]
         await again.close()
 
     async def test_a_job_that_was_never_added_can_end(self, book: Ledger) -> None:
         await book.end(entry("new", status="DONE"))
-        assert [e.job_id for e in await book.entries(ended=True)] == ["new"]
+        assert [e.job_id for e in await ended(book)] == ["new"]
 
     async def test_forgotten_is_gone(self, book: Ledger) -> None:
         await book.add([entry("a"), entry("b")])
         book.note(entry("a", requests=2))
         await book.forget([entry("a").key])
-        assert [e.job_id for e in await book.entries()] == ["b"]
+        assert [e.job_id for e in await book.rows()] == ["b"]
 
     async def test_what_was_learned_survives_and_is_replaced_by_key(
         self, book: Ledger, tmp_path: Path
     ) -> None:
         short, long = ("sync.so", "lipsync", ""), ("sync.so", "lipsync", "large")
-        await book.learn(Learned(durations={short: {"count": 1}, long: {"count": 2}}))
-        await book.learn(Learned(durations={short: {"count": 3}}, budgets={"abc": (NOW, {"rate": 1.5})}))
+        await book.learn(LearnedState(durations={short: {"count": 1}, long: {"count": 2}}))
+        await book.learn(
+            LearnedState(durations={short: {"count": 3}}, budgets={"abc": (NOW, {"rate": 1.5})})
+        )
         again = await self.reopened(book, tmp_path)
         learned = await again.learned()
         assert learned.durations == {short: {"count": 3}, long: {"count": 2}}
@@ -202,12 +223,12 @@ class LedgerSuite:
         await book.add([entry()])
         await book.close()
         await second.open()
-        assert len(await second.entries()) == 1
+        assert len(await second.rows()) == 1
         await second.close()
 
     async def test_an_address_is_kept_without_its_secrets(self, book: Ledger) -> None:
         await book.add([entry(base="https://me:sk-secret@api.example/v1?token=sk-secret#sk-secret")])
-        (kept,) = await book.entries()
+        (kept,) = await book.rows()
         assert kept.base == "https://api.example/v1"
 
     async def test_many_at_once(self, book: Ledger) -> None:
@@ -215,7 +236,7 @@ class LedgerSuite:
         await book.add(jobs)
         for job in jobs:
             book.note(job)
-        assert [e.job_id for e in await book.entries(ended=False)] == [e.job_id for e in jobs]
+        assert [e.job_id for e in await live(book)] == [e.job_id for e in jobs]
 
     async def test_parcels_survive_and_the_newest_counts(self, book: Ledger, tmp_path: Path) -> None:
         sent = parcel()
@@ -247,7 +268,7 @@ class LedgerSuite:
         kept = await box.get(secret, "what")
         assert kept is not None and kept.base == "https://jobs.example/v1"
 
-    def outbox(self, book: Ledger) -> Outbox:
+    def outbox(self, book: Ledger) -> UploadOutbox:
         found = outbox_of(book)
         if found is None:
             pytest.skip("this ledger keeps no files on their way")

@@ -36,7 +36,7 @@ async def test_another_process_goes_on_where_the_first_was(
 
     async with AsyncClient(service.url, ledger=ledger) as client:
         first = await client.submit("transcode", {"a": 1}, file=large)
-        assert [job.id for job in await client.untold()] == [first.id]
+        assert [job.id for job in await client.unacknowledged()] == [first.id]
     assert service.received == SIZE
     assert service.only.metadata["idempotencyKey"] == key
     assert service.only.digest == digest(large.read_bytes()), "of all bytes, whoever sent them"
@@ -125,7 +125,7 @@ async def test_a_job_that_failed_and_was_told_is_tried_anew(
         first = await client.submit("transcode", file=large)
         await client.submit("transcode", file=large)
         assert len(service.uploads) == 1, "before that it is the same job"
-        await client.told(first)
+        await client.acknowledge(first)
         await client.submit("transcode", file=large)
     assert len(service.uploads) == uploads
 

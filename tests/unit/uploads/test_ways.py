@@ -116,7 +116,7 @@ async def test_wrong_names_with_several_files_are_told_before_a_byte_is_sent(
 
 async def test_another_api_takes_no_files(tmp_path: Path) -> None:
     async with AsyncClient(api="sync.so", key="k") as client:
-        with pytest.raises(SetupError, match=r"sync\.so takes no file from this client"):
+        with pytest.raises(SetupError, match=r"sync\.so accepts no files from this client"):
             await client.submit("lipsync", file=tmp_path / "any")
 
 

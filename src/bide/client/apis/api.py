@@ -46,6 +46,8 @@ class Api:
     writes the ids and URLs of jobs.
     """
 
+    is_bide = False  # a bide service, which has more than the words that all APIs have in common
+
     def __init__(self, form: Description, url: str | None = None, folder: Path | None = None) -> None:
         self.form = form
         self.name = form.name
@@ -171,6 +173,14 @@ class Api:
                 if isinstance(id, str) and id in by_id and id not in seen:
                     seen[id] = self.reader.absent(404, "it is not in the list")
         return seen
+
+    def retry(self, ref: Ref) -> Call | None:
+        """Runs an ended job again; None if the API cannot."""
+        return None
+
+    def delete(self, ref: Ref) -> Call | None:
+        """Deletes an ended job; None if the API cannot."""
+        return None
 
     def cancelled(self, answer: Answer) -> Literal["asked", "late"]:
         """Whether the API accepted the cancel, or it was too late; BadPoll otherwise."""

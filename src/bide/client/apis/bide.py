@@ -1,4 +1,4 @@
-"""bide's own API: its answers are read as whole status resources, which have more fields than other APIs."""
+"""bide's own API. Its answers are read as whole status resources, which say more than the common words of all APIs."""
 
 from __future__ import annotations
 
@@ -7,66 +7,98 @@ from typing import Any
 
 import msgspec
 
-from bide.client.apis import Answer, Api, BadPoll, Ref, Seen, load
+from bide.client.apis import Answer, Api, BadPoll, Call, Found, Ref, Seen, State, load
 from bide.client.apis.reading import ALWAYS
 from bide.client.apis.values import retry_after
-from bide.client.tracked import ENDINGS
-from bide.core.wire import JobStatus
+from bide.core.record import SUCCESSFUL, Status
+from bide.core.wire import JobStatus, quote
 
+ENDINGS: dict[str, State] = {
+    Status.DONE: "done",
+    Status.PARTIAL_SUCCESS: "partial",
+    Status.ERROR: "failed",
+    Status.CANCELLED: "cancelled",
+}
 _decode = msgspec.json.Decoder(JobStatus).decode
 
 
-class _Page(msgspec.Struct):
+class _StatusPage(msgspec.Struct):
     jobs: list[JobStatus]
     missing: list[str] = []
 
 
-_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_page = msgspec.json.Decoder(_StatusPage).decode
 
 
-class OwnApi(Api):
+class BideApi(Api):
     """The description of a bide service, with a reader of its own."""
 
+    is_bide = True
+
+    def job_url(self, job_id: str) -> str:
+        return f"{self.url}/jobs/{quote(job_id)}"
+
     def read(self, ref: Ref, answer: Answer, age: float = ALWAYS) -> Seen:
-        if answer.status != 200:
+        if not 200 <= answer.status < 300:
             return super().read(ref, answer, age)
         job = _read(_decode, answer)
         if job.job_id != ref.id:
-            raise BadPoll(answer.status, f"the answer is about another job, {job.job_id}")
+            raise BadPoll(answer.status, f"The response is about another job, {job.job_id}")
         headers = answer.headers
-        return seen_of(job, etag=headers.get("ETag"), retry_after=retry_after(headers))
+        return self.seen(job, etag=headers.get("ETag"), retry_after=retry_after(headers))
 
     def read_many(self, refs: Sequence[Ref], answer: Answer) -> dict[str, Seen]:
         self.reader.refuse(answer)
         page = _read(_decode_page, answer)
         wanted = {ref.id for ref in refs}
-        found = {job.job_id: seen_of(job) for job in page.jobs if job.job_id in wanted}
+        found = {job.job_id: self.seen(job) for job in page.jobs if job.job_id in wanted}
         for job_id in wanted.intersection(page.missing) - found.keys():
             found[job_id] = self.reader.absent(404, "it is not in the list")
         return found
 
+    def first(self, ref: Ref, answer: Answer) -> Seen | None:
+        """The answer to a submission: the status of the job, which may have ended already."""
+        return self.read(ref, answer)
 
-def own_api(url: str) -> OwnApi:
-    return OwnApi(load("bide").form, url)
+    def retry(self, ref: Ref) -> Call | None:
+        return Call("POST", f"{self.job_url(ref.id)}/retry")
+
+    def delete(self, ref: Ref) -> Call | None:
+        return Call("DELETE", self.job_url(ref.id))
+
+    def seen(self, job: JobStatus, etag: str | None = None, retry_after: float | None = None) -> Seen:
+        percent = job.progress.percent if job.progress is not None else None
+        return Seen(
+            state=ENDINGS.get(job.status, "live"),
+            word=job.status,
+            progress=None if percent is None else percent / 100.0,
+            error=job.error,
+            result=job.result,
+            result_url=self._result_url(job),
+            files=self._files(job) if job.files else (),
+            etag=etag,
+            retry_after=retry_after,
+            record=job,
+        )
+
+    def _result_url(self, job: JobStatus) -> str | None:
+        """A large result is not part of the status."""
+        large = job.result is None and job.status in SUCCESSFUL
+        return f"{self.job_url(job.job_id)}/result" if large else None
+
+    def _files(self, job: JobStatus) -> tuple[Found, ...]:
+        here = f"{self.job_url(job.job_id)}/files"
+        return tuple(
+            Found(f.name, f"{here}/{quote(f.name)}", f.content_type, f.size, f.sha256) for f in job.files
+        )
 
 
-def seen_of(job: JobStatus, etag: str | None = None, retry_after: float | None = None) -> Seen:
-    progress = job.progress
-    percent = progress.percent if progress is not None else None
-    return Seen(
-        state=ENDINGS.get(job.status, "live"),
-        word=job.status,
-        progress=None if percent is None else percent / 100.0,
-        error=job.error,
-        result=job.result,
-        etag=etag,
-        retry_after=retry_after,
-        record=job,
-    )
+def bide_api(url: str) -> BideApi:
+    return BideApi(load("bide").form, url)
 
 
 def _read(decode: Any, answer: Answer) -> Any:
     try:
         return decode(answer.body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadPoll(answer.status, f"the answer is not a job's status: {error}") from None
+        raise BadPoll(answer.status, f"The response is not a job's status: {error}") from None

@@ -46,7 +46,7 @@ class Slot(Protocol):
 
 
 class Sender:
-    """`wake_poller` wakes a worker of the poller and returns whether any job is waited for."""
+    """`wake_poller` wakes an idle worker of the poller and returns whether there was one."""
 
     def __init__(
         self,
@@ -246,8 +246,10 @@ class Sender:
         self.unsent()
 
 
-def refusal(error: BadPoll, api: Api) -> ServiceError:
-    """The error that callers get."""
+def refusal(error: BadPoll, api: Api, answer: Answer | None = None) -> ServiceError:
+    """The error that callers get. The problem of a bide service is passed on as it is."""
+    if answer is not None and answer.status >= 400 and api.is_bide:
+        return answer.problem()
     return ServiceError(error.status, {"code": error.code, "detail": error.detail}, api.url or "")
 
 

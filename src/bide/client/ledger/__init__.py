@@ -1,19 +1,19 @@
-"""Two ports. Knowledge stores what was learned of an API; Ledger also stores the jobs, so that another process can resume.
+"""The ledger port: the jobs that a client waits for, so that another process can resume after a crash.
 
-Rules that every ledger keeps, and that `bide.testing.ledger` checks:
-1. What `add`, `end`, `tell`, `forget` and `learn` were given is on disk before they resolve: a result is reported
-   after that.
-2. What `note` was given is on disk within a second or so; the newest for each job counts.
+Every ledger keeps these rules, and `bide.testing.ledger` checks them:
+1. `add`, `end`, `acknowledge`, `forget` and `learn` return after their data is on disk, so a result is reported after
+   the ledger has it.
+2. `note` writes within about a second; the newest note of a job counts.
 3. The first outcome of a job stands: no later note or outcome changes it.
-4. One process at a time; another one is told so by a SetupError. Children of a wait leave the ledger to their parent.
-5. No credential is ever in it: addresses are kept without user, password and query, budgets under a fingerprint
+4. One process uses a ledger at a time; a second one gets a SetupError. Child processes leave the ledger to their parent.
+5. It never contains a credential: URLs are stored without user, password and query, and budgets under a fingerprint
    that is made with the ledger's own `salt`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -25,33 +25,38 @@ from bide.core.record import Progress
 Key = tuple[str, str, str]
 
 
-class Entry(msgspec.Struct, kw_only=True):
-    """One job that is, or was, waited for. Instants are seconds since the epoch."""
+class ApiAddress(NamedTuple):
+    """One API at one address."""
+
+    api: str
+    base: str
+
+
+class LedgerRow(msgspec.Struct, kw_only=True):
+    """One job in a ledger. Times are seconds since the epoch."""
 
     api: str
     base: str  # the address of the API
-    job_id: str  # the whole reference where the id alone does not identify it
-    ref: Ref | None = None  # how it is addressed there, when its id alone does not say
+    job_id: str  # the whole reference if the id alone does not identify the job
+    ref: Ref | None = None  # the job's address at the API if the id alone does not tell it
     kind: str = ""
     size: str = ""
-    submitted_at: float | None = None  # by our clock
-    since: float | None = None  # when the wait for it began: it is at least that old
-    created_at: float | None = None  # by the API's own
-    deadline: float | None = None
-    # The way there.
+    submitted_at: float | None = None  # by the client's clock
+    since: float | None = None  # when the wait began: the job is at least that old
+    # Until the job ends.
     asked_at: float | None = None
     status: str | None = None
     progress: Progress | None = None
     etag: str | None = None
     requests: int = 0
-    # The end.
+    # The outcome.
     ended: bool = False
     finished_at: float | None = None
     result: msgspec.Raw | None = None
-    result_url: str | None = None  # where it is, when the answer did not hold it
+    result_url: str | None = None  # the result's URL if the answer did not contain it
     files: tuple[Found, ...] = ()
     error: ErrorInfo | None = None
-    told: bool = False  # whoever waits has been told, and has done what is to be done with it
+    acknowledged: bool = False  # the caller has processed the outcome
 
     def __post_init__(self) -> None:
         self.base = bare(self.base)
@@ -60,61 +65,79 @@ class Entry(msgspec.Struct, kw_only=True):
     def key(self) -> Key:
         return self.api, self.base, self.job_id
 
+    @property
+    def place(self) -> ApiAddress:
+        return ApiAddress(self.api, self.base)
 
-class Learned(msgspec.Struct, kw_only=True):
-    """What was learned: durations by (api, kind, size), budgets by fingerprint with the instant of their dump."""
+
+class Counts(msgspec.Struct):
+    """How many jobs a ledger has at one place."""
+
+    unacknowledged: int = 0
+    acknowledged: int = 0
+    failed: int = 0  # acknowledged jobs that did not succeed
+
+
+class LearnedState(msgspec.Struct, kw_only=True):
+    """Durations by (api, kind, size), and budgets by fingerprint with the time of their dump."""
 
     durations: dict[Key, dict[str, Any]] = {}
     budgets: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
 class Knowledge(Protocol):
-    """Stores what was learned of an API. It is open for as long as an account uses it."""
+    """The part of a ledger that stores what an account has learned."""
 
     @property
     def salt(self) -> bytes:
-        """The salt of credential fingerprints. Each store has its own."""
+        """Makes fingerprints of credentials. Each ledger has its own."""
         ...
 
-    def learn(self, learned: Learned) -> Awaitable[None]:
-        """Replaces what was learned under these keys; others stay."""
+    def learn(self, learned: LearnedState) -> Awaitable[None]:
+        """Replaces the values of these keys; others stay."""
         ...
 
-    async def learned(self) -> Learned: ...
+    async def learned(self) -> LearnedState: ...
 
 
 class Ledger(Knowledge, Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None:
-        """Writes what was noted, and lets another process in."""
+        """Writes all notes and releases the lock."""
         ...
 
-    def add(self, entries: Sequence[Entry]) -> Awaitable[list[Entry]]:
-        """Waits for these from now on; each as the ledger has it: what it knew already stays."""
+    def add(self, rows: Sequence[LedgerRow]) -> Awaitable[list[LedgerRow]]:
+        """Stores these jobs. Returns each as the ledger has it: a known job stays as it is."""
         ...
 
-    def note(self, entry: Entry) -> None:
-        """Its status, progress, ETag and requests have moved on. Cheap: written with others, later."""
+    def note(self, row: LedgerRow) -> None:
+        """Stores the new status, progress, ETag and requests of a job. Cheap: many notes are written together."""
         ...
 
-    def end(self, entry: Entry) -> Awaitable[None]:
-        """It has ended with this outcome."""
+    def end(self, row: LedgerRow) -> Awaitable[None]:
+        """Stores the outcome of a job."""
         ...
 
-    def tell(self, keys: Iterable[Key]) -> Awaitable[None]:
-        """Whoever waits has been told of their ends."""
+    def acknowledge(self, keys: Iterable[Key]) -> Awaitable[None]:
+        """Marks jobs whose outcome the caller has processed."""
         ...
 
-    async def entries(self, ended: bool | None = None) -> list[Entry]:
-        """All, or only those that have ended, or only the others; the longest known first."""
+    async def rows(self, place: ApiAddress | None = None) -> list[LedgerRow]:
+        """All jobs, or those of one place, in the order in which they were added."""
         ...
 
-    def forget(self, keys: Iterable[Key]) -> Awaitable[None]: ...
+    async def counts(self) -> dict[ApiAddress, Counts]:
+        """The number of jobs at each place, without reading them all."""
+        ...
+
+    def forget(self, keys: Iterable[Key]) -> Awaitable[None]:
+        """Removes jobs, e.g. under a key that is no longer used."""
+        ...
 
 
 def bare(url: str) -> str:
-    """An address without what may be secret in it."""
+    """A URL without the parts that may contain a secret."""
     if "@" not in url and "?" not in url and "#" not in url:
         return url
     parts = urlsplit(url)

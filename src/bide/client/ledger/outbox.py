@@ -1,8 +1,8 @@
-"""The Outbox port: submissions with files that are on their way, so that another process can go on where this one was.
+"""The outbox port: submissions whose files are being uploaded, so that another process can resume them.
 
-Rules that every outbox keeps, and that `bide.testing.ledger` checks:
-1. What `put` was given is on disk before it resolves; the newest of a parcel counts.
-2. A parcel is known by where it goes and what it is; no credential is in it.
+Every outbox keeps these rules, and `bide.testing.ledger` checks them:
+1. `put` returns after the parcel is on disk; the newest version of a parcel counts.
+2. A parcel is identified by its destination and its content; it contains no credential.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from bide.client.ledger import bare
 
 
 class Item(msgspec.Struct, kw_only=True):
-    """One file of a parcel: by what it is known again, and how far it is."""
+    """One file of a parcel: the values that identify it, and its upload."""
 
     path: str
     size: int
     modified: int  # nanoseconds
-    head: str  # the SHA-256 of its beginning
-    url: str | None = None  # of its upload, once that was begun
+    head: str  # the SHA-256 of its first bytes
+    url: str | None = None  # of its upload, after that has started
 
 
 class Parcel(msgspec.Struct, kw_only=True):
-    """A submission whose files are being sent. `since` is in seconds since the epoch."""
+    """A submission whose files are being uploaded. `since` is in seconds since the epoch."""
 
     base: str  # the address of the service
-    what: str  # a digest of everything that was asked for
-    key: str | None  # the idempotency key that its job is made with
+    what: str  # a digest of the submission
+    key: str | None  # the idempotency key of the job
     since: float
     items: dict[str, Item]  # by parameter
-    job_id: str | None = None  # once there is a job
+    job_id: str | None = None  # after the service has created the job
 
     def __post_init__(self) -> None:
         self.base = bare(self.base)
 
 
-class Outbox(Protocol):
+class UploadOutbox(Protocol):
     async def get(self, base: str, what: str) -> Parcel | None: ...
 
     def put(self, parcel: Parcel) -> Awaitable[None]: ...
@@ -47,17 +47,17 @@ class Outbox(Protocol):
     def drop(self, parcel: Parcel) -> Awaitable[None]: ...
 
     def forget(self, base: str, job_id: str) -> Awaitable[None]:
-        """The parcel that has become this job, if there is one."""
+        """Removes the parcel of this job, if there is one."""
         ...
 
 
 @runtime_checkable
 class HasOutbox(Protocol):
-    """A ledger that keeps files on their way, too."""
+    """A ledger that stores uploads, too."""
 
     @property
-    def outbox(self) -> Outbox: ...
+    def outbox(self) -> UploadOutbox: ...
 
 
-def outbox_of(ledger: object) -> Outbox | None:
+def outbox_of(ledger: object) -> UploadOutbox | None:
     return ledger.outbox if isinstance(ledger, HasOutbox) else None

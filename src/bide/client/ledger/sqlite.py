@@ -1,9 +1,10 @@
-"""The ledger in one SQLite file: notes are gathered on the loop and written each half second, the rest at once."""
+"""The ledger in one SQLite file. Notes are collected and written each half second; everything else is written at once."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,39 +13,74 @@ from typing import Any, TypeVar
 import msgspec
 
 from bide.client.apis.answers import Found, Ref
-from bide.client.ledger import Entry, Key, Learned
-from bide.client.ledger.file import Lock, connect, unusable
-from bide.client.ledger.sqlite_outbox import SqliteOutbox
-from bide.client.ledger.writer import Writer
-from bide.core.errors import ErrorInfo
-from bide.core.record import Progress
+from bide.client.ledger import ApiAddress, Counts, Key, LearnedState, LedgerRow, bare, sqlite_file
+from bide.client.ledger.outbox import Item, Parcel
+from bide.client.ledger.writer import LedgerWriter
+from bide.core.errors import ErrorInfo, SetupError
+from bide.core.record import SUCCESSFUL, Progress
 
 T = TypeVar("T")
 log = logging.getLogger("bide.ledger")
-EVERY = 0.5  # seconds between two writings of what was noted
-_COLUMNS = tuple(f for f in Entry.__struct_fields__)
-_JOB = f"SELECT {', '.join(_COLUMNS)} FROM jobs"
+EVERY = 0.5  # seconds between two writes of notes
+
+FORMAT = sqlite_file.FileFormat(
+    mark=0x62696465,  # "bide"
+    instead="another file for the ledger",
+    steps=(
+        # `created_at` and `deadline` are no longer used; `told` is `LedgerRow.acknowledged`.
+        """
+CREATE TABLE jobs (
+  number INTEGER PRIMARY KEY,
+  api TEXT NOT NULL, base TEXT NOT NULL, job_id TEXT NOT NULL,
+  ref BLOB, kind TEXT NOT NULL, size TEXT NOT NULL,
+  submitted_at REAL, since REAL, created_at REAL, deadline REAL,
+  asked_at REAL, status TEXT, progress BLOB, etag TEXT, requests INTEGER NOT NULL,
+  ended INTEGER NOT NULL, finished_at REAL, result BLOB, result_url TEXT, files BLOB, error BLOB,
+  told INTEGER NOT NULL,
+  UNIQUE (api, base, job_id)
+);
+CREATE INDEX waiting ON jobs (number) WHERE NOT ended;
+CREATE TABLE durations (
+  api TEXT NOT NULL, kind TEXT NOT NULL, size TEXT NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (api, kind, size)
+) WITHOUT ROWID;
+CREATE TABLE budgets (fingerprint TEXT PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
+""",
+        # The first version had no files.
+        """
+CREATE TABLE parcels (
+  base TEXT NOT NULL, what TEXT NOT NULL, key TEXT, since REAL NOT NULL, items BLOB NOT NULL, job_id TEXT,
+  PRIMARY KEY (base, what)
+) WITHOUT ROWID;
+""",
+    ),
+)
+
+_FIELDS = LedgerRow.__struct_fields__
+_COLUMNS = tuple("told" if field == "acknowledged" else field for field in _FIELDS)
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM jobs"
 _THIS = "api = ? AND base = ? AND job_id = ?"
 _INSERT = f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-_MOVING = ("created_at", "asked_at", "status", "progress", "etag", "requests")
-_NOTE = f"UPDATE jobs SET {', '.join(f'{c} = ?' for c in _MOVING)} WHERE {_THIS} AND NOT ended"
-_ENDING = (*_MOVING, "ended", "finished_at", "result", "result_url", "files", "error")
+_NOTED = ("asked_at", "status", "progress", "etag", "requests")
+_NOTE = f"UPDATE jobs SET {', '.join(f'{c} = ?' for c in _NOTED)} WHERE {_THIS} AND NOT ended"
+_OUTCOME = (*_NOTED, "ended", "finished_at", "result", "result_url", "files", "error")
 _END = (
     f"{_INSERT} ON CONFLICT (api, base, job_id) DO UPDATE SET "
-    f"{', '.join(f'{c} = excluded.{c}' for c in _ENDING)} WHERE NOT ended"
+    f"{', '.join(f'{c} = excluded.{c}' for c in _OUTCOME)} WHERE NOT ended"
 )
 _encode = msgspec.json.Encoder().encode
+_items = msgspec.json.Decoder(dict[str, Item]).decode
 
 
 class SqliteLedger:
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._lock = Lock(self._path)
-        self._writer: Writer | None = None
+        self._lock: int | None = None  # a file descriptor
+        self._writer: LedgerWriter | None = None
         self._salt = b""
-        self._noted: dict[Key, Entry] = {}
+        self._noted: dict[Key, LedgerRow] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._complained = False
+        self._warned = False
         self.outbox = SqliteOutbox(self._do)
 
     @property
@@ -52,14 +88,24 @@ class SqliteLedger:
         return self._salt
 
     async def open(self) -> None:
-        self._lock.acquire()
         try:
-            connection = await asyncio.to_thread(connect, self._path)
+            # Beside the file: closing any descriptor of the file itself would release SQLite's own locks.
+            self._lock = sqlite_file.lock(
+                self._path.with_name(self._path.name + "-lock"),
+                f"uses the ledger {self._path}",
+                "another file",
+            )
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            connection = await asyncio.to_thread(sqlite_file.connect, self._path, FORMAT)
             (self._salt,) = connection.execute("SELECT salt FROM secret").fetchone()
-        except BaseException:
-            self._lock.release()
+        except BaseException as error:
+            self._release()
+            if isinstance(error, OSError | sqlite3.Error):
+                raise self._unusable(error) from error
             raise
-        self._writer = Writer(connection, self._explain)
+        self._writer = LedgerWriter(connection, self._unusable)
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None
@@ -73,47 +119,71 @@ class SqliteLedger:
                 self._noted = {}
         finally:
             await writer.close()
-            self._lock.release()
+            self._release()
 
-    def add(self, entries: Sequence[Entry]) -> Awaitable[list[Entry]]:
-        rows = [(entry.key, _row(entry)) for entry in entries]
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
-        def write(connection: sqlite3.Connection) -> list[Entry]:
-            connection.executemany(f"{_INSERT} ON CONFLICT DO NOTHING", [row for _, row in rows])
-            found = (connection.execute(f"{_JOB} WHERE {_THIS}", key).fetchone() for key, _ in rows)
-            return [_entry(row) for row in found]
+    def add(self, rows: Sequence[LedgerRow]) -> Awaitable[list[LedgerRow]]:
+        given = [(row.key, _values(row)) for row in rows]
+
+        def write(connection: sqlite3.Connection) -> list[LedgerRow]:
+            connection.executemany(f"{_INSERT} ON CONFLICT DO NOTHING", [values for _, values in given])
+            found = (connection.execute(f"{_SELECT} WHERE {_THIS}", key).fetchone() for key, _ in given)
+            return [_row(values) for values in found]
 
         return self._do(write)
 
-    def note(self, entry: Entry) -> None:
-        self._noted[entry.key] = entry
+    def note(self, row: LedgerRow) -> None:
+        self._noted[row.key] = row
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(EVERY, self._flush)
 
-    def end(self, entry: Entry) -> Awaitable[None]:
-        self._noted.pop(entry.key, None)
-        entry.ended = True
-        row = _row(entry)
-        return self._do(lambda connection: _nothing(connection.execute(_END, row)))
+    def end(self, row: LedgerRow) -> Awaitable[None]:
+        self._noted.pop(row.key, None)
+        row.ended = True
+        values = _values(row)
+        return self._do(lambda connection: _nothing(connection.execute(_END, values)))
 
-    def tell(self, keys: Iterable[Key]) -> Awaitable[None]:
-        told = list(keys)
+    def acknowledge(self, keys: Iterable[Key]) -> Awaitable[None]:
+        these = list(keys)
         return self._do(
-            lambda c: _nothing(c.executemany(f"UPDATE jobs SET told = 1 WHERE {_THIS}", told))
+            lambda c: _nothing(c.executemany(f"UPDATE jobs SET told = 1 WHERE {_THIS}", these))
         )
 
-    async def entries(self, ended: bool | None = None) -> list[Entry]:
-        where = {None: "", True: "WHERE ended", False: "WHERE NOT ended"}[ended]
-        rows = await self._do(lambda c: c.execute(f"{_JOB} {where} ORDER BY number").fetchall())
-        return [_entry(row) for row in rows]
+    async def rows(self, place: ApiAddress | None = None) -> list[LedgerRow]:
+        where, values = ("", ()) if place is None else ("WHERE api = ? AND base = ?", tuple(place))
+        found = await self._do(
+            lambda c: c.execute(f"{_SELECT} {where} ORDER BY number", values).fetchall()
+        )
+        return [_row(values) for values in found]
+
+    async def counts(self) -> dict[ApiAddress, Counts]:
+        groups = await self._do(
+            lambda c: c.execute(
+                "SELECT api, base, told, status, count(*) FROM jobs "
+                "GROUP BY api, base, told, status ORDER BY min(number)"
+            ).fetchall()
+        )
+        found: dict[ApiAddress, Counts] = {}
+        for api, base, acknowledged, status, number in groups:
+            counts = found.setdefault(ApiAddress(api, base), Counts())
+            if not acknowledged:
+                counts.unacknowledged += number
+            else:
+                counts.acknowledged += number
+                counts.failed += number if status not in SUCCESSFUL else 0
+        return found
 
     def forget(self, keys: Iterable[Key]) -> Awaitable[None]:
-        gone = list(keys)
-        for key in gone:
+        these = list(keys)
+        for key in these:
             self._noted.pop(key, None)
-        return self._do(lambda c: _nothing(c.executemany(f"DELETE FROM jobs WHERE {_THIS}", gone)))
+        return self._do(lambda c: _nothing(c.executemany(f"DELETE FROM jobs WHERE {_THIS}", these)))
 
-    def learn(self, learned: Learned) -> Awaitable[None]:
+    def learn(self, learned: LearnedState) -> Awaitable[None]:
         durations = [(*key, _encode(data)) for key, data in learned.durations.items()]
         budgets = [(name, at, _encode(data)) for name, (at, data) in learned.budgets.items()]
 
@@ -123,11 +193,11 @@ class SqliteLedger:
 
         return self._do(write)
 
-    async def learned(self) -> Learned:
-        def read(connection: sqlite3.Connection) -> Learned:
+    async def learned(self) -> LearnedState:
+        def read(connection: sqlite3.Connection) -> LearnedState:
             durations = connection.execute("SELECT * FROM durations").fetchall()
             budgets = connection.execute("SELECT * FROM budgets").fetchall()
-            return Learned(
+            return LearnedState(
                 durations={(a, k, s): msgspec.json.decode(data) for a, k, s, data in durations},
                 budgets={name: (at, msgspec.json.decode(data)) for name, at, data in budgets},
             )
@@ -144,36 +214,78 @@ class SqliteLedger:
         def written(future: asyncio.Future[None]) -> None:
             error = None if future.cancelled() else future.exception()
             if error is None:
-                self._complained = False
+                self._warned = False
                 return
-            if not self._complained:
-                log.warning("%s. The wait goes on, and writes it down when that is possible", error)
-            self._complained = True
-            self._noted = noted | self._noted  # the newer ones win
+            if not self._warned:
+                log.warning("%s. The wait continues; the client tries to write again", error)
+            self._warned = True
+            self._noted = noted | self._noted  # newer notes replace these
             if self._timer is None and self._writer is not None:
                 self._timer = asyncio.get_running_loop().call_later(EVERY, self._flush)
 
         writer.submit(_Notes(noted)).add_done_callback(written)
 
     def _do(
-        self, operation: Callable[[sqlite3.Connection], T], writer: Writer | None = None
+        self, operation: Callable[[sqlite3.Connection], T], writer: LedgerWriter | None = None
     ) -> asyncio.Future[T]:
         writer = writer or self._writer
         if writer is None:
             raise RuntimeError("the ledger is not open")
         return writer.submit(operation)
 
-    def _explain(self, error: sqlite3.Error) -> Exception:
-        return unusable(self._path, str(error))
+    def _unusable(self, error: OSError | sqlite3.Error) -> SetupError:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        return SetupError(
+            f"the ledger {self._path} cannot be used: {reason}. Free space on its disk, give this user write access to "
+            "it, or move it away to start a new one"
+        )
+
+
+class SqliteOutbox:
+    """The outbox in the ledger's file."""
+
+    def __init__(self, do: Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]) -> None:
+        self._do = do
+
+    async def get(self, base: str, what: str) -> Parcel | None:
+        row = await self._do(
+            lambda c: c.execute(
+                "SELECT key, since, items, job_id FROM parcels WHERE base = ? AND what = ?",
+                (bare(base), what),
+            ).fetchone()
+        )
+        if row is None:
+            return None
+        key, since, items, job_id = row
+        return Parcel(base=base, what=what, key=key, since=since, items=_items(items), job_id=job_id)
+
+    async def put(self, parcel: Parcel) -> None:
+        items = _encode(parcel.items)
+        row = (parcel.base, parcel.what, parcel.key, parcel.since, items, parcel.job_id)
+        await self._do(
+            lambda c: _nothing(c.execute("REPLACE INTO parcels VALUES (?, ?, ?, ?, ?, ?)", row))
+        )
+
+    async def drop(self, parcel: Parcel) -> None:
+        this = parcel.base, parcel.what
+        await self._do(
+            lambda c: _nothing(c.execute("DELETE FROM parcels WHERE base = ? AND what = ?", this))
+        )
+
+    async def forget(self, base: str, job_id: str) -> None:
+        this = bare(base), job_id
+        await self._do(
+            lambda c: _nothing(c.execute("DELETE FROM parcels WHERE base = ? AND job_id = ?", this))
+        )
 
 
 class _Notes:
-    """Writes what was noted, as it was when it was handed over."""
+    """Writes notes with the values that they had when this was made."""
 
-    def __init__(self, noted: dict[Key, Entry]) -> None:
+    def __init__(self, noted: dict[Key, LedgerRow]) -> None:
         self._rows = [
-            (e.created_at, e.asked_at, e.status, _json(e.progress), e.etag, e.requests, *e.key)
-            for e in noted.values()
+            (row.asked_at, row.status, _json(row.progress), row.etag, row.requests, *row.key)
+            for row in noted.values()
         ]
 
     def __call__(self, connection: sqlite3.Connection) -> None:
@@ -188,18 +300,19 @@ def _json(value: Progress | ErrorInfo | Ref | tuple[Found, ...] | None) -> bytes
     return _encode(value) if value else None
 
 
-def _row(entry: Entry) -> tuple[Any, ...]:
-    values = {name: getattr(entry, name) for name in _COLUMNS}
-    values["progress"] = _json(entry.progress)
-    values["error"] = _json(entry.error)
-    values["ref"] = _json(entry.ref)
-    values["files"] = _json(entry.files)
-    values["result"] = None if entry.result is None else bytes(entry.result)
+def _values(row: LedgerRow) -> tuple[Any, ...]:
+    """In the order of the columns."""
+    values = {name: getattr(row, name) for name in _FIELDS}
+    values["progress"] = _json(row.progress)
+    values["error"] = _json(row.error)
+    values["ref"] = _json(row.ref)
+    values["files"] = _json(row.files)
+    values["result"] = None if row.result is None else bytes(row.result)
     return tuple(values.values())
 
 
-def _entry(row: Sequence[Any]) -> Entry:
-    values = dict(zip(_COLUMNS, row, strict=True))
+def _row(found: Sequence[Any]) -> LedgerRow:
+    values = dict(zip(_FIELDS, found, strict=True))
     for name, form in (("progress", Progress), ("error", ErrorInfo), ("ref", Ref)):
         if values[name] is not None:
             values[name] = msgspec.json.decode(values[name], type=form)
@@ -207,5 +320,5 @@ def _entry(row: Sequence[Any]) -> Entry:
     values["files"] = () if files is None else msgspec.json.decode(files, type=tuple[Found, ...])
     if values["result"] is not None:
         values["result"] = msgspec.Raw(values["result"])
-    values["ended"], values["told"] = bool(values["ended"]), bool(values["told"])
-    return Entry(**values)
+    values["ended"], values["acknowledged"] = bool(values["ended"]), bool(values["acknowledged"])
+    return LedgerRow(**values)

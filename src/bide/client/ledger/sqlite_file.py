@@ -1,8 +1,8 @@
-"""A SQLite file that belongs to one process: a lock beside it, and a form that is checked whenever it is opened.
+"""A SQLite file that one process uses: a lock file beside it, and a format that is checked at each opening.
 
-1. The lock is held until it is closed; the system releases it for a process that dies.
-2. The file is for its owner alone, and what was committed is on disk.
-3. A file of something else, or of a newer form, is left as it is.
+1. The lock is held until it is closed; the system releases it when the process dies.
+2. Only its owner can read the file, and committed data is on disk.
+3. A file of another program, or of a newer format, is not changed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from bide.core.errors import SetupError
 
 
 @dataclass(frozen=True)
-class Form:
-    """How such a file is recognised, made and brought up to date. All have a table `secret` with a salt."""
+class FileFormat:
+    """How such a file is recognised, created and upgraded. All have a table `secret` with a salt."""
 
     mark: int  # SQLite's application id
-    instead: str  # what to name when the file cannot be used
-    steps: tuple[str, ...]  # SQL that makes the first form, and each next one of the one before
+    instead: str  # what to use instead, for error messages
+    steps: tuple[str, ...]  # SQL of the first format and of each upgrade
 
 
 def lock(path: Path, what: str, instead: str) -> int:
-    """A descriptor to be closed; SetupError when another process has it."""
+    """Returns a descriptor that the caller closes; SetupError if another process has the lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,8 +40,8 @@ def lock(path: Path, what: str, instead: str) -> int:
     return fd
 
 
-def connect(path: Path, form: Form, *, check_same_thread: bool = False) -> sqlite3.Connection:
-    """Made when there is none. OSError or sqlite3.Error when it cannot be read or written."""
+def connect(path: Path, form: FileFormat, *, check_same_thread: bool = False) -> sqlite3.Connection:
+    """Creates the file if there is none. OSError or sqlite3.Error if it cannot be read or written."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(
         path, timeout=5, isolation_level=None, check_same_thread=check_same_thread
@@ -56,7 +56,7 @@ def connect(path: Path, form: Form, *, check_same_thread: bool = False) -> sqlit
     return connection
 
 
-def _check(connection: sqlite3.Connection, path: Path, form: Form) -> None:
+def _check(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -71,7 +71,7 @@ def _check(connection: sqlite3.Connection, path: Path, form: Form) -> None:
         _bring_up(connection, form, number)
 
 
-def _bring_up(connection: sqlite3.Connection, form: Form, number: int) -> None:
+def _bring_up(connection: sqlite3.Connection, form: FileFormat, number: int) -> None:
     connection.executescript(f"BEGIN IMMEDIATE; {''.join(form.steps[number:])}")
     if number == 0:
         connection.execute("CREATE TABLE secret (salt BLOB NOT NULL)")

@@ -1,7 +1,7 @@
-"""One thread that owns the ledger's connection: everything queued goes into one transaction, off the loop.
+"""A thread that owns the ledger's connection and writes all queued operations in one transaction.
 
-What SQLite cannot do is told in the words of `explain`. An operation that fails takes none of the others with it:
-then each is tried alone, so it may run twice.
+`explain` makes the error that callers get from an error of SQLite. If an operation fails, each of the transaction is run
+alone, so that the others succeed; an operation may therefore run twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Queued = tuple[Operation, "asyncio.Future[Any]"]
 log = logging.getLogger("bide.ledger")
 
 
-class Writer:
+class LedgerWriter:
     def __init__(
         self, connection: sqlite3.Connection, explain: Callable[[sqlite3.Error], Exception]
     ) -> None:
@@ -57,8 +57,8 @@ class Writer:
                     done = self._write([operation for operation, _ in wanted])
                     answers = [(future, what) for (_, future), what in zip(wanted, done, strict=True)]
                     self._loop.call_soon_threadsafe(_deliver, answers)
-        except RuntimeError:  # the loop was closed without us: nobody is left to tell
-            log.debug("the loop ended before the ledger", exc_info=True)
+        except RuntimeError:  # the event loop was closed before the ledger
+            log.debug("The event loop was closed before the ledger", exc_info=True)
         finally:
             self._connection.close()
 
@@ -75,11 +75,11 @@ class Writer:
             if len(operations) == 1:
                 told = self._explain(error) if isinstance(error, sqlite3.Error) else error
                 told.__cause__ = error if told is not error else None
-                return [_Raised(told)]
+                return [_FailedWrite(told)]
         return [what for operation in operations for what in self._write([operation])]
 
 
-class _Raised:
+class _FailedWrite:
     __slots__ = ("error",)
 
     def __init__(self, error: Exception) -> None:
@@ -88,9 +88,9 @@ class _Raised:
 
 def _deliver(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
     for future, what in answers:
-        if future.done():  # its caller has left
+        if future.done():  # its caller was cancelled
             continue
-        if isinstance(what, _Raised):
+        if isinstance(what, _FailedWrite):
             future.set_exception(what.error)
         else:
             future.set_result(what)

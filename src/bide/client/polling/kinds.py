@@ -1,8 +1,8 @@
-"""What is known of one kind of job at one API: how long its jobs take, and how far its reports can be believed.
+"""What the client learns about one kind of job at one API: how long its jobs take, and how accurate its reports are.
 
-A report (progress, an ETA, a place in a queue, the caller's own expectation) says how much is left. What is learned is
-the distribution of what was left in fact, as a multiple of what was said: a report that proves right makes it narrow,
-one that does not makes it wide, and a wide one loses against what the kind's durations alone tell.
+A report (progress, an ETA, a position in a queue, the caller's own expectation) says how much is left. The client
+learns the distribution of the real rest as a multiple of the reported one. Accurate reports make it narrow; a wide one
+loses against the durations of the kind alone.
 """
 
 from __future__ import annotations
@@ -11,23 +11,28 @@ import math
 from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple
 
+from bide.client.apis import Answer, Seen
+from bide.client.apis.values import header, instant
 from bide.core.hazard import Sketch, SurvivalCurve
 from bide.core.plan import Plans
 
 Size = Literal["small", "medium", "large"]
-ENOUGH = 3  # ends seen, before what a kind's durations tell counts for much
-SMALLEST_LEFT = 0.05  # seconds; less cannot be told from nothing
+ENOUGH = 3  # ended jobs after which the durations of a kind are used
+SMALLEST_LEFT = 0.05  # seconds; a shorter rest counts as this
+LONGEST_ADVICE = 300.0  # seconds; the longest Retry-After that is obeyed
+# Seconds between two polls above which the finish time of the API says more than the time of the poll.
+COARSE = 5.0
 
 
 class Bounds(NamedTuple):
-    """Silence between two questions, in seconds, and the duration to think of at first."""
+    """The shortest and longest silence between two polls, and the duration to assume at first, in seconds."""
 
     shortest: float
     longest: float
     expected: float
 
 
-# Most jobs take about a third of the time-out.
+# Most jobs take about a third of the timeout.
 SIZES: dict[Size, Bounds] = {
     "small": Bounds(2.0, 5.0, 18.0),
     "medium": Bounds(3.0, 10.0, 54.0),
@@ -36,39 +41,39 @@ SIZES: dict[Size, Bounds] = {
 TIMEOUTS: dict[Size, float] = {"small": 60.0, "medium": 180.0, "large": 600.0}
 
 
-class Kind:
-    """Jobs of one kind, and of one size class where callers give one."""
+class KindStats:
+    """The statistics of one kind, or of one size class of it."""
 
     __slots__ = ("batch", "hint", "plans", "reports", "waiting")
 
     def __init__(self, sketch: Sketch | None = None, batch: int = 1) -> None:
         self.plans = Plans(sketch)
-        self.batch = batch  # jobs that one request can ask about
+        self.batch = batch  # jobs that one request can poll
         self.reports: dict[Hashable, Plans] = {}
-        self.waiting = 0  # how many of it are waited for
-        self.hint: float | None = None  # what a caller expects of its jobs
+        self.waiting = 0  # jobs of this kind that are waited for
+        self.hint: float | None = None  # the duration that the caller expects
 
     def wait(self, more: int) -> None:
         self.waiting += more
         self.plans.sketch.crowd = self.waiting
 
     def expect(self, duration: float) -> None:
-        """A first idea, given up for what is seen."""
+        """Assumes a duration until jobs have ended."""
         for factor in (0.6, 1.0, 1.6):
             self.plans.sketch.learn(duration * factor, 0.5)
 
     def outlook(self) -> SurvivalCurve | None:
-        """How long its jobs take, by what was seen, or else by what a caller said; None when nobody knows."""
+        """How long its jobs take, as learned or as the caller expects; None if neither is known."""
         if self.plans.sketch.count >= ENOUGH:
             return self.plans.sketch.latest()
         if self.hint is None:
             return None
-        guess = Kind()
+        guess = KindStats()
         guess.expect(self.hint)
         return guess.plans.sketch.table()
 
     def report(self, source: Hashable) -> Plans:
-        """How what was left in fact compares with what such a report said."""
+        """The real rest as a multiple of the reported one, for this source."""
         plans = self.reports.get(source)
         if plans is None:
             sketch = Sketch()
@@ -82,7 +87,7 @@ class Kind:
         return {"durations": self.plans.sketch.dump(), "reports": reports}
 
     @classmethod
-    def load(cls, data: dict[str, Any], batch: int = 1) -> Kind:
+    def load(cls, data: dict[str, Any], batch: int = 1) -> KindStats:
         kind = cls(Sketch.load(data["durations"]), batch)
         kind.reports = {
             source: Plans(Sketch.load(dump)) for source, dump in data.get("reports", {}).items()
@@ -90,22 +95,57 @@ class Kind:
         return kind
 
 
-class Report(NamedTuple):
-    """What an answer says of the rest of this very job. `source` tells apart reports that are right to different degrees."""
+class ProgressReport(NamedTuple):
+    """What an answer says about the rest of a job. `source` separates reports of different accuracy."""
 
     source: str
     left: float
 
 
-def by_progress(age: float, percent: float | None) -> Report | None:
-    """What is left by a percentage. Each halving of the rest is learned by itself, for the errors differ."""
+def by_progress(age: float, percent: float | None) -> ProgressReport | None:
+    """How much is left by a percentage. Each halving of the rest is learned separately because the errors differ."""
     if percent is None or not 1.0 <= percent <= 100.0 or age <= 0:
         return None
     rest = (100.0 - percent) / 100.0
     stage = "early" if percent < 25.0 else str(min(6, int(-math.log2(max(rest, 1e-3)))))
-    return Report(f"progress {stage}", max(SMALLEST_LEFT, age * rest / (1.0 - rest)))
+    return ProgressReport(f"progress {stage}", max(SMALLEST_LEFT, age * rest / (1.0 - rest)))
 
 
-def by_position(position: float) -> Report:
-    """A place in a queue, in units of places: how long one takes is learned."""
-    return Report("position", max(1.0, position))
+def by_position(position: float) -> ProgressReport:
+    """A position in a queue, in units of positions: the client learns how long one takes."""
+    return ProgressReport("position", max(1.0, position))
+
+
+def advice(seen: Seen) -> float | None:
+    """How long the API wants to be left alone, in seconds."""
+    pause = seen.retry_after
+    return None if pause is None or pause <= 0 else min(pause, LONGEST_ADVICE)
+
+
+def clock_of(answer: Answer) -> float | None:
+    """The API's own clock in epoch seconds. Its times are compared with it because it may be wrong.
+
+    Call it only when needed: parsing a date takes as long as reading the rest of an answer.
+    """
+    return instant(header(answer.headers, "Date"))
+
+
+def took(age: float, asked: float, seen: Seen, answer: Answer) -> float | None:
+    """The duration of a job that ended between the ages `asked` and `age`, by the times of the API itself."""
+    if seen.finished_at is None or age - asked < COARSE:
+        return None
+    clock = clock_of(answer)
+    if clock is None or clock - seen.finished_at < -COARSE:  # in the future
+        return None
+    return age - max(0.0, clock - seen.finished_at)
+
+
+def rest(seen: Seen, answer: Answer) -> ProgressReport | None:
+    """How much is left, if the answer says it as a time."""
+    if seen.remaining is not None and seen.remaining > 0:
+        return ProgressReport("remaining", seen.remaining)
+    if seen.eta is not None:
+        clock = clock_of(answer)
+        if clock is not None and seen.eta > clock:
+            return ProgressReport("eta", seen.eta - clock)
+    return None

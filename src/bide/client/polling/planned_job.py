@@ -1,4 +1,4 @@
-"""A job that is waited for, and when it is due to be asked about."""
+"""PlannedJob: the entry of a job in the schedule, and the time at which it is due."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import math
 from collections.abc import Hashable
 from typing import Any
 
-from bide.client.polling.kinds import ENOUGH, SMALLEST_LEFT, Kind, Report, by_progress
+from bide.client.polling.kinds import ENOUGH, SMALLEST_LEFT, KindStats, ProgressReport, by_progress
 from bide.core.pacing import index
 from bide.core.plan import Plans
 
 FOREVER = math.inf
 LONGEST_SILENCE = 3600.0
-URGENCY, URGENT_WITHIN = (
-    9.0,
-    60.0,
-)  # what a deadline adds to a job's weight at most, and when it adds half of that
-FADING = 0.9  # what a percentage counts for when the next one is there
+# A deadline adds at most URGENCY to a job's weight, and half of that URGENT_WITHIN seconds before.
+URGENCY, URGENT_WITHIN = 9.0, 60.0
+FADING = 0.9  # the weight of a percentage after the next one has arrived
 
 
-class Waited:
-    """Ages are seconds since the job was born; moments are the caller's monotonic clock."""
+class PlannedJob:
+    """Ages are seconds since the job was submitted; times are of the caller's monotonic clock."""
 
     __slots__ = (
         "asked",
@@ -46,30 +44,30 @@ class Waited:
         "version",
     )
 
-    def __init__(self, key: Any, kind: Kind, born: float, group: Hashable = ()) -> None:
-        self.key = key  # the caller's own
+    def __init__(self, key: Any, kind: KindStats, born: float, group: Hashable = ()) -> None:
+        self.key = key  # the caller's object
         self.group = group
         self.kind = kind
         self.born = born
-        self.asked = 0.0  # age at which it was last known to be going on
-        self.sent = 0.0  # age at which the question that is on its way was sent
+        self.asked = 0.0  # age at which it was last known to be live
+        self.sent = 0.0  # age at which the pending poll was sent
         self.planned = 0.0  # age at which it is due
-        self.made = 0.0  # the price at that plan
-        self.given = False  # the moment is not of that plan: it was given, and no new plan may move it
-        self.version = 0  # of what was known then
-        self.number = 0  # of its live entry in the queue; 0: it is being asked about; below: it is gone
+        self.made = 0.0  # the price of that plan
+        self.given = False  # the caller has set the time, and no new plan may change it
+        self.version = 0  # of the knowledge that the plan was made with
+        self.number = 0  # of its entry in the queue; 0: a poll is pending; negative: removed
         self.not_before = -FOREVER
         self.shortest = 0.0
         self.longest = LONGEST_SILENCE
         self.deadline = FOREVER
-        self.report: Plans | None = None  # how far such a report as its last can be believed
-        self.leads = False  # whether that report, and not the kind's durations, decides
-        self.origin = self.scale = 0.0  # the report: at this age, so much was left
+        self.report: Plans | None = None  # how accurate reports like its last one are
+        self.leads = False  # whether the report decides, not the kind's durations
+        self.origin = self.scale = 0.0  # the report: at the age `origin`, `scale` seconds were left
         self.reports: dict[str, tuple[float, float]] | None = None  # the first of each source
         self.progress: tuple[float, float] | None = None  # the line through its percentages so far
 
-    def believe(self, report: Report, price: float, age: float, now: float) -> None:
-        """Keeps a report, and follows it when less delay and fewer requests are to be expected so."""
+    def believe(self, report: ProgressReport, price: float, age: float, now: float) -> None:
+        """Stores a report, and follows it if that promises less delay and fewer requests."""
         self.report = self.kind.report(report.source)
         self.origin, self.scale = age, report.left
         if self.reports is None:
@@ -79,10 +77,10 @@ class Waited:
         known = self.kind.plans.sketch.count >= ENOUGH
         self.leads = not known or by_report < self.kind.plans.at(price, now).cost(age)
 
-    def progressed(self, age: float, percent: float | None) -> Report | None:
-        """What is left by a percentage and those before it.
+    def progressed(self, age: float, percent: float | None) -> ProgressReport | None:
+        """How much is left by this percentage and the earlier ones.
 
-        A line from the start through all of them, the older the less, is nearer the truth than the last one alone.
+        A line from the start through all of them, with less weight for older ones, is more accurate than the last alone.
         """
         if percent is None or not 1.0 <= percent <= 100.0 or age < SMALLEST_LEFT:
             return None
@@ -91,13 +89,13 @@ class Waited:
         return by_progress(age, min(100.0, age * along / square))
 
     def weight(self, now: float) -> float:
-        """How much more than others a second of its delay costs; the nearer the deadline, the more."""
+        """The relative cost of a second of its delay: it grows as the deadline comes nearer."""
         if self.deadline == FOREVER:
             return 1.0
         return 1.0 + URGENCY / (1.0 + max(0.0, self.deadline - now) / URGENT_WITHIN)
 
     def plan(self, price: float, now: float, dice: float) -> float:
-        """Decides when it is due, at a price; gives the moment."""
+        """Returns the time at which it is due, at this price."""
         if self.deadline != FOREVER:
             price /= self.weight(now)
         if self.leads and self.report is not None:
@@ -120,14 +118,14 @@ class Waited:
         return due if due > self.not_before else self.not_before
 
     def stale(self, price: float) -> bool:
-        """Whether the plan was made for another price, or with much less knowledge."""
+        """Whether the plan was made for another price, or with older knowledge."""
         if self.given:
             return False
         plans = self.report if self.leads and self.report is not None else self.kind.plans
         return plans.version != self.version or not 0.8 * price < self.made < 1.25 * price
 
     def lost(self, now: float) -> float:
-        """Seconds lost in expectation since it was asked about, by weight."""
+        """The expected seconds of delay since the last poll, by weight."""
         age = now - self.born
         if self.leads and self.report is not None:
             table = self.report.sketch.latest()
@@ -138,12 +136,12 @@ class Waited:
         return found * self.weight(now)
 
     def goes_on(self) -> None:
-        """The answer to the question that was sent: not yet."""
+        """The pending poll found the job live."""
         self.kind.plans.sketch.survived(self.asked, self.sent)
         self.asked = self.sent
 
     def ended(self, age: float, took: float | None) -> None:
-        """It was found ended at this age; `took` is how long it took in fact, where the API tells."""
+        """A poll found the job ended at this age; `took` is its duration if the API reports it."""
         low = self.asked
         if took is not None and low <= took <= age:
             self.kind.plans.sketch.learn_between(took, took)

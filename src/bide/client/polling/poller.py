@@ -1,11 +1,13 @@
-"""Polls the jobs of one credential: takes what is due from the schedule, sends it, reads the answer, tells who waits.
+"""Polls the jobs of one credential: takes the due jobs from the schedule, sends requests, reads the answers, and
+notifies the listeners.
 
 Invariants:
-1. A few workers and one timer, however many jobs: a worker takes the next job that is due, or rests until there is one.
-2. A failed poll is not a failed job: it backs off with full jitter, behind a breaker for its host, and goes on.
-3. A terminal answer, or one that no waiting will mend, ends the wait for a job; nothing is asked about it afterwards.
-   It is in the ledger, where there is one, before anybody is told.
-4. Every request draws on the same budget, and every answer is news for it: all pause, or none.
+1. A few workers and one timer, whatever the number of jobs: a worker takes the next due job, or rests until there is one.
+2. A failed poll is not a failed job: it is retried with full jitter, behind a circuit breaker for its host.
+3. A terminal answer, or one that no retry can change, ends the wait for a job; it is not polled again. The ledger, if
+   there is one, has the end before any listener.
+4. All requests use the same budget, and every answer updates it.
+5. A bide service, or another API that can hold a request, holds the requests of few jobs until the job changes.
 """
 
 from __future__ import annotations
@@ -33,13 +35,20 @@ from bide.client.apis.values import origin
 from bide.client.http.sender import Sender, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
-from bide.client.polling.evidence import advice, clock_of, report, took
-from bide.client.polling.kinds import Kind
-from bide.client.polling.planned_job import FOREVER, Waited
-from bide.client.polling.schedule import Schedule
-from bide.client.polling.workers import Crew, Worker
+from bide.client.job_state import JobListener, JobState
+from bide.client.polling.kinds import (
+    KindStats,
+    ProgressReport,
+    advice,
+    by_position,
+    clock_of,
+    rest,
+    took,
+)
+from bide.client.polling.planned_job import FOREVER, PlannedJob
+from bide.client.polling.schedule import PollSchedule
+from bide.client.polling.workers import Worker, WorkerPool
 from bide.client.timing import Timing
-from bide.client.tracked import Listener, Tracked
 from bide.core.budget import RequestBudget
 from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
 from bide.core.pacing import PRICE
@@ -47,21 +56,21 @@ from bide.core.retry import Breaker, backoff
 
 log = logging.getLogger("bide.client")
 
-HOLDS = 32  # jobs up to which long polls are used
-EARLY = 2  # answers that come back at once show that an API does not hold them
+HOLDS = 32  # jobs up to which requests are held
+EARLY = 2  # early answers after which the API is assumed not to hold requests
 BASE, CAP = 0.5, 60.0  # backoff after a failed poll
-DENIALS = 3  # in a row, each of another credential
+DENIALS = 3  # consecutive ones, each with another credential
 CANNOT_ASK = "cannot-ask"
-GAP = 0.25  # seconds between two questions that the API holds
+GAP = 0.25  # seconds between two held requests about a job
 
 
-class Keeper(Protocol):
-    """Who keeps what is waited for: the ledger's side."""
+class JobLedger(Protocol):
+    """The part of a ledger that the poller writes."""
 
-    def noted(self, job: Tracked) -> None: ...
+    def noted(self, job: JobState) -> None: ...
 
-    async def ended(self, job: Tracked) -> None:
-        """On disk when it returns."""
+    async def ended(self, job: JobState) -> None:
+        """Returns after the end is on disk."""
         ...
 
 
@@ -76,109 +85,117 @@ class Poller:
         price: float = PRICE,
         timing: Timing | None = None,
         rng: random.Random | None = None,
-        keeper: Keeper | None = None,
+        ledger: JobLedger | None = None,
     ) -> None:
         self.api = api
         self.rng = rng or random.Random()
-        self.schedule = Schedule(
+        self.schedule = PollSchedule(
             purse, rng=self.rng, price=price, group=lambda job: api.calls.batch_group(job.ref)
         )
         self.timing = timing or Timing()
-        self.keeper = keeper
+        self._ledger = ledger
         self._transport = transport
         self._signer = signer
         self._purse = purse
         self._breaker = Breaker(rng=self.rng)
-        self._alone: deque[Waited] = deque()  # that an answer about many did not tell of
-        self._crew = Crew(self.timing, self._work)
-        self.sender = Sender(api, transport, signer, purse, self.timing, self._breaker, self._wake)
-        self._early = 0  # answers in a row that were to be held and were not
+        self._alone: deque[PlannedJob] = deque()  # due jobs that need a request of their own
+        self._workers = WorkerPool(self.timing)
+        self.sender = Sender(
+            api, transport, signer, purse, self.timing, self._breaker, self._workers.wake
+        )
+        self._early = 0  # consecutive requests that the API did not hold
+        self._conditional = api.form.ask.etag
         self._troubled = False
-        self._unproven = False  # the credential is new, for the one before was denied: not taken yet
-        self._words: set[str] = set()  # that the description does not know
+        self._unproven = False  # no request with the newest credential has been accepted yet
+        self._words: set[str] = set()  # statuses that the description does not know
         self._endings: set[asyncio.Task[None]] = set()
 
-    # --- what is waited for
+    # --- jobs
 
     def watch(
         self,
-        job: Tracked,
-        listener: Listener,
+        job: JobState,
+        listener: JobListener,
         *,
-        kind: Kind,
+        kind: KindStats,
         asked_at: float | None = None,
+        together: int = 1,
         **options: Any,
     ) -> None:
-        """Waits for a job; who listens is told once it has ended. `asked_at` is when it was last seen, in epoch seconds."""
+        """Waits for a job and notifies the listener.
+
+        `asked_at` is the time of the last poll, in epoch seconds, `together` the number of jobs that the caller adds.
+        """
         job.listeners += (listener,)
         if job.over:
             listener.ended(job)
-        elif job.waited is None:
+        elif job.planned is None:
             now, wall = self.timing.now(), self.timing.wall()
             born = job.submitted_at if job.submitted_at is not None else job.since
             age = 0.0 if born is None else max(0.0, wall - born)
             asked = age if job.seen is not None else 0.0
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
-            job.waited = self.schedule.add(job, now, kind=kind, age=age, asked=asked, **options)
-            if job.submitted_at is None and (job.seen is None or asked_at is not None):
-                self.schedule.hurry(job.waited, now)
-            self._crew.kick()
+            if self.api.is_bide and self._can_hold(now, together):
+                job.planned = self.schedule.hold(job, now, kind=kind, age=age, asked=asked, **options)
+            else:
+                job.planned = self.schedule.add(job, now, kind=kind, age=age, asked=asked, **options)
+                if job.submitted_at is None and (job.seen is None or asked_at is not None):
+                    self.schedule.hurry(job.planned, now)
+            self._wake()
 
-    def unwatch(self, job: Tracked, listener: Listener) -> None:
+    def unwatch(self, job: JobState, listener: JobListener) -> None:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
-        if not job.listeners and job.waited is not None:
-            self.schedule.remove(job.waited)
-            self._part(job, job.waited)
-            job.waited = None
+        if not job.listeners and job.planned is not None:
+            self.schedule.remove(job.planned)
+            self._part(job, job.planned)
+            job.planned = None
 
-    def _part(self, job: Tracked, waited: Waited) -> None:
-        """Whoever waits for it again, soon perhaps, is to know how old it is and when it was last seen."""
+    def _part(self, job: JobState, planned: PlannedJob) -> None:
+        """Stores the age and the time of the last poll, for the case that the caller waits for it again."""
         now, wall = self.timing.now(), self.timing.wall()
-        job.since = wall - (now - waited.born)
+        job.since = wall - (now - planned.born)
         if job.seen is not None:
-            job.asked_at = wall - (now - waited.born - waited.asked)
+            job.asked_at = wall - (now - planned.born - planned.asked)
 
     async def close(self) -> None:
-        await self._crew.close()
+        await self._workers.close()
         await asyncio.gather(*self._endings, return_exceptions=True)
 
     # --- workers
 
-    def _wake(self) -> bool:
-        """Wakes a worker if any job is waited for, and returns whether one is."""
-        if not self.schedule.waiting:
-            return False
-        self._crew.kick()
-        return True
+    def _wake(self) -> None:
+        """Wakes an idle worker, or starts one."""
+        if not self._workers.wake():
+            self._workers.start(self._work)
 
     async def _work(self, worker: Worker) -> None:
         while True:
             jobs, again = self._next()
             if not jobs:
-                await self._crew.rest(again)
+                await self._workers.rest(again)
                 continue
-            self._crew.kick()  # there may be more
+            self._wake()  # more jobs may be due
             try:
                 if len(jobs) == 1:
                     await self._ask(worker, jobs[0])
                 else:
                     await self._ask_many(worker, jobs)
-            except Exception:  # a fault of ours must not stop the others
-                log.exception("a poll went wrong")
+            except Exception:  # a bug in one poll must not stop the others
+                log.exception("A poll failed with an unexpected error")
                 now = self.timing.now()
-                for waited in jobs:
-                    if waited.number == 0:
-                        self.schedule.failed(waited, now, now + CAP)
+                for planned in jobs:
+                    if planned.number == 0:
+                        self.schedule.failed(planned, now, now + CAP)
 
-    def _next(self) -> tuple[list[Waited], float]:
+    def _next(self) -> tuple[list[PlannedJob], float]:
         now = self.timing.now()
         closed = self._breaker.ready(now)
         if closed > now:
             return [], closed
         if self.sender.asking and not self.sender.polls_turn:
             return [], FOREVER
-        while self._alone and self._alone[0].number < 0:  # nobody waits for it any more
+        while self._alone and self._alone[0].number < 0:  # no longer waited for
             self._alone.popleft()
         if self._alone:
             at = self._purse.take(now)
@@ -194,43 +211,90 @@ class Poller:
 
     # --- one answer
 
-    async def _ask(self, worker: Worker, waited: Waited) -> None:
-        job: Tracked = waited.key
+    def _can_hold(self, now: float, more: int = 0) -> bool:
+        """Whether the API holds requests, and the budget suffices to hold one for each job, and for `more` jobs."""
+        hold, jobs = self.api.longpoll, self.schedule.waiting + more
+        if hold is None or self._early >= EARLY or jobs > HOLDS:
+            return False
+        rate = self._purse.rate(now)
+        return rate is None or rate > 1.5 * jobs / hold
+
+    async def _ask(self, worker: Worker, planned: PlannedJob) -> None:
+        job: JobState = planned.key
         job.requests += 1
+        answer, etag, hold = None, job.etag, None
         few = self.schedule.waiting <= HOLDS and self._early < EARLY
-        answer, etag = None, job.etag
+        if few and self.api.longpoll is not None:
+            hold, etag = self._hold(job)
         try:
-            call = self.api.calls.ask(job.ref, etag, self.api.longpoll if few else None)
+            call = self.api.calls.ask(job.ref, etag, hold)
             answer = await self.sender.exchange(call, worker)
-            seen = self._read(waited, job, answer)
+            seen = self._read(planned, job, answer)
         except (ServiceUnreachable, UnusableService) as error:
-            self._unanswered([waited], error)
-        except SetupError as error:  # it has no address that could be asked
+            self._unanswered([planned], error)
+        except SetupError as error:  # the job has no URL
             self.sender.unsent()
-            self._give_up(waited, ServiceError(0, {"code": CANNOT_ASK, "detail": str(error)}))
+            self._give_up(planned, ServiceError(0, {"code": CANNOT_ASK, "detail": str(error)}))
         except BadPoll as error:
             if answer is not None:
                 self.sender.heard(answer, isinstance(error, Throttled))
-            await self._bad(worker, waited, error)
+            await self._bad(worker, planned, error, answer)
         else:
             self.sender.heard(answer, throttled=False)
-            held = call.hold and not seen.terminal
-            at = self._held(waited, call.hold, etag is not None) if held else None
-            self._saw(waited, seen, answer, at)
+            at = None
+            if few and not seen.terminal:
+                news = etag is not None and not seen.unchanged
+                at = self._next_hold(planned, call.hold, news, seen.etag is not None)
+            self._saw(planned, seen, answer, at)
 
-    def _read(self, waited: Waited, job: Tracked, answer: Answer) -> Seen:
-        """What it says. Most answers about a job are the very same as the one before, byte for byte."""
+    def _hold(self, job: JobState) -> tuple[float | None, str | None]:
+        """For how long the API is to hold a request, and the ETag to compare.
+
+        With an ETag it answers at any change, without one only at the end. If a listener wants changes and no ETag is
+        known yet, the first request is not held.
+        """
+        if not self._conditional:
+            return self.api.longpoll, None
+        if not any(listener.wants_changes for listener in job.listeners):
+            return self.api.longpoll, None
+        return (None if job.etag is None else self.api.longpoll), job.etag
+
+    def _next_hold(self, planned: PlannedJob, hold: float, news: bool, comparable: bool) -> float | None:
+        """When to send the next held request; None: as the schedule plans.
+
+        A long hold says that the job was live until the answer, not only until the request. An early answer without
+        news means that the API does not hold requests; after EARLY of them it is no longer asked to.
+        """
+        now = self.timing.now()
+        sent = planned.born + planned.sent
+        if hold and now - sent > hold / 2:
+            planned.sent = now - planned.born
+            self._early = 0
+        elif hold and not news:
+            self._early += 1
+            return None
+        elif not hold and not comparable:
+            return None
+        return max(now, sent + GAP) if self._can_hold(now) else None
+
+    def _read(self, planned: PlannedJob, job: JobState, answer: Answer) -> Seen:
+        """Reads the answer. Most answers about a job are byte for byte the same as the one before."""
         same = self.api.by_body and answer.status == 200 and "Retry-After" not in answer.headers
         body = hash(answer.body) if same else None
         if body is not None and body == job.body and job.seen is not None:
             return job.seen
-        age = self.timing.now() - waited.born if job.submitted_at is not None else math.inf
+        age = self.timing.now() - planned.born if job.submitted_at is not None else math.inf
         seen = self.api.read(job.ref, answer, age)
         job.body = body
         return seen
 
-    async def _ask_many(self, worker: Worker, jobs: list[Waited]) -> None:
-        refs = [waited.key.ref for waited in jobs]
+    async def _ask_many(self, worker: Worker, jobs: list[PlannedJob]) -> None:
+        if self._can_hold(self.timing.now()):
+            self._alone.extend(jobs[1:])
+            self._wake()
+            await self._ask(worker, jobs[0])
+            return
+        refs = [planned.key.ref for planned in jobs]
         call = self.api.calls.ask_many(refs)
         if call is None:
             self.sender.unsent()
@@ -239,11 +303,11 @@ class Poller:
             await self._ask_together(worker, jobs, refs, call)
 
     async def _ask_together(
-        self, worker: Worker, jobs: list[Waited], refs: list[Ref], call: Call
+        self, worker: Worker, jobs: list[PlannedJob], refs: list[Ref], call: Call
     ) -> None:
         answer = None
-        for waited in jobs:
-            waited.key.requests += 1
+        for planned in jobs:
+            planned.key.requests += 1
         try:
             answer = await self.sender.exchange(call, worker)
             found = self.api.read_many(refs, answer)
@@ -252,70 +316,53 @@ class Poller:
         except BadPoll as error:
             if answer is not None:
                 self.sender.heard(answer, isinstance(error, Throttled))
-            # It is the list that is refused, and not the jobs; unless nothing of the API can be reached so.
+            # The API rejects the list, not the jobs, unless it rejects every request in this way.
             if error.final and error.status not in (401, 310):
                 self._ask_alone(jobs)
                 return
-            for waited in jobs:
-                await self._bad(worker, waited, error)
+            for planned in jobs:
+                await self._bad(worker, planned, error, answer)
         else:
             self.sender.heard(answer, throttled=False)
-            for waited in jobs:
-                seen = found.get(waited.key.ref.id)
+            for planned in jobs:
+                seen = found.get(planned.key.ref.id)
                 if seen is not None:
-                    self._saw(waited, seen, answer)
-                elif waited.number == 0:
-                    self._alone.append(waited)
+                    self._saw(planned, seen, answer)
+                elif planned.number == 0:
+                    self._alone.append(planned)
             if self._alone:
-                self._crew.kick()
+                self._wake()
 
-    def _ask_alone(self, jobs: list[Waited]) -> None:
-        """From now on, for the API has no list."""
+    def _ask_alone(self, jobs: list[PlannedJob]) -> None:
+        """The API has no list of jobs: from now on each job has a request of its own."""
         for kind in self.schedule.kinds.values():
             kind.batch = 1
         self._ask_each(jobs)
 
-    def _ask_each(self, jobs: list[Waited]) -> None:
-        """With a request each, this time."""
-        self._alone.extend(waited for waited in jobs if waited.number == 0)
-        self._crew.kick()
+    def _ask_each(self, jobs: list[PlannedJob]) -> None:
+        """Sends a request for each job, this time."""
+        self._alone.extend(planned for planned in jobs if planned.number == 0)
+        self._wake()
 
-    def _held(self, waited: Waited, hold: float, compared: bool) -> float | None:
-        """When to ask again after a question that the API was to hold; None: when it is planned.
-
-        One that was held for long says that the job went on until the answer, not only until the question. One that comes
-        back early has news when there was an ETag to compare; else the API does not hold, and is not asked to any more.
-        """
-        now = self.timing.now()
-        long = now - waited.born - waited.sent > hold / 2
-        if long:
-            waited.sent = now - waited.born
-            self._early = 0
-        elif not compared:
-            self._early += 1
-            return None
-        rate = self._purse.rate(now)
-        return now + GAP if rate is None or rate > 1.5 * self.schedule.waiting / hold else None
-
-    def _saw(self, waited: Waited, seen: Seen, answer: Answer, at: float | None = None) -> None:
-        """`at`: when to ask again if it goes on; None: when it is planned."""
-        job: Tracked = waited.key
+    def _saw(self, planned: PlannedJob, seen: Seen, answer: Answer, at: float | None = None) -> None:
+        """`at` is the time of the next poll if the job is live; None: as the schedule plans."""
+        job: JobState = planned.key
         job.failures, job.denied, self._unproven = 0, 0, False
         if self._troubled:
             self._troubled = False
-            log.warning("answers come again")
-        if waited.number < 0:  # nobody waits for it any more
+            log.warning("%s answers again", self.api.name)
+        if planned.number < 0:  # no longer waited for
             return
         now = self.timing.now()
         before = job.seen
         if seen.unchanged and before is not None:
-            self.schedule.goes_on(waited, now, None, advice(seen), at)
+            self.schedule.goes_on(planned, now, None, advice(seen), at)
             return
         if seen.etag is not None:
             job.etag = seen.etag
         if seen.terminal:
             job.take(seen)
-            self.schedule.ended(waited, now, took(waited, now, seen, answer))
+            self.schedule.ended(planned, now, took(now - planned.born, planned.asked, seen, answer))
             self._over(job)
             return
         job.seen = seen
@@ -324,11 +371,13 @@ class Poller:
         if seen.state == "unknown" and seen.word not in self._words:
             self._words.add(seen.word)
             log.warning(
-                "%s says %r, which its description does not know: waiting on", self.api.name, seen.word
+                "%s reports the status %r, which its description does not have; the client waits on",
+                self.api.name,
+                seen.word,
             )
         if job.submitted_at is None and seen.started_at is not None:
-            self._date(waited, now, seen.started_at, clock_of(answer))
-        self.schedule.goes_on(waited, now, report(waited, now, seen, answer), advice(seen), at)
+            self._date(planned, now, seen.started_at, clock_of(answer))
+        self.schedule.goes_on(planned, now, _report(planned, now, seen, answer), advice(seen), at)
         if seen is before:
             return
         if before is None or (before.state, before.word, before.progress, before.message) != (
@@ -339,115 +388,127 @@ class Poller:
         ):
             self._changed(job, before, seen)
 
-    def _date(self, waited: Waited, now: float, started: float, clock: float | None) -> None:
-        """A job of somebody else: its age is what the API's clock says."""
+    def _date(self, planned: PlannedJob, now: float, started: float, clock: float | None) -> None:
+        """Takes the age of a job that another process submitted from the API's own clock."""
         wall = self.timing.wall()
         age = (wall if clock is None else clock) - started
         if age > 0:
-            waited.born = now - age
-            waited.sent = waited.asked = age
-            waited.key.submitted_at = wall - age
+            planned.born = now - age
+            planned.sent = planned.asked = age
+            planned.key.submitted_at = wall - age
 
-    def _changed(self, job: Tracked, before: Seen | None, seen: Seen) -> None:
+    def _changed(self, job: JobState, before: Seen | None, seen: Seen) -> None:
         if before is None or before.word != seen.word:
             log.info("job %s is %s", job.job_id, seen.word or job.status)
-        if self.keeper is not None:
-            self.keeper.noted(job)
+        if self._ledger is not None:
+            self._ledger.noted(job)
         for listener in job.listeners:
             listener.changed(job)
 
-    def _over(self, job: Tracked) -> None:
-        job.waited = None
+    def _over(self, job: JobState) -> None:
+        job.planned = None
         if job.seen is not None and job.seen.state in TERMINAL:
             log.info("job %s is %s", job.job_id, job.seen.word or job.status)
-        if self.keeper is None or job.error is not None:
-            self._tell(job)
+        if self._ledger is None or job.error is not None:
+            self._notify(job)
         else:
-            task = asyncio.get_running_loop().create_task(self._keep_and_tell(self.keeper, job))
+            task = asyncio.get_running_loop().create_task(self._store_and_notify(self._ledger, job))
             self._endings.add(task)
             task.add_done_callback(self._endings.discard)
 
-    async def _keep_and_tell(self, keeper: Keeper, job: Tracked) -> None:
+    async def _store_and_notify(self, ledger: JobLedger, job: JobState) -> None:
         try:
-            await keeper.ended(job)
-        except Exception as error:  # a full disk: what was found out is told all the same
-            log.error("the end of job %s is not in the ledger: %s", job.job_id, error)
-        self._tell(job)
+            await ledger.ended(job)
+        except Exception as error:  # for example a full disk: the end is reported all the same
+            log.error("The end of job %s was not written to the ledger: %s", job.job_id, error)
+        self._notify(job)
 
-    def _tell(self, job: Tracked) -> None:
+    def _notify(self, job: JobState) -> None:
         listeners, job.listeners = job.listeners, ()
         for listener in listeners:
             listener.ended(job)
 
-    # --- bad days
+    # --- failures
 
-    async def _bad(self, worker: Worker, waited: Waited, error: BadPoll) -> None:
+    async def _bad(
+        self, worker: Worker, planned: PlannedJob, error: BadPoll, answer: Answer | None
+    ) -> None:
         now = self.timing.now()
-        if waited.number < 0:
+        if planned.number < 0:
             return
         if isinstance(error, Throttled):
-            self.schedule.failed(waited, now, now)
+            self.schedule.failed(planned, now, now)
         elif isinstance(error, NotYet):
-            waited.key.failures += 1
-            self.schedule.failed(waited, now, now + min(5.0, 0.5 * 1.5**waited.key.failures))
+            planned.key.failures += 1
+            self.schedule.failed(planned, now, now + min(5.0, 0.5 * 1.5**planned.key.failures))
         elif isinstance(error, Denied):
-            await self._denied(worker, waited, error)
+            await self._denied(worker, planned, error, answer)
         elif error.final:
-            self._give_up(waited, refusal(error, self.api))
+            self._give_up(planned, refusal(error, self.api, answer))
         else:
-            self._again(waited, error)
+            self._again(planned, error)
 
-    async def _denied(self, worker: Worker, waited: Waited, error: Denied) -> None:
-        """With another credential the question is asked again: a few times, and only while such credentials are taken."""
-        job: Tracked = waited.key
+    async def _denied(
+        self, worker: Worker, planned: PlannedJob, error: Denied, answer: Answer | None
+    ) -> None:
+        """Renews the credential and polls again: a few times, and only while the API accepts renewed credentials."""
+        job: JobState = planned.key
         newest = worker.turn == self._signer.turn
         renewed = False
-        most = (
-            DENIALS if error.status == 401 else 1
-        )  # what is forbidden hardly is because of the credential's age
+        # A 403 rarely means an expired credential.
+        most = DENIALS if error.status == 401 else 1
         if job.denied < most and not (newest and self._unproven and error.status == 401):
             renewed = await self._signer.denied(worker.turn)
-        if waited.number < 0:  # let go meanwhile
+        if planned.number < 0:  # no longer waited for
             return
         if renewed:
             job.denied += 1
             self._unproven = self._unproven or newest
             now = self.timing.now()
-            self.schedule.failed(waited, now, now)
-        elif error.status == 401:  # it is the same for all of them
+            self.schedule.failed(planned, now, now)
+        elif error.status == 401:  # all jobs have the same credential
             for one in self.schedule.jobs():
-                self._give_up(one, refusal(error, self.api))
+                self._give_up(one, refusal(error, self.api, answer))
         else:
-            self._give_up(waited, refusal(error, self.api))
+            self._give_up(planned, refusal(error, self.api, answer))
 
-    def _again(self, waited: Waited, error: Exception) -> None:
-        if waited.number < 0:
+    def _again(self, planned: PlannedJob, error: Exception) -> None:
+        if planned.number < 0:
             return
         if not self._troubled:
             self._troubled = True
-            log.warning("%s; trying again", error)
-        job: Tracked = waited.key
+            log.warning("%s; the client retries", error)
+        job: JobState = planned.key
         now = self.timing.now()
-        self.schedule.failed(waited, now, now + backoff(job.failures, BASE, CAP, self.rng))
+        self.schedule.failed(planned, now, now + backoff(job.failures, BASE, CAP, self.rng))
         job.failures += 1
 
-    def _unanswered(self, jobs: list[Waited], error: ServiceUnreachable | UnusableService) -> None:
-        """They are asked about again. What no retry mends ends the wait for all jobs at the same origin."""
+    def _unanswered(self, jobs: list[PlannedJob], error: ServiceUnreachable | UnusableService) -> None:
+        """Polls the jobs again. An error that no retry can change ends the wait for all jobs at the same origin."""
         self.sender.unanswered()
         if isinstance(error, ServiceUnreachable):
-            for waited in jobs:
-                self._again(waited, error)
+            for planned in jobs:
+                self._again(planned, error)
             return
-        origins = {self._origin(waited) for waited in jobs}
-        for waited in self.schedule.jobs():
-            if self._origin(waited) in origins:
-                self._give_up(waited, error)
+        origins = {self._origin(planned) for planned in jobs}
+        for planned in self.schedule.jobs():
+            if self._origin(planned) in origins:
+                self._give_up(planned, error)
 
-    def _origin(self, waited: Waited) -> tuple[str, str, int] | None:
-        return origin(self.api.calls.ask(waited.key.ref).url)
+    def _origin(self, planned: PlannedJob) -> tuple[str, str, int] | None:
+        return origin(self.api.calls.ask(planned.key.ref).url)
 
-    def _give_up(self, waited: Waited, error: ServiceError) -> None:
-        job: Tracked = waited.key
+    def _give_up(self, planned: PlannedJob, error: ServiceError) -> None:
+        job: JobState = planned.key
         job.error = error
-        self.schedule.remove(waited)
+        self.schedule.remove(planned)
         self._over(job)
+
+
+def _report(planned: PlannedJob, now: float, seen: Seen, answer: Answer) -> ProgressReport | None:
+    found = rest(seen, answer)
+    if found is None and seen.progress is not None:
+        return planned.progressed(now - planned.born, 100.0 * seen.progress)
+    if found is None and seen.position is not None:
+        return by_position(float(seen.position))
+    return found

@@ -1,15 +1,15 @@
-"""One scheduler per credential: the jobs that are waited for and the budget, and what to ask about next.
+"""One schedule per credential: it decides which of the waiting jobs to poll next, within the budget.
 
-Pure decisions of (state, now, rng); `now` is monotonic seconds. The caller sends what `next` hands out and tells what
-came back: `goes_on`, `ended` or `failed`, once for each job.
+All decisions are pure functions of (state, now, rng); `now` is in monotonic seconds. The caller polls the jobs that
+`next` returns and reports each outcome once: `goes_on`, `ended` or `failed`.
 
 Invariants:
-1. No task or timer per job: one queue by the moment at which each is due.
-2. Nothing is handed out that the budget does not grant, and what is handed out is spent.
-3. A job is due no later than its longest silence after it was last asked about.
-4. The price is never below the floor. It rises until what is due fits the budget: it is the moving average of the price
-   at which jobs are in fact asked about. Jobs are planned at the price of the time; a round-robin hand and the head of
-   the queue plan those anew whose price or knowledge is out of date, so no change ever touches them all at once.
+1. No task or timer per job: one queue, ordered by the time at which each job is due.
+2. `next` returns only what the budget grants, and spends it.
+3. A job is due no later than its longest silence after the last poll.
+4. The price is never below the floor. It rises until the due jobs fit the budget: it is the moving average of the
+   price at which jobs are polled. A job is planned at the current price. Jobs whose price or knowledge is out of date
+   are planned again at the head of the queue and by a round-robin hand, so that no change touches all of them at once.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import random
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from bide.client.polling.batch import Bunch
-from bide.client.polling.kinds import SIZES, SMALLEST_LEFT, Kind, Report, Size
-from bide.client.polling.planned_job import FOREVER, Waited
-from bide.client.polling.time_queue import Calendar
+from bide.client.polling.batch import JobBatch
+from bide.client.polling.kinds import SIZES, SMALLEST_LEFT, KindStats, ProgressReport, Size
+from bide.client.polling.planned_job import FOREVER, PlannedJob
+from bide.client.polling.time_queue import TimeQueue
 from bide.core.advice import Advice, Load, advise
 from bide.core.budget import RequestBudget
 from bide.core.pacing import PRICE
 
-STALE = 0.8  # a plan made at less than this part of the price is made anew before it is followed
-JITTER = 0.2  # of the price: a tenth of a silence, where the moment does not matter
-FEW = 500  # with no more jobs than this, the hand looks at several a time
+STALE = 0.8  # a plan made at less than this part of the price is made again before it is used
+JITTER = 0.2  # of the price: about a tenth of a silence
+FEW = 500  # jobs up to which the hand checks several at a time
 MOST_REPLANS = 16  # at the head of the queue, in one call
 
 
-class Schedule:
+class PollSchedule:
     def __init__(
         self,
         budget: RequestBudget,
@@ -42,25 +42,25 @@ class Schedule:
         price: float = PRICE,
         group: Callable[[Any], Hashable] = lambda key: (),
     ) -> None:
-        """One request can ask about several jobs of the same kind and `group`, which is made from a job's key."""
+        """One request can poll several jobs of the same kind and `group`, which is computed from a job's key."""
         self.budget = budget
         self._group = group
         self.floor = self.price = price
-        self.kinds: dict[Hashable, Kind] = {}
+        self.kinds: dict[Hashable, KindStats] = {}
         self.waiting = 0
         self._random = rng.random
-        self._queue: Calendar[Waited] = Calendar()
-        self._bunches: dict[tuple[Kind, Hashable], Bunch] = {}
+        self._queue: TimeQueue[PlannedJob] = TimeQueue()
+        self._batches: dict[tuple[KindStats, Hashable], JobBatch] = {}
         self._number = 0
-        self._ring: list[Waited] = []
+        self._ring: list[PlannedJob] = []
         self._hand = 0
 
-    def kind(self, name: Hashable, batch: int = 1, size: Size | None = None) -> Kind:
-        """What is known of a kind; with a size, of that size of it."""
+    def kind(self, name: Hashable, batch: int = 1, size: Size | None = None) -> KindStats:
+        """The statistics of a kind, or of one size of it."""
         name = name if size is None else (name, size)
         kind = self.kinds.get(name)
         if kind is None:
-            kind = self.kinds[name] = Kind(batch=batch)
+            kind = self.kinds[name] = KindStats(batch=batch)
             if size is not None:
                 kind.expect(SIZES[size].expected)
         return kind
@@ -70,58 +70,83 @@ class Schedule:
         key: Any,
         now: float,
         *,
-        kind: Kind,
+        kind: KindStats,
         age: float = 0.0,
         asked: float = 0.0,
+        **options: Any,
+    ) -> PlannedJob:
+        """Adds a job that is `age` seconds old and was last polled at age `asked`. Options: see `_entry`."""
+        job = self._entry(PlannedJob(key, kind, now - age, self._group(key)), now, **options)
+        job.asked = asked
+        self._plan(job, now)
+        return job
+
+    def hold(
+        self,
+        key: Any,
+        now: float,
+        *,
+        kind: KindStats,
+        age: float = 0.0,
+        asked: float = 0.0,
+        **options: Any,
+    ) -> PlannedJob:
+        """Adds a job that is polled now, without a plan, because the API holds the request until a change."""
+        job = self._entry(PlannedJob(key, kind, now - age, self._group(key)), now, **options)
+        job.asked = asked
+        self._give(job, now)
+        return job
+
+    def _entry(
+        self,
+        job: PlannedJob,
+        now: float,
         expected: float | None = None,
         size: Size | None = None,
         deadline: float = FOREVER,
-    ) -> Waited:
-        """A job to wait for; `age` seconds old, last asked about at age `asked`. `deadline` is a moment."""
-        job = Waited(key, kind, now - age, self._group(key))
-        job.asked = asked
+    ) -> PlannedJob:
+        """`expected` is the job's duration as far as the caller knows, `deadline` a time."""
         job.deadline = deadline
         if size is not None:
             job.shortest, job.longest, _ = SIZES[size]
         if expected is not None and expected > 0:
-            kind.hint = expected
-            job.believe(Report("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0, now)
+            job.kind.hint = expected
+            job.believe(ProgressReport("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0, now)
         self.waiting += 1
-        kind.wait(1)
+        job.kind.wait(1)
         self._ring.append(job)
-        self._plan(job, now)
         return job
 
-    def hurry(self, job: Waited, now: float) -> None:
-        """It is asked about as soon as can be: nobody knows how old it is, so it may have ended already."""
+    def hurry(self, job: PlannedJob, now: float) -> None:
+        """Makes a job due now, because its age is unknown and it may have ended already."""
         job.planned = job.asked
         job.given = True
         self._push(job, now)
 
-    def next(self, now: float) -> tuple[list[Waited], float]:
-        """The jobs to ask about in one request now; or none, and when to look again."""
+    def next(self, now: float) -> tuple[list[PlannedJob], float]:
+        """The jobs to poll in one request now; or none, and the time at which to call again."""
         ready = self.budget.ready(now)
         if ready > now:
             return [], ready if self.waiting else FOREVER
-        if self._bunches:
-            jobs, again = self._next_bunch(now)
+        if self._batches:
+            jobs, again = self._next_batch(now)
             if jobs or again > now:
                 return jobs, again
         job, again = self._next_job(now)
         if job is not None:
             taken = self.budget.take(now)
-            if taken > now:  # somebody else who draws on it was faster
+            if taken > now:  # another user of the budget was faster
                 self._push(job, now)
                 return [], taken
             worth = job.made * _square(now - job.born - job.asked, job.planned - job.asked)
             self._granted(job, now)
             self._asked_at(worth)
             return [job], now
-        if self._bunches:
-            again = min(again, *(bunch.look() for bunch in self._bunches.values()))
+        if self._batches:
+            again = min(again, *(batch.look() for batch in self._batches.values()))
         return [], again
 
-    def _next_job(self, now: float) -> tuple[Waited | None, float]:
+    def _next_job(self, now: float) -> tuple[PlannedJob | None, float]:
         queue, price, floor = self._queue, self.price, self.floor
         replans = 0
         while (head := queue.head()) is not None:
@@ -130,7 +155,7 @@ class Schedule:
                 queue.pop()
                 continue
             if due > now:
-                # A request is to spare, so the price was too high: what is worth the floor is asked about at once.
+                # A request is left over, so the price was too high: a job that is worth the floor is polled at once.
                 if price <= floor:
                     return None, due
                 worth_it = _worth_it(job, floor)
@@ -145,11 +170,11 @@ class Schedule:
             return job, now
         return None, FOREVER
 
-    def _next_bunch(self, now: float) -> tuple[list[Waited], float]:
-        """The jobs of a batch; none, and a moment after now when there is one for which the budget is not there yet."""
-        for bunch in self._bunches.values():
-            if bunch.look() <= now:
-                jobs, lost = bunch.gather(now, self.floor)
+    def _next_batch(self, now: float) -> tuple[list[PlannedJob], float]:
+        """The jobs of a batch; none and a later time if a batch is due but the budget does not grant it yet."""
+        for batch in self._batches.values():
+            if batch.look() <= now:
+                jobs, lost = batch.gather(now, self.floor)
                 if jobs:
                     taken = self.budget.take(now)
                     if taken > now:
@@ -162,62 +187,62 @@ class Schedule:
                     return jobs, now
         return [], now
 
-    def _granted(self, job: Waited, now: float) -> None:
+    def _granted(self, job: PlannedJob, now: float) -> None:
         job.number = 0
         job.sent = now - job.born
 
     def _asked_at(self, worth: float) -> None:
-        """Moves the price towards that at which a request was made."""
+        """Moves the price towards the price of a request."""
         price = self.price + (worth - self.price) * 2.0 / (self.waiting + 40.0)
         self.price = price if price > self.floor else self.floor
 
     def goes_on(
         self,
-        job: Waited,
+        job: PlannedJob,
         now: float,
-        report: Report | None = None,
+        report: ProgressReport | None = None,
         after: float | None = None,
         at: float | None = None,
     ) -> None:
-        """Not yet. The answer may tell how much is left, and how long the API wants to be left in peace about it.
+        """The job is live. `report` says how much is left, `after` how many seconds the API wants no poll.
 
-        `at`: it is asked about again then, whatever is planned, for the API holds the question until there is news.
+        `at` is the time of the next poll, whatever is planned, because the API holds the request until a change.
         """
         job.goes_on()
         if report is not None:
             job.believe(report, self.price, job.asked, now)
         if after is not None:
             job.not_before = now + after
-        self._plan(job, now)
-        if at is not None:
-            job.given = True
-            self._push(job, at)
+        if at is None:
+            self._plan(job, now)
+        else:
+            self._give(job, at)
         self._tend(now)
 
-    def ended(self, job: Waited, now: float, took: float | None = None) -> None:
-        """Done, one way or the other; `took` is its duration where the API tells."""
+    def ended(self, job: PlannedJob, now: float, took: float | None = None) -> None:
+        """The job has ended; `took` is its duration if the API reports it."""
         job.ended(now - job.born, took)
         self.remove(job)
         self._tend(now)
 
-    def failed(self, job: Waited, now: float, until: float) -> None:
-        """Nothing was learned of it: it is asked about again, not before `until`."""
+    def failed(self, job: PlannedJob, now: float, until: float) -> None:
+        """The poll said nothing about the job: the next one is not before `until`."""
         job.not_before = until
         self._plan(job, now)
 
-    def remove(self, job: Waited) -> None:
-        """It is not waited for any more."""
+    def remove(self, job: PlannedJob) -> None:
+        """Stops waiting for the job."""
         if job.number >= 0:
             job.number = -1
             self.waiting -= 1
             job.kind.wait(-1)
 
-    def jobs(self) -> list[Waited]:
-        """All that are waited for."""
+    def jobs(self) -> list[PlannedJob]:
+        """All waiting jobs."""
         return [job for job in self._ring if job.number >= 0]
 
     def advice(self, now: float) -> Advice | None:
-        """Whether the budget carries what is waited for; None while nothing is known of how long it takes."""
+        """Whether the budget suffices for the waiting jobs; None while their durations are unknown."""
         loads = [
             Load(kind.waiting / kind.batch, table)
             for kind in self.kinds.values()
@@ -225,7 +250,16 @@ class Schedule:
         ]
         return advise(loads, self.budget.rate(now), self.floor) if loads else None
 
-    def _plan(self, job: Waited, now: float) -> None:
+    def _give(self, job: PlannedJob, at: float) -> None:
+        """Sets the time of the next poll, in a request of its own. A plan would cost more than the request."""
+        job.made = self.price
+        job.planned = job.asked
+        job.given = True
+        self._number += 1
+        job.number = self._number
+        self._queue.push(at, self._number, job)
+
+    def _plan(self, job: PlannedJob, now: float) -> None:
         dice = self._random
         job.made = price = self.price
         job.given = False
@@ -234,20 +268,20 @@ class Schedule:
             price /= kind.batch
         self._push(job, job.plan(price * (1.0 - JITTER + 2.0 * JITTER * dice()), now, dice()))
 
-    def _push(self, job: Waited, due: float) -> None:
+    def _push(self, job: PlannedJob, due: float) -> None:
         kind = job.kind
         self._number += 1
         job.number = self._number
         if kind.batch > 1:
-            bunch = self._bunches.get((kind, job.group))
-            if bunch is None:
-                bunch = self._bunches[kind, job.group] = Bunch(kind.batch)
-            bunch.push(due, self._number, job)
+            batch = self._batches.get((kind, job.group))
+            if batch is None:
+                batch = self._batches[kind, job.group] = JobBatch(kind.batch)
+            batch.push(due, self._number, job)
         else:
             self._queue.push(due, self._number, job)
 
     def _tend(self, now: float) -> None:
-        """The hand: plans the next of the ring anew when what it was planned with is out of date."""
+        """The hand: plans the next job of the ring again if its plan is out of date."""
         ring = self._ring
         for _ in range(min(len(ring), 4 if len(ring) < FEW else 1)):
             if self._hand >= len(ring):
@@ -263,15 +297,15 @@ class Schedule:
                     self._plan(job, now)
 
 
-def _worth_it(job: Waited, price: float) -> float:
-    """When it becomes worth a price that is lower than that of its plan."""
+def _worth_it(job: PlannedJob, price: float) -> float:
+    """The time at which a job is worth a lower price than that of its plan."""
     part = math.sqrt(min(1.0, price / job.made))
     moment = job.born + job.asked + max(job.shortest, (job.planned - job.asked) * part)
     return moment if moment > job.not_before else job.not_before
 
 
 def _square(silence: float, planned: float) -> float:
-    """How lost seconds have grown by now over what was planned: with the square of silence."""
+    """The factor by which the lost seconds differ from the plan: they grow with the square of the silence."""
     if planned <= 0.0:
         return 1.0
     ratio = silence / planned

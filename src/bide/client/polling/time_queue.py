@@ -1,4 +1,4 @@
-"""A queue by time: entries lie unsorted in short days, and only the day at hand is sorted.
+"""TimeQueue: a queue ordered by time. Entries lie unsorted in short buckets, and only the current bucket is sorted.
 
 With a hundred thousand entries it is several times faster than one heap, whose every step is a cache miss.
 """
@@ -10,46 +10,46 @@ from bisect import insort
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-Entry = tuple[float, int, T]
+Queued = tuple[float, int, T]
 
-DAYS_PER_SECOND = 20.0
+BUCKETS_PER_SECOND = 20.0
 
 
-class Calendar(Generic[T]):
-    """Entries are (−moment, number, value), so that the earliest is at the end of a sorted day; numbers are unique."""
+class TimeQueue(Generic[T]):
+    """Entries are (−time, number, value), so that the earliest is at the end of a sorted bucket; numbers are unique."""
 
-    __slots__ = ("_days", "_order", "_sorted")
+    __slots__ = ("_buckets", "_order", "_sorted")
 
     def __init__(self) -> None:
-        self._days: dict[int, list[Entry[T]]] = {}
-        self._order: list[int] = []  # a heap of the days that have entries
-        self._sorted = -1  # the day that is in order
+        self._buckets: dict[int, list[Queued[T]]] = {}
+        self._order: list[int] = []  # a heap of the buckets that have entries
+        self._sorted = -1  # the sorted bucket
 
     def push(self, moment: float, number: int, value: T) -> None:
-        day = int(moment * DAYS_PER_SECOND)
-        entries = self._days.get(day)
+        bucket = int(moment * BUCKETS_PER_SECOND)
+        entries = self._buckets.get(bucket)
         if entries is None:
-            self._days[day] = [(-moment, number, value)]
-            heapq.heappush(self._order, day)
-        elif day == self._sorted:
+            self._buckets[bucket] = [(-moment, number, value)]
+            heapq.heappush(self._order, bucket)
+        elif bucket == self._sorted:
             insort(entries, (-moment, number, value))
         else:
             entries.append((-moment, number, value))
 
-    def head(self) -> Entry[T] | None:
-        """The earliest entry; it stays."""
+    def head(self) -> Queued[T] | None:
+        """The earliest entry, which stays in the queue."""
         while self._order:
-            day = self._order[0]
-            entries = self._days[day]
+            bucket = self._order[0]
+            entries = self._buckets[bucket]
             if entries:
-                if day != self._sorted:
+                if bucket != self._sorted:
                     entries.sort()
-                    self._sorted = day
+                    self._sorted = bucket
                 return entries[-1]
             heapq.heappop(self._order)
-            del self._days[day]
+            del self._buckets[bucket]
         return None
 
     def pop(self) -> None:
-        """Takes the entry away that `head` gave."""
-        self._days[self._sorted].pop()
+        """Removes the entry that `head` returned."""
+        self._buckets[self._sorted].pop()

@@ -1,4 +1,4 @@
-"""A few workers and one timer: whoever rests is woken when there may be something to do, and what hangs is ended."""
+"""A pool of tasks that poll: idle ones wait until there is work or a given time, and a sweeper ends hanging requests."""
 
 from __future__ import annotations
 
@@ -10,67 +10,70 @@ from bide.client.polling.planned_job import FOREVER
 from bide.client.timing import Timing
 
 CONNECTIONS = 64
-SWEEP = 1.0  # seconds between two looks at requests that hang
+SWEEP = 1.0  # seconds between two searches for hanging requests
 
 
 class Worker:
-    """One of the few that send; one sweeper ends what hangs, so that no request needs a timer of its own."""
+    """One task that sends requests. The sweeper watches all of them, so that no request needs a timer of its own."""
 
     __slots__ = ("expired", "task", "turn", "until")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None]
-        self.turn = 0  # of the credential that its request was sent with
-        self.until = FOREVER  # when its request has taken too long
+        self.turn = 0  # the number of the credential that its request was sent with
+        self.until = FOREVER  # when its request times out
         self.expired = False
 
     def timed_out(self) -> bool:
-        """Whether it was the sweeper alone that cancelled it; then it goes on."""
-        if not self.expired or self.task.cancelling() > 1:  # by close, or by both at once
+        """Whether only the sweeper has cancelled the task; then it continues."""
+        if not self.expired or self.task.cancelling() > 1:  # by `close`, or by both at once
             return False
         self.expired = False
         self.task.uncancel()
         return True
 
 
-class Crew:
-    def __init__(self, timing: Timing, work: Callable[[Worker], Coroutine[Any, Any, None]]) -> None:
+class WorkerPool:
+    def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._work = work
         self._workers: set[Worker] = set()
-        self._resting: list[asyncio.Future[None]] = []
+        self._idle: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = FOREVER
         self._sweeper: asyncio.TimerHandle | None = None
 
-    def kick(self) -> None:
-        """Somebody should look whether there is something to do."""
-        while self._resting:
-            future = self._resting.pop()
+    def wake(self) -> bool:
+        """Wakes an idle worker; False if there is none."""
+        while self._idle:
+            future = self._idle.pop()
             if not future.done():
                 future.set_result(None)
-                return
+                return True
+        return False
+
+    def start(self, work: Callable[[Worker], Coroutine[Any, Any, None]]) -> None:
+        """Adds a worker, unless there are CONNECTIONS of them."""
         if len(self._workers) < CONNECTIONS:
             worker = Worker()
-            worker.task = asyncio.get_running_loop().create_task(self._work(worker))
+            worker.task = asyncio.get_running_loop().create_task(work(worker))
             self._workers.add(worker)
             if self._sweeper is None:
                 self._sweep_later()
 
     async def rest(self, until: float) -> None:
-        """Until then, or until somebody is needed."""
+        """Returns at this time, or when `wake` is called."""
         if until < self._wakes_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._wakes_at = until
-            self._timer = self._timing.later(until, self._wake)
+            self._timer = self._timing.later(until, self._on_time)
         future = asyncio.get_running_loop().create_future()
-        self._resting.append(future)
+        self._idle.append(future)
         await future
 
-    def _wake(self) -> None:
+    def _on_time(self) -> None:
         self._timer, self._wakes_at = None, FOREVER
-        self.kick()
+        self.wake()
 
     def _sweep_later(self) -> None:
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 import secrets
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,12 +25,11 @@ from msgspec.structs import replace
 from bide.client.apis import Answer
 from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.service import ServiceRequests
-from bide.client.ledger.outbox import Item, Outbox, Parcel
+from bide.client.ledger.outbox import Item, Parcel, UploadOutbox
 from bide.client.uploads.file_submission import ONLY, FileSubmission, about, parameter_of
 from bide.client.uploads.form import Form
 from bide.client.uploads.source import Source
 from bide.client.uploads.tus import VERSION, Resumable, Show, render_metadata
-from bide.client.waiting import Pace
 from bide.core.errors import BideError, ServiceError, UploadFailed
 from bide.core.wire import encode, quote
 
@@ -42,6 +44,17 @@ RETRIES = RetryPolicy(
 )
 
 
+@dataclass(frozen=True)
+class Pace:
+    """The clock of the retries and the length of their pauses. Tests replace them."""
+
+    base: float = 0.5
+    cap: float = 30.0
+    rng: random.Random = field(default_factory=random.Random)
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    now: Callable[[], float] = time.monotonic
+
+
 class Sending:
     """One submission with files. `wall` returns epoch seconds, `show` gets the number of bytes sent."""
 
@@ -50,7 +63,7 @@ class Sending:
         service: ServiceRequests,
         pace: Pace,
         wall: Callable[[], float],
-        outbox: Outbox | None,
+        outbox: UploadOutbox | None,
         asked: FileSubmission,
         show: Show,
     ) -> None:

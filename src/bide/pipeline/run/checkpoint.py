@@ -19,13 +19,13 @@ from typing import Any
 
 import msgspec
 
-from bide.client.ledger import Key, Learned, sqlite_file
-from bide.client.ledger.writer import Writer
+from bide.client.ledger import Key, LearnedState, sqlite_file
+from bide.client.ledger.writer import LedgerWriter
 from bide.core.errors import SetupError
 from bide.pipeline.run.exports import PublishedOutput, RunRecord
 from bide.pipeline.run.phase import Export
 
-FORM = sqlite_file.Form(
+FORM = sqlite_file.FileFormat(
     mark=0x62696470,  # "bidp"
     instead="another folder with --state",
     steps=(
@@ -51,7 +51,7 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self._path = self.folder / "state.sqlite"
-        self._writer: Writer | None = None
+        self._writer: LedgerWriter | None = None
         self._lock: int | None = None
         self._database: sqlite3.Connection | None = None
 
@@ -145,7 +145,7 @@ class Checkpoint:
             connection = sqlite_file.connect(self._path, FORM)
         except (OSError, sqlite3.Error) as error:
             raise unusable(self.folder, error) from None
-        self._writer = writer = Writer(connection, lambda error: unusable(self.folder, error))
+        self._writer = writer = LedgerWriter(connection, lambda error: unusable(self.folder, error))
         try:
             yield
         finally:
@@ -179,19 +179,19 @@ class Checkpoint:
     def salt(self) -> bytes:
         return bytes(self._rows("SELECT salt FROM secret")[0][0])
 
-    async def learn(self, learned: Learned) -> None:
+    async def learn(self, learned: LearnedState) -> None:
         before = await self.learned()
         durations = {**before.durations, **learned.durations}
         row = _LearnedRow(list(durations.items()), {**before.budgets, **learned.budgets})
         with self._transaction() as database:
             database.execute("REPLACE INTO learned VALUES ('account', ?)", (_encode(row),))
 
-    async def learned(self) -> Learned:
+    async def learned(self) -> LearnedState:
         rows = self._rows("SELECT data FROM learned WHERE name = 'account'")
         if not rows:
-            return Learned()
+            return LearnedState()
         row = msgspec.json.decode(rows[0][0], type=_LearnedRow)
-        return Learned(durations=dict(row.durations), budgets=row.budgets)
+        return LearnedState(durations=dict(row.durations), budgets=row.budgets)
 
     # --- files
 

@@ -15,8 +15,8 @@ from bide.client.account import Account
 from bide.client.apis import BadPoll, Ref, Throttled
 from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.sender import refusal
+from bide.client.job_state import JobState
 from bide.client.timing import Timing
-from bide.client.tracked import Tracked
 from bide.core.errors import (
     BideError,
     ErrorInfo,
@@ -75,7 +75,7 @@ class RunContext:
     slots: asyncio.Semaphore | None = None  # of jobs that the API runs at the same time
     submitting: int = 0  # exports that are being submitted
     submitted: asyncio.Event = field(default_factory=asyncio.Event)  # no export is being submitted
-    jobs: dict[str, Tracked] = field(default_factory=dict)  # by the key of the export
+    jobs: dict[str, JobState] = field(default_factory=dict)  # by the key of the export
     _owners: dict[bytes, str] = field(default_factory=dict)  # the name of the export by job
     _hosts: dict[str, Retrying] = field(default_factory=dict)
 
@@ -119,20 +119,20 @@ class RunContext:
         """The name of the export that a job belongs to: the first that claimed it."""
         return self._owners.setdefault(msgspec.json.encode(ref, order="deterministic"), name)
 
-    def job(self, export: Export, kind: str) -> Tracked:
+    def job(self, export: Export, kind: str) -> JobState:
         """The job of an initiated export."""
         assert export.ref is not None
         job = self.jobs.get(export.key)
         job_id = self.account.api.job_id(export.ref)
         if job is None or job.job_id != job_id:
-            job = self.jobs[export.key] = Tracked(export.ref, kind, export.submitted_at, job_id)
+            job = self.jobs[export.key] = JobState(export.ref, kind, export.submitted_at, job_id)
         return job
 
-    async def refresh(self, job: Tracked) -> None:
+    async def refresh(self, job: JobState) -> None:
         """Requests the status of a job now, and again after an outage."""
         await self.retrying(self.account.api.url or "").run(lambda: self._refresh(job))
 
-    async def _refresh(self, job: Tracked) -> None:
+    async def _refresh(self, job: JobState) -> None:
         api = self.account.api
         answer = await self.account.send(api.calls.ask(job.ref))
         try:

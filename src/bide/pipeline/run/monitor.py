@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 
 from bide.client.apis import GONE, NOT_FOUND
-from bide.client.followed import Followed
+from bide.client.job import until_ended
 from bide.core.errors import BideError, ErrorInfo
 from bide.core.record import SUCCESSFUL
 from bide.core.wire import JobStatus
@@ -39,7 +39,7 @@ async def monitor(context: RunContext, planned: PlannedExport, export: Export) -
     try:
         async with scope:
             await _submissions_done(context)
-            record = await Followed(context.account, job).until_end(changed)
+            record = await until_ended(context.account, job, changed)
     except TimeoutError:
         if not scope.expired():
             raise

@@ -12,7 +12,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -151,7 +151,7 @@ class PipelineRun:
         table, account = self._plan.table.api, await client.account()
         account.knowledge = self._checkpoint
         # All exports wait for the end of an outage together: see RunContext.retrying.
-        account.terms = replace(account.terms, tries=1)
+        account.tries = 1
         concurrent = table.concurrent or account.api.concurrent
         return RunContext(
             account,

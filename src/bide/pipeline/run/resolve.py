@@ -24,7 +24,7 @@ from bide.client.apis.paths import source
 from bide.client.apis.values import absolute
 from bide.client.http.download import MOST_PAGES, Damaged, download, expectation, write_file
 from bide.client.http.transport import LARGEST
-from bide.client.tracked import Tracked
+from bide.client.job_state import JobState
 from bide.core.errors import BideError, ErrorInfo, ServiceError, ServiceUnreachable
 from bide.pipeline.plan.form import ResultTable
 from bide.pipeline.run.context import (
@@ -68,7 +68,7 @@ async def resolve(context: RunContext, planned: PlannedExport, export: Export) -
 
 
 async def _fetch(
-    context: RunContext, planned: PlannedExport, export: Export, job: Tracked, folder: Path
+    context: RunContext, planned: PlannedExport, export: Export, job: JobState, folder: Path
 ) -> list[DownloadedFile]:
     files: list[DownloadedFile] = []
     number = renewals = damaged = 0
@@ -105,7 +105,7 @@ def _rejected(context: RunContext, error: ServiceError) -> bool:
     return error.status == 401 and error.url.startswith(context.account.api.url or "-")
 
 
-async def _parts(context: RunContext, planned: PlannedExport, job: Tracked) -> list[ResultPart]:
+async def _parts(context: RunContext, planned: PlannedExport, job: JobState) -> list[ResultPart]:
     if job.seen is None or not job.seen.terminal:
         await context.refresh(job)
     seen = job.seen

@@ -174,7 +174,9 @@ OPERATIONS = [
                 JobStatus,
                 headers=("Location", "Retry-After", "Preference-Applied"),
             ),
-            ResponseSpec(200, "The job has ended.", JobStatus, headers=("Location", "Preference-Applied")),
+            ResponseSpec(
+                200, "The job has ended.", JobStatus, headers=("Location", "Preference-Applied")
+            ),
         ),
         problems=(
             *(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired, Gone),

@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from bide.client.apis import Api, Credential
-from bide.client.apis.bide import OwnApi
+from bide.client.apis.bide import BideApi
 from bide.client.budgets.backend import open_backend
 from bide.client.budgets.file import BudgetFolder
 from bide.client.budgets.shared import BudgetConnection
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
-from bide.client.polling.kinds import Kind
+from bide.client.job_state import JobState
+from bide.client.polling.kinds import KindStats
 from bide.client.polling.planned_job import FOREVER
 from bide.client.polling.poller import Poller
 from bide.client.polling.processes import messages as m
 from bide.client.polling.processes.kind_sync import KindSync
 from bide.client.timing import Timing
-from bide.client.tracked import Tracked
 from bide.core.errors import ServiceError
 
 HEARTBEAT = 1.0  # seconds
@@ -97,13 +97,15 @@ class StaggeredTiming(Timing):
 class PollingProcess:
     """The child process; it is the listener of all of its jobs."""
 
+    wants_changes = True
+
     def __init__(self, channel: m.MessageChannel, start: m.StartPolling) -> None:
         rng = random.Random()
         sys.path[:] = start.search
         self._channel = channel
         self.folder = Path(start.budgets)
         timing = StaggeredTiming(*start.clock, rng)
-        make = OwnApi if start.own else Api
+        make = BideApi if start.own else Api
         api = make(start.form, start.url, None if start.folder is None else Path(start.folder))
         self._transport = Transport()
         self._signer = GivenSigner(channel, api, self._transport, timing)
@@ -119,8 +121,8 @@ class PollingProcess:
             api, self._transport, self._signer, budget, price=start.price, timing=timing, rng=rng
         )
         self._syncs: dict[int, KindSync] = {}
-        self._jobs: dict[int, Tracked] = {}
-        self._numbers: dict[Tracked, int] = {}
+        self._jobs: dict[int, JobState] = {}
+        self._numbers: dict[JobState, int] = {}
         self._counted = 0  # requests that were reported
 
     # --- messages from the parent
@@ -130,7 +132,7 @@ class PollingProcess:
             case m.CredentialUpdate():
                 self._signer.take(message)
             case m.KindKnowledge(number, data, batch, size):
-                kind = Kind.load(data, batch)
+                kind = KindStats.load(data, batch)
                 self._syncs[number] = KindSync(kind)
                 self._poller.schedule.kinds[number, size] = kind
             case m.WatchJob():
@@ -144,7 +146,7 @@ class PollingProcess:
                 self._syncs[number].absorb(news)
 
     def _watch(self, message: m.WatchJob) -> None:
-        job = Tracked(message.ref, "", message.submitted_at)
+        job = JobState(message.ref, "", message.submitted_at)
         job.etag = message.etag
         job.seen = None if message.seen is None else m.unpack(message.seen)
         self._jobs[message.number] = job
@@ -154,7 +156,7 @@ class PollingProcess:
 
     # --- callbacks of the poller
 
-    def changed(self, job: Tracked) -> None:
+    def changed(self, job: JobState) -> None:
         assert job.seen is not None
         seen = m.pack(job.seen)
         assert seen is not None
@@ -165,7 +167,7 @@ class PollingProcess:
         )
         job.requests = 0
 
-    def ended(self, job: Tracked) -> None:
+    def ended(self, job: JobState) -> None:
         if isinstance(job.error, ServiceError):
             error, number = job.error, self._numbers[job]
             self._channel.send(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bide.client.polling.kinds import Kind
+from bide.client.polling.kinds import KindStats
 from bide.core.hazard import MEMORY, Sketch
 
 SLIGHT = 1e-9
@@ -17,9 +17,9 @@ SLIGHT = 1e-9
 class KindSync:
     """Remembers what all processes know about one kind."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: KindStats) -> None:
         self.kind = kind
-        self._common = Kind.load(kind.dump())
+        self._common = KindStats.load(kind.dump())
 
     def news(self) -> dict[str, Any] | None:
         """Return what this process has learned since the last call."""
@@ -30,7 +30,7 @@ class KindSync:
             found = _since(self._common.report(source).sketch, dump)
             if found is not None:
                 reports[source] = found
-        self._common = Kind.load(now)
+        self._common = KindStats.load(now)
         if durations is None and not reports:
             return None
         return {"durations": durations, "reports": reports}

@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from bide.client.apis import Api, Denied
-from bide.client.apis.bide import OwnApi
+from bide.client.apis.bide import BideApi
 from bide.client.budgets.file import BudgetFolder, FileBudget
 from bide.client.budgets.shared import SharedBudget
 from bide.client.budgets.sharing import Sharing
 from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
-from bide.client.polling.kinds import Kind
+from bide.client.job_state import JobListener, JobState
+from bide.client.polling.kinds import KindStats
 from bide.client.polling.planned_job import FOREVER
 from bide.client.polling.poller import CAP, Poller, log
 from bide.client.polling.processes import messages as m
 from bide.client.polling.processes.child import HEARTBEAT, SHARED
 from bide.client.polling.processes.kind_sync import KindSync
-from bide.client.tracked import Listener, Tracked
 from bide.core.budget import Budget, Limit
 from bide.core.errors import ServiceError, SetupError, UnusableService
 from bide.core.retry import backoff
@@ -60,7 +60,7 @@ class ProcessPoller(Poller):
         self._start = m.StartPolling(
             self.api.form,
             self.api.url,
-            isinstance(self.api, OwnApi),
+            isinstance(self.api, BideApi),
             None if self.api.folder is None else str(self.api.folder),
             limit,
             self.schedule.floor,
@@ -70,8 +70,8 @@ class ProcessPoller(Poller):
             None if sharing is None else (sharing.url, sharing.name),
         )
         self._numbers = count(1)
-        self._kinds: dict[Kind, tuple[int, KindSync, str | None]] = {}
-        self._assigned: dict[Tracked, tuple[int, _ChildSlot]] = {}
+        self._kinds: dict[KindStats, tuple[int, KindSync, str | None]] = {}
+        self._assigned: dict[JobState, tuple[int, _ChildSlot]] = {}
         self._renewals: set[asyncio.Task[None]] = set()
         self._sent_turn = 0
         self._children = [_ChildSlot(self) for _ in range(processes)]
@@ -81,10 +81,10 @@ class ProcessPoller(Poller):
 
     def watch(
         self,
-        job: Tracked,
-        listener: Listener,
+        job: JobState,
+        listener: JobListener,
         *,
-        kind: Kind,
+        kind: KindStats,
         asked_at: float | None = None,
         **options: Any,
     ) -> None:
@@ -101,7 +101,7 @@ class ProcessPoller(Poller):
             child = min(self._children, key=lambda child: len(child.jobs))
             self._place(_AssignedJob(job, kind, options), child)
 
-    def unwatch(self, job: Tracked, listener: Listener) -> None:
+    def unwatch(self, job: JobState, listener: JobListener) -> None:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
         if not job.listeners and job in self._assigned:
             number, child = self._forget(job)
@@ -120,20 +120,20 @@ class ProcessPoller(Poller):
             number, kind, job.ref, job.submitted_at, m.pack(job.seen), job.etag, assigned.options
         )
 
-    def _forget(self, job: Tracked) -> tuple[int, _ChildSlot]:
+    def _forget(self, job: JobState) -> tuple[int, _ChildSlot]:
         number, child = self._assigned.pop(job)
         assigned = child.jobs.pop(number)
         self.schedule.waiting -= 1
         assigned.kind.wait(-1)
         return number, child
 
-    def _know(self, kind: Kind, size: str | None) -> None:
+    def _know(self, kind: KindStats, size: str | None) -> None:
         if kind not in self._kinds:
             self._kinds[kind] = (len(self._kinds) + 1, KindSync(kind), size)
             for child in self._children:
                 child.send(self.kind_knowledge(kind))
 
-    def kind_knowledge(self, kind: Kind) -> m.KindKnowledge:
+    def kind_knowledge(self, kind: KindStats) -> m.KindKnowledge:
         number, _, size = self._kinds[kind]
         return m.KindKnowledge(number, kind.dump(), kind.batch, size)
 
@@ -181,7 +181,7 @@ class ProcessPoller(Poller):
         else:
             self._changed(job, before, seen)
 
-    def _fail(self, job: Tracked, status: int, problem: dict[str, Any]) -> None:
+    def _fail(self, job: JobState, status: int, problem: dict[str, Any]) -> None:
         job.error = ServiceError(status, problem, self.api.url or "")
         self._forget(job)
         self._over(job)
@@ -257,7 +257,7 @@ class _AssignedJob:
 
     __slots__ = ("job", "kind", "options")
 
-    def __init__(self, job: Tracked, kind: Kind, options: dict[str, Any]) -> None:
+    def __init__(self, job: JobState, kind: KindStats, options: dict[str, Any]) -> None:
         self.job = job
         self.kind = kind
         self.options = options
@@ -388,7 +388,7 @@ def start_process_poller(
     **options: Any,
 ) -> ProcessPoller:
     """Start the child processes."""
-    if type(api) not in (Api, OwnApi):
+    if type(api) not in (Api, BideApi):
         raise SetupError(
             f"Several processes cannot poll a {type(api).__name__}: only an API with a description. Use processes=1."
         )

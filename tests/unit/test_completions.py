@@ -108,8 +108,9 @@ async def test_a_loop_that_is_left_asks_no_more_of_a_service(service: FakeServic
         async for handle in client.as_completed([client.job(job_id(1)), client.job(job_id(2))]):
             assert handle.id == job_id(1)
             break
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        await eventually(lambda: all(task.done() for task in tasks))
+        poller = client._account._poller
+        assert poller is not None
+        await eventually(lambda: poller.schedule.waiting == 0)
 
 
 async def test_a_loop_that_was_left_can_be_taken_up_again(tasks: Tasks) -> None:

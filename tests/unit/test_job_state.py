@@ -8,23 +8,23 @@ import msgspec
 import pytest
 
 from bide.client.apis import NOT_FOUND, Found, Ref, Seen, State
-from bide.client.apis.bide import seen_of
-from bide.client.tracked import Tracked
+from bide.client.apis.bide import bide_api
+from bide.client.job_state import JobState
 from bide.core.errors import ErrorInfo, ServiceError
 from bide.core.record import Status
 from bide.core.wire import read_job
 from tests.unit.fake_service import job as document
 
 
-def tracked(state: State = "live", submitted_at: float | None = None, **said: Any) -> Tracked:
-    job = Tracked(Ref("gen-1"), "lipsync", submitted_at)
+def tracked(state: State = "live", submitted_at: float | None = None, **said: Any) -> JobState:
+    job = JobState(Ref("gen-1"), "lipsync", submitted_at)
     job.seen = Seen(state=state, **said)
     return job
 
 
 def test_before_the_first_answer_nothing_is_known() -> None:
-    job = Tracked(Ref("gen-1"))
-    assert job.record() is None and job.status is None and not job.over
+    job = JobState(Ref("gen-1"))
+    assert job.latest is None and job.status is None and not job.over
     assert repr(job) == "<gen-1 not asked yet>"
 
 
@@ -41,7 +41,7 @@ def test_before_the_first_answer_nothing_is_known() -> None:
 )
 def test_states_become_statuses(state: State, status: Status, over: bool) -> None:
     job = tracked(state)
-    record = job.record()
+    record = job.latest
     assert record is not None
     assert (record.status, job.status, job.over) == (status, status, over)
 
@@ -54,7 +54,7 @@ def test_a_refusal_ends_it_whatever_was_seen() -> None:
 
 
 def test_what_was_not_said_is_null_and_what_was_is_there() -> None:
-    bare = tracked().record()
+    bare = tracked().latest
     assert bare is not None
     assert (bare.progress, bare.started_at, bare.finished_at, bare.result, bare.error) == (None,) * 5
     assert (bare.files, bare.created_at, bare.job_id, bare.kind) == ((), "", "gen-1", "lipsync")
@@ -70,7 +70,7 @@ def test_what_was_not_said_is_null_and_what_was_is_there() -> None:
         error=error,
         result_url="https://films.example/1",
         files=(Found("a.mp4", "https://films.example/a"),),
-    ).record()
+    ).latest
     assert full is not None and full.progress is not None
     progress = full.progress
     assert (progress.percent, progress.message, progress.done, progress.total) == (
@@ -87,15 +87,15 @@ def test_what_was_not_said_is_null_and_what_was_is_there() -> None:
 
 
 def test_a_job_of_ours_began_when_we_sent_it() -> None:
-    record = tracked(submitted_at=1_900_000_000.0).record()
+    record = tracked(submitted_at=1_900_000_000.0).latest
     assert record is not None and record.created_at.startswith("2030-03-17T17:46:40")
 
 
 def test_of_a_bide_service_the_whole_record_is_kept() -> None:
     whole = read_job(msgspec.json.encode(document(1, "RETRYING", attempt=3)))
-    job = Tracked(Ref(whole.job_id))
-    job.seen = seen_of(whole)
-    assert job.record() is whole
+    job = JobState(Ref(whole.job_id))
+    job.seen = bide_api("http://127.0.0.1:1").seen(whole)
+    assert job.latest is whole
     assert job.status is Status.RETRYING and not job.over
 
 
@@ -108,7 +108,7 @@ def test_a_job_that_is_gone_after_a_cancel_was_cancelled() -> None:
         (True, Seen(state="done"), Status.DONE),
         (True, Seen(state="failed", error=ErrorInfo("OTHER", "x")), Status.ERROR),
     ):
-        job = Tracked(Ref("a"))
+        job = JobState(Ref("a"))
         job.cancelling = cancelling
         job.take(seen)
         assert job.status is status

@@ -1,38 +1,35 @@
-"""One job at an API, as far as its answers have told: what it is, how it goes, and who wants to know."""
+"""JobState: one job at an API, as its answers describe it, and the listeners that wait for it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
-from bide.client.apis import GONE, NOT_FOUND, Ref, Seen, State
+from bide.client.apis import GONE, NOT_FOUND, Ref, Seen
+from bide.client.apis.bide import ENDINGS
 from bide.core.clock import render_instant
 from bide.core.record import Progress, Status
 from bide.core.wire import JobStatus, WireFile
 
-if TYPE_CHECKING:
-    from bide.client.polling.planned_job import Waited
-
-ENDINGS: dict[str, State] = {
-    Status.DONE: "done",
-    Status.PARTIAL_SUCCESS: "partial",
-    Status.ERROR: "failed",
-    Status.CANCELLED: "cancelled",
-}
 _STATUS = {state: Status(status) for status, state in ENDINGS.items()}
 
 
-class Listener(Protocol):
-    """Who waits for a job."""
+class JobListener(Protocol):
+    """Waits for a job."""
 
-    def changed(self, job: Tracked) -> None: ...
+    wants_changes: bool  # False: it needs only the end
 
-    def ended(self, job: Tracked) -> None: ...
+    def changed(self, job: JobState) -> None: ...
+
+    def ended(self, job: JobState) -> None: ...
 
 
-class Tracked:
-    """Small, for there may be a hundred thousand of them."""
+class JobState:
+    """It has slots because a client may wait for a hundred thousand jobs."""
 
     __slots__ = (
+        "_latest",
+        "_latest_seen",
+        "acknowledged",
         "asked_at",
         "body",
         "cancelling",
@@ -43,13 +40,13 @@ class Tracked:
         "job_id",
         "kind",
         "listeners",
+        "planned",
         "ref",
         "requests",
         "seen",
         "since",
         "size",
         "submitted_at",
-        "waited",
     )
 
     def __init__(
@@ -60,35 +57,43 @@ class Tracked:
         job_id: str | None = None,
     ) -> None:
         self.ref = ref
-        # What identifies it at its API (Api.job_id). It stays the same when the job moves to another address.
+        # Identifies the job at its API (Api.job_id). It stays the same when the job moves to another address.
         self.job_id = ref.id if job_id is None else job_id
         self.kind = kind
         self.size = ""
-        self.submitted_at = submitted_at  # epoch seconds; None: not by us
+        # Epoch seconds. None: another process submitted it.
+        self.submitted_at = submitted_at
         self.since: float | None = None  # epoch seconds; when another process began to wait for it
-        self.asked_at: float | None = None  # epoch seconds; when another process last saw it
-        self.seen: Seen | None = None  # the last answer that told something
-        self.error: Exception | None = None  # why nothing more will be heard of it
-        self.body: int | None = None  # the hash of that answer's body
-        self.cancelling = False  # the API has taken a cancel
+        self.asked_at: float | None = None  # epoch seconds; when another process last asked about it
+        self.seen: Seen | None = None  # the last answer about the job
+        self.error: Exception | None = None  # why the wait ended before the job did
+        self.body: int | None = None  # the hash of the last answer's body
+        self.cancelling = False  # the API has accepted a cancel
+        self.acknowledged = False  # the ledger has its outcome as processed
         self.etag: str | None = None
         self.requests = 0
-        self.failures = 0  # polls in a row that told nothing
-        self.denied = 0  # answers in a row that did, after each of which another credential was found
-        self.waited: Waited | None = None  # its place in the schedule, while it is waited for
-        self.listeners: tuple[Listener, ...] = ()
+        self.failures = 0  # consecutive polls without an answer about the job
+        self.denied = 0  # consecutive denials after each of which the credential was renewed
+        self.planned: Any = None  # its entry in the schedule, while it is waited for
+        self.listeners: tuple[JobListener, ...] = ()
+        self._latest: JobStatus | None = None
+        self._latest_seen: Seen | None = None  # the answer that `_latest` was made from
 
     def __repr__(self) -> str:
         return f"<{self.job_id} {self.status or 'not asked yet'}>"
 
     def take(self, seen: Seen) -> None:
-        """What an answer told. A job that is gone after a cancel was cancelled: some APIs delete it."""
+        """Stores an answer. A job that is gone after a cancel counts as cancelled: some APIs delete it."""
         gone = seen.error is not None and seen.error.code in (NOT_FOUND, GONE)
         self.seen = Seen(state="cancelled") if gone and self.cancelling else seen
 
     @property
     def over(self) -> bool:
         return self.error is not None or (self.seen is not None and self.seen.terminal)
+
+    @property
+    def ended(self) -> bool:
+        return self.seen is not None and self.seen.terminal
 
     @property
     def status(self) -> Status | None:
@@ -99,13 +104,20 @@ class Tracked:
             seen.record.status if seen.record is not None else _STATUS.get(seen.state, Status.PROCESSING)
         )
 
-    def record(self) -> JobStatus | None:
-        """In the words of a bide service; what the API did not say is null."""
+    @property
+    def latest(self) -> JobStatus | None:
+        """The last answer as a status resource; None before the first one."""
         seen = self.seen
         if seen is None or seen.record is not None:
             return None if seen is None else seen.record
+        if self._latest_seen is not seen:
+            self._latest, self._latest_seen = self._render(seen), seen
+        return self._latest
+
+    def _render(self, seen: Seen) -> JobStatus:
+        """Fields that the API does not have are null."""
         done, total = seen.counts or (None, None)
-        told = seen.progress is not None or seen.message is not None or done is not None
+        moved = seen.progress is not None or seen.message is not None or done is not None
         percent = None if seen.progress is None else 100.0 * seen.progress
         began = seen.started_at or self.submitted_at
         instant = render_instant(began) if began is not None else ""
@@ -114,7 +126,7 @@ class Tracked:
             kind=self.kind,
             status=_STATUS.get(seen.state, Status.PROCESSING),
             progress=Progress(percent=percent, message=seen.message or seen.word, done=done, total=total)
-            if told
+            if moved
             else None,
             created_at=instant,
             updated_at=instant,

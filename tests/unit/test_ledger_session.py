@@ -12,11 +12,12 @@ import pytest_asyncio
 from bide.client.account import Account
 from bide.client.apis import Ref, Seen, load
 from bide.client.http.transport import Transport
-from bide.client.ledger.session import Keeper, LearnedSession
+from bide.client.job_state import JobState
+from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.polling.kinds import Kind
-from bide.client.polling.schedule import Schedule
-from bide.client.tracked import Tracked
+from bide.client.polling.kinds import KindStats
+from bide.client.polling.knowledge import AccountKnowledge
+from bide.client.polling.schedule import PollSchedule
 from bide.core.budget import Budget, Limit
 from bide.core.errors import ErrorInfo
 from bide.core.record import Status
@@ -46,18 +47,18 @@ async def ledger(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
     await book.close()
 
 
-def keeper(ledger: SqliteLedger, clock: Clock) -> Keeper:
-    return Keeper(ledger, API, clock)
+def session(ledger: SqliteLedger, clock: Clock) -> LedgerSession:
+    return LedgerSession(ledger, API, clock)
 
 
-def job(id: str = "gen-1", submitted_at: float | None = NOW) -> Tracked:
-    return Tracked(Ref(id), "lipsync", submitted_at)
+def job(id: str = "gen-1", submitted_at: float | None = NOW) -> JobState:
+    return JobState(Ref(id), "lipsync", submitted_at)
 
 
 async def test_a_job_that_ended_is_over_at_once_with_its_outcome(
     ledger: SqliteLedger, clock: Clock
 ) -> None:
-    first = keeper(ledger, clock)
+    first = session(ledger, clock)
     good, bad = job("gen-1"), job("gen-2")
     await first.add([good, bad])
     url = "https://films.example/1"
@@ -67,11 +68,11 @@ async def test_a_job_that_ended_is_over_at_once_with_its_outcome(
     await first.ended(good)
     await first.ended(bad)
     again = [job("gen-1", None), job("gen-2", None)]
-    await keeper(ledger, clock).add(again)
+    await session(ledger, clock).add(again)
     found, lost = again
     assert found.over and lost.over
     assert found.status is Status.DONE and lost.status is Status.ERROR
-    record = found.record()
+    record = found.latest
     assert record is not None and record.result == url and record.finished_at is not None
     assert found.requests == 4
     assert found.seen is not None and found.seen.result_url == url  # it can still be fetched
@@ -81,7 +82,7 @@ async def test_a_job_that_ended_is_over_at_once_with_its_outcome(
 async def test_ages_and_the_time_of_the_last_question_come_back(
     ledger: SqliteLedger, clock: Clock, tmp_path: Path
 ) -> None:
-    first = keeper(ledger, clock)
+    first = session(ledger, clock)
     before = job()
     await first.add([before])
     clock.now += 30.0
@@ -92,7 +93,7 @@ async def test_ages_and_the_time_of_the_last_question_come_back(
     clock.now += 600.0  # a process later
     await ledger.open()
     after = job(submitted_at=None)
-    (entry,) = await keeper(ledger, clock).add([after])
+    (entry,) = await session(ledger, clock).add([after])
     assert entry.submitted_at == after.submitted_at == NOW
     assert after.asked_at == NOW + 30.0
     assert after.etag == '"7"'
@@ -101,27 +102,29 @@ async def test_ages_and_the_time_of_the_last_question_come_back(
 
 
 class Ear:
-    def changed(self, job: Tracked) -> None: ...
+    wants_changes = True
 
-    def ended(self, job: Tracked) -> None: ...
+    def changed(self, job: JobState) -> None: ...
+
+    def ended(self, job: JobState) -> None: ...
 
 
 async def test_a_resumed_wait_goes_on_at_the_age_that_the_job_has(ledger: SqliteLedger) -> None:
     async with _account(ledger) as account:
         wall = account._timing.wall()
-        assert account.keeper is not None
+        assert account.session is not None
         old = job(submitted_at=wall - 500.0)
         old.seen = Seen(state="live", word="PROCESSING")
-        early = Keeper(ledger, API, lambda: wall - 400.0)
+        early = LedgerSession(ledger, API, lambda: wall - 400.0)
         await early.add([old])
         early.noted(old)
         resumed = job(submitted_at=None)
         await account.keep([resumed])
         account.watch(resumed, Ear())
-        waited = resumed.waited
-        assert waited is not None
-        assert account._timing.now() - waited.born == pytest.approx(500.0, abs=5.0)
-        assert waited.asked == pytest.approx(100.0, abs=5.0)  # when it was seen, and not now
+        planned = resumed.planned
+        assert planned is not None
+        assert account._timing.now() - planned.born == pytest.approx(500.0, abs=5.0)
+        assert planned.asked == pytest.approx(100.0, abs=5.0)  # when it was seen, and not now
         account.unwatch(resumed, EAR)
 
 
@@ -157,13 +160,16 @@ async def test_a_full_disk_ends_no_account(
 
     async with _account(ledger):
         monkeypatch.setattr(ledger, "learn", full)
-    assert "what was learned is not in the ledger: no space left on device" in caplog.text
+    assert (
+        "Learned durations and budgets were not written to the ledger: no space left on device"
+        in caplog.text
+    )
 
 
 async def test_what_this_process_has_seen_is_not_overwritten_by_what_it_wrote(
     ledger: SqliteLedger, clock: Clock
 ) -> None:
-    book = keeper(ledger, clock)
+    book = session(ledger, clock)
     one = job()
     await book.add([one])
     one.seen = Seen(state="done", result_url="https://films.example/1", expires_at=NOW + 9.0)
@@ -174,7 +180,7 @@ async def test_what_this_process_has_seen_is_not_overwritten_by_what_it_wrote(
 
 
 async def test_the_first_outcome_stands(ledger: SqliteLedger, clock: Clock) -> None:
-    book = keeper(ledger, clock)
+    book = session(ledger, clock)
     first, second = job(), job()
     await book.add([first])
     first.seen = Seen(state="done", result="first")
@@ -187,12 +193,12 @@ async def test_the_first_outcome_stands(ledger: SqliteLedger, clock: Clock) -> N
 
 
 async def test_only_jobs_of_this_api_are_found(ledger: SqliteLedger, clock: Clock) -> None:
-    book = keeper(ledger, clock)
-    elsewhere = Keeper(ledger, load("sync.so", "http://127.0.0.1:2"), clock)
+    book = session(ledger, clock)
+    elsewhere = LedgerSession(ledger, load("sync.so", "http://127.0.0.1:2"), clock)
     await book.add([job("gen-1"), job("gen-2")])
     await elsewhere.add([job("gen-3")])
-    assert [found.ref.id for found, _ in await book.jobs()] == ["gen-1", "gen-2"]
-    assert [found.ref.id for found, _ in await elsewhere.jobs()] == ["gen-3"]
+    assert [found.ref.id for found in await book.unacknowledged()] == ["gen-1", "gen-2"]
+    assert [found.ref.id for found in await elsewhere.unacknowledged()] == ["gen-3"]
 
 
 async def test_durations_and_budgets_come_back_unless_the_limit_is_another(
@@ -200,19 +206,21 @@ async def test_durations_and_budgets_come_back_unless_the_limit_is_another(
 ) -> None:
     limit = Limit(60.0, 60.0)
     rng = random.Random(1)
-    plan = Schedule(Budget(limit, rng=rng), rng=rng)
+    plan = PollSchedule(Budget(limit, rng=rng), rng=rng)
     for _ in range(5):
         plan.kind("lipsync").plans.sketch.learn(120.0)
     plan.kind("large", size="large").plans.sketch.learn(900.0)
     plan.kind("never seen")
     plan.budget.heard(0.0, 429, {"Retry-After": "300"}, NOW)
-    await LearnedSession(ledger, API, "account", clock).learn(plan, limit, 0.0)
+    await AccountKnowledge(ledger, API, "account", limit, clock).save(plan, 0.0)
     clock.now += 100.0
-    later = LearnedSession(ledger, API, "account", clock)
-    await later.load()
+    later = AccountKnowledge(ledger, API, "account", limit, clock)
+    await later.open()
     kind = later.kind("lipsync", "", 1)
     assert kind is not None and kind.plans.sketch.count == 5
-    assert isinstance(later.kind("large", "large", 1), Kind)
+    assert isinstance(later.kind("large", "large", 1), KindStats)
     assert later.kind("never seen", "", 1) is None
-    assert 190.0 <= later.budget(limit, rng, 5000.0).ready(5000.0) - 5000.0 <= 230.0
-    assert later.budget(Limit(5.0), rng, 5000.0).ready(5000.0) <= 5000.0
+    assert 190.0 <= later.budget(rng, 5000.0).ready(5000.0) - 5000.0 <= 230.0
+    other = AccountKnowledge(ledger, API, "account", Limit(5.0), clock)
+    await other.open()
+    assert other.budget(rng, 5000.0).ready(5000.0) <= 5000.0

@@ -1,0 +1,58 @@
+"""What an account has learned, stored between two processes: the durations of its kinds and the state of its budget."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from bide.client.apis import Api
+from bide.client.budgets import StorableBudget
+from bide.client.ledger import Key, Knowledge, LearnedState
+from bide.client.polling.kinds import KindStats
+from bide.client.polling.schedule import PollSchedule
+from bide.core.budget import Budget, Limit
+
+
+class AccountKnowledge:
+    """`account` is a fingerprint of the credential, `wall` returns epoch seconds."""
+
+    def __init__(
+        self, store: Knowledge, api: Api, account: str, limit: Limit | None, wall: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._api = api
+        self._account = account
+        self._limit = limit
+        self._wall = wall
+        self._learned = LearnedState()
+
+    async def open(self) -> None:
+        self._learned = await self._store.learned()
+
+    def budget(self, rng: random.Random, now: float) -> Budget:
+        """The budget of the last process; a new one if the limit is another, or none is stored."""
+        at, data = self._learned.budgets.get(self._account, (0.0, None))
+        if data is None or data.get("limit") != _named(self._limit):
+            return Budget(self._limit, rng=rng)
+        return Budget.load(data, self._limit, now=now, ago=self._wall() - at, rng=rng)
+
+    def kind(self, name: str, size: str, batch: int) -> KindStats | None:
+        data = self._learned.durations.get((self._api.name, name, size))
+        return None if data is None else KindStats.load(data, batch)
+
+    async def save(self, schedule: PollSchedule, now: float) -> None:
+        durations: dict[Key, dict[str, Any]] = {}
+        for name, kind in schedule.kinds.items():
+            kind_name, size = name if isinstance(name, tuple) else (name, "")
+            if kind.plans.sketch.count:
+                durations[self._api.name, str(kind_name), str(size)] = kind.dump()
+        budgets: dict[str, tuple[float, dict[str, Any]]] = {}
+        if isinstance(schedule.budget, StorableBudget):
+            dump = {**schedule.budget.dump(now), "limit": _named(self._limit)}
+            budgets[self._account] = (self._wall(), dump)
+        await self._store.learn(LearnedState(durations=durations, budgets=budgets))
+
+
+def _named(limit: Limit | None) -> list[Any] | None:
+    return None if limit is None else [limit.requests, limit.per, limit.burst]

@@ -1,0 +1,181 @@
+"""What only a bide service has: lists of jobs, queues, kinds, workers, batches of submissions, and files with a job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+import msgspec
+
+from bide.client.account import Account
+from bide.client.apis import Answer
+from bide.client.apis.bide import BideApi
+from bide.client.http.service import ServiceRequests
+from bide.client.job import JobHandle
+from bide.client.ledger.outbox import outbox_of
+from bide.client.submission import JobSubmission, SubmitOptions, batches, key_header
+from bide.client.uploads.file_submission import FileSubmission, open_sources
+from bide.client.uploads.submitting import Pace, Sending
+from bide.core.errors import ServiceError, SetupError
+from bide.core.record import Status
+from bide.core.wire import JobStatus, encode, quote, read_job
+
+PAGE = 100
+
+Records = list[dict[str, Any]]
+Jobs = list[JobStatus]
+
+
+class ServiceOperations:
+    """The part of AsyncClient that another API does not have: there each operation raises SetupError."""
+
+    _account: Account
+    _service: ServiceRequests
+    _pace: Pace | None
+
+    async def list(
+        self,
+        *,
+        status: str | Sequence[str] = (),
+        kind: str | None = None,
+        queue: str | None = None,
+        label: tuple[str, str] | None = None,
+        limit: int | None = PAGE,
+    ) -> Jobs:
+        """Jobs that match all of the filters, newest first; `limit=None` returns all of them."""
+        statuses = [status] if isinstance(status, str) else status
+        given = {"kind": kind, "queue": queue, "label": ":".join(label) if label else None}
+        params = [
+            *(("status", Status(one).value) for one in statuses),
+            *((name, value) for name, value in given.items() if value is not None),
+        ]
+        found: Jobs = []
+        cursor: str | None = None
+        while limit is None or len(found) < limit:
+            here = [("limit", str(PAGE if limit is None else min(PAGE, limit - len(found))))]
+            if cursor:
+                here.append(("cursor", cursor))
+            answer = await self._request("list jobs", "GET", "/jobs", params=[*params, *here])
+            page = answer.read(dict[str, Any])
+            found.extend(_jobs(page.get("jobs", []), answer))
+            cursor = page.get("next")
+            if not cursor:
+                break
+        return found
+
+    async def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """Many jobs, a hundred per request. Jobs that the service does not know are left out."""
+        found: dict[str, JobStatus] = {}
+        for start in range(0, len(job_ids), PAGE):
+            params = [("id", job_id) for job_id in job_ids[start : start + PAGE]]
+            answer = await self._request("list jobs", "GET", "/jobs", params=params)
+            found.update((job.job_id, job) for job in _jobs(_records(answer, "jobs"), answer))
+        return found
+
+    async def queues(self) -> Records:
+        return _records(await self._request("list queues", "GET", "/queues"), "queues")
+
+    async def kinds(self) -> Records:
+        return _records(await self._request("list kinds", "GET", "/kinds"), "kinds")
+
+    async def workers(self) -> Records:
+        return _records(await self._request("list workers", "GET", "/workers"), "workers")
+
+    async def pause(self, queue: str) -> None:
+        """Running jobs of the queue continue; no other job starts until `resume`."""
+        await self._request("pause a queue", "POST", f"/queues/{quote(queue)}/pause")
+
+    async def _resume_queue(self, queue: str) -> None:
+        await self._request("resume a queue", "POST", f"/queues/{quote(queue)}/resume")
+
+    async def _submit_batches(
+        self, jobs: Iterable[JobSubmission], idempotency_key: str | None
+    ) -> Sequence[JobHandle | ServiceError]:
+        outcomes: list_of[JobHandle | ServiceError] = []
+        for batch in batches(jobs):
+            done = len(outcomes)
+            key = f"{idempotency_key}/{done}" if idempotency_key and done else idempotency_key
+            answer = await self._request(
+                "submit a batch", "POST", "/jobs/batch", json={"jobs": batch}, headers=key_header(key)
+            )
+            found = [_outcome(entry) for entry in _records(answer, "jobs")]
+            accepted = [one for one in found if isinstance(one, JobStatus)]
+            handles = iter(await self._known_jobs(accepted))
+            outcomes.extend(next(handles) if isinstance(one, JobStatus) else one for one in found)
+        return outcomes
+
+    async def _submit_files(self, kind: str, input: Any, options: SubmitOptions) -> JobHandle:
+        account = self._account
+        if not account.api.is_bide:
+            raise SetupError(
+                f"{account.api.name} accepts no files from this client: store the file where that API can fetch it, and "
+                "put its URL into the input"
+            )
+        await account.open_ledger()
+        outbox = outbox_of(account.ledger)
+        with ExitStack() as stack:
+            asked = FileSubmission(
+                kind, input, options, await asyncio.to_thread(open_sources, options, stack)
+            )
+            show = stack.enter_context(_upload_bar(asked, options.get("progress", True)))
+            pace = self._pace or Pace()
+            sending = Sending(self._service, pace, account.wall, outbox, asked, show)
+            answer = await sending.submit()
+        (handle,) = await self._known_jobs([answer.read(JobStatus)], answer.headers.get("ETag"))
+        return handle
+
+    async def _known_jobs(
+        self, jobs: Sequence[JobStatus], etag: str | None = None
+    ) -> list_of[JobHandle]:
+        """Handles on jobs that the service has just described."""
+        api, account = self._api("describe a job"), self._account
+        states = []
+        for job in jobs:
+            state = account.job(job.job_id, job.kind)
+            state.submitted_at = account.wall()
+            state.seen, state.etag = api.seen(job, etag), etag
+            states.append(state)
+        if states:
+            await account.keep(states)
+        return [JobHandle(account, state) for state in states]
+
+    async def _request(self, what: str, method: str, path: str, **options: Any) -> Answer:
+        self._api(what)
+        return await self._service.send(method, path, **options)
+
+    def _api(self, what: str) -> BideApi:
+        api = self._account.api
+        if not isinstance(api, BideApi):
+            raise SetupError(f"{api.name} is not a bide service: the client cannot {what} there")
+        return api
+
+
+list_of = list  # ServiceOperations.list hides the builtin in its class
+
+
+def _outcome(entry: dict[str, Any]) -> JobStatus | ServiceError:
+    if "jobId" in entry:
+        return read_job(encode(entry))
+    return ServiceError(int(entry.get("status", 500)), entry)
+
+
+def _records(answer: Answer, name: str) -> Records:
+    records: Records = answer.read(dict[str, Any]).get(name, [])
+    return records
+
+
+def _jobs(records: Any, answer: Answer) -> Jobs:
+    try:
+        return msgspec.convert(records, Jobs)
+    except msgspec.ValidationError as error:
+        raise answer.unreadable(f"The response is not a list of jobs: {error}") from None
+
+
+def _upload_bar(asked: FileSubmission, wanted: Any) -> AbstractContextManager[Callable[[int], object]]:
+    if wanted is None or wanted is False:
+        return nullcontext(lambda sent: None)
+    from bide.client.progress import upload_bar
+
+    return upload_bar(", ".join(source.name for source in asked.sources.values()), asked.size, wanted)
