@@ -124,7 +124,7 @@ def test_a_ledger_in_use_is_refused_with_what_to_do(tmp_path: Path) -> None:
         second = start(tmp_path, *films)
         _, stderr = finish(second)
         assert second.returncode == 1
-        assert f"another process ({first.pid}) waits with the ledger" in stderr
+        assert f"another process ({first.pid}) uses the ledger" in stderr
         assert "use another file" in stderr
         first.kill()
         finish(first)

@@ -477,7 +477,7 @@ class Poller:
             return
         if not self._troubled:
             self._troubled = True
-            log.warning("%s; the client retries", error)
+            log.warning("%s; trying again", error)
         job: JobState = planned.key
         now = self.timing.now()
         self.schedule.failed(planned, now, now + backoff(job.failures, BASE, CAP, self.rng))
