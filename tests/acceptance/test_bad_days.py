@@ -152,7 +152,7 @@ def test_an_output_that_does_not_fit_is_tried_again(small_disk: SmallDisk) -> No
         return error is not None and error["code"] == "DISK_FULL"
 
     until(failed)
-    assert "make room" in small_disk.job(job_id)["error"]["message"]
+    assert "free disk space" in small_disk.job(job_id)["error"]["message"]
     # Of the first attempt; the next one may have begun.
     assert not list((small_disk.inside(small_disk.data) / "blobs" / job_id / "1").rglob("*.part"))
     small_disk.make_room()
@@ -164,7 +164,7 @@ def test_a_start_on_a_full_disk(tmp_path: Path) -> None:
     disk.mkdir()
     fill = "mount -t tmpfs -o size=64k none $disk; cat /dev/zero > $disk/ballast 2> /dev/null || true"
     said = Serving(tmp_path, prefix=mounted(fill, disk=disk), data=disk / "data").refusal()
-    assert str(disk) in said and "ake room on" in said
+    assert str(disk) in said and "Free disk space" in said
 
 
 # --- the data folder and its files
@@ -175,7 +175,7 @@ def test_a_data_folder_that_cannot_be_written(tmp_path: Path) -> None:
     data.mkdir()
     script = "mount --bind $data $data; mount -o remount,ro,bind $data"
     said = Serving(tmp_path, prefix=mounted(script, data=data)).refusal()
-    assert f"the data folder {data} cannot be written" in said
+    assert f"cannot write to the data folder {data}" in said
     assert "mount its disk writable" in said and "--data" in said
 
 
@@ -185,7 +185,7 @@ def test_a_database_that_cannot_be_written(tmp_path: Path) -> None:
     file = service.data / "bide.db"
     script = "mount --bind $file $file; mount -o remount,ro,bind $file"
     said = Serving(tmp_path, prefix=mounted(script, file=file)).refusal()
-    assert str(file) in said and "give this user the right" in said
+    assert str(file) in said and "give this user write permission" in said
     with running(service):
         assert len(service.ask("GET", "/jobs")["jobs"]) == 1
 
@@ -281,7 +281,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         service.port = taken.getsockname()[1]
         said = service.refusal()
     assert f"port {service.port} on 127.0.0.1 is in use" in said
-    assert "stop what uses it" in said and "--port" in said
+    assert "stop the other process" in said and "--port" in said
     with running(service):
         assert service.ended(service.post("work", number=1))["result"] == 1
 

@@ -111,7 +111,7 @@ def test_a_service_that_dies_fails_the_demo_and_shows_its_log(temporary: Path) -
         finally:
             demo.kill()
     assert demo.returncode == 1
-    assert "the end of the service's log\nbide serves bide.demo.video:app at" in said
+    assert "last lines of the service's log\nbide serves bide.demo.video:app at" in said
     assert "Traceback" not in said
     until(lambda: not commands_with(str(temporary)))
 

@@ -85,7 +85,7 @@ def test_a_body_is_refused_and_leaves_nothing(send: Sender) -> None:
     is_told(status, body)
     assert stored(send) == []
     status, _, body = send("POST", "/uploads", BYTES, CONTENT)
-    assert status == 507 and "bytes left" in json.loads(body)["detail"]  # before it is read
+    assert status == 507 and "bytes requested" in json.loads(body)["detail"]  # before it is read
     send.service.make_room()
     status, _, body = send("POST", "/uploads", BYTES, CONTENT)
     assert (status, json.loads(body)["sha256"]) == (201, SHA256)

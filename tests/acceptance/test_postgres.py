@@ -176,7 +176,7 @@ def test_the_commands_know_the_store(tmp_path: Path, postgres: Postgres) -> None
     )
     code, said = say("doctor", "--data", str(tmp_path), "--store", url)
     assert code == 1, "tests run without fsync"
-    assert "fsync = off" in said and "after a power cut" in said
+    assert "fsync = off" in said and "in a power cut" in said
     code, said = say("doctor", "--data", str(tmp_path), "--store", "postgresql://me:pw@127.0.0.1:1/db")
     assert code == 1
     assert "wrong database: postgresql://me@127.0.0.1:1/db cannot be used" in said

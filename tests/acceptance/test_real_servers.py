@@ -208,6 +208,6 @@ def test_without_credentials_it_says_what_to_do(moto: str, tmp_path: Path) -> No
     }
     to = ("--api", "aws-transcribe", "--url", moto)
     code, lines, _ = bide(tmp_path, "wait", "talk-1", *to, **none)
-    assert code == 1 and "set AWS_ACCESS_KEY_ID" in lines[0]["error"]["message"]
+    assert code == 1 and "Set AWS_ACCESS_KEY_ID" in lines[0]["error"]["message"]
     code, _, said = bide(tmp_path, "submit", "-i", "{}", *to, **none)
-    assert code == 1 and "set AWS_ACCESS_KEY_ID" in said
+    assert code == 1 and "Set AWS_ACCESS_KEY_ID" in said

@@ -226,7 +226,7 @@ async def test_a_file_that_changes_meanwhile_leaves_nothing_at_the_service(
                     file.write(b"more")
 
     async with AsyncClient(network.url, ledger=tmp_path / "ledger") as client:
-        with pytest.raises(UploadFailed, match=f"it had {SIZE} bytes and has {SIZE + 4}"):
+        with pytest.raises(UploadFailed, match=f"it had {SIZE} bytes and now has {SIZE + 4}"):
             await client.submit("look", file=film, labels={"test": "changed"}, progress=Meddler())
         assert jobs(service, "changed") == []
         job = await client.submit("look", file=film, labels={"test": "changed"}, progress=False)

@@ -79,7 +79,7 @@ def test_a_port_in_use(folder: Path) -> None:
     ("target", "words"),
     [
         ("nowhere:app", "no module 'nowhere'"),
-        ("tasks:application", "there is app"),
+        ("tasks:application", "it has app"),
         ("tasks.py:app", "tasks:app"),
     ],
 )

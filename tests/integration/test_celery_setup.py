@@ -197,4 +197,4 @@ def test_doctor_reads_the_settings_of_a_celery_app(
     said = doctor(tmp_path, "late_acks:stranger").output
     assert "without bide: create it with app.celery(store, broker)" in said
     said = doctor(tmp_path, "--broker", "redis://127.0.0.1:9/0").output
-    assert "name a database with --store" in said
+    assert "Give a database with --store" in said
