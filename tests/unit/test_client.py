@@ -171,7 +171,7 @@ async def test_cancel_retry_delete_and_queues(service: FakeService) -> None:
         assert handle.latest is not None and not handle.latest.status.terminal
         await client.delete(job_id(1))
         assert await client.queues() == [{"name": "video", "waiting": 3}]
-        await client.pause("a/b")
+        await client.pause_queue("a/b")
     assert service.asked[-1].raw_path == "/queues/a%2Fb/pause"
 
 

@@ -90,7 +90,7 @@ def resume(connection: Connection, name: str, as_json: bool) -> None:
 
 async def _switch(connection: Connection, name: str, *, paused: bool, as_json: bool) -> None:
     async with connection.client() as client:
-        await (client.pause(name) if paused else client.resume(name))
+        await (client.pause_queue(name) if paused else client.resume_queue(name))
     if as_json:
         print_json({"name": name, "paused": paused})
     else:

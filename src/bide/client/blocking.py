@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack
 
 from bide.client.apis import Api
 from bide.client.client import AsyncClient
@@ -216,17 +216,9 @@ class Client:
         """Whether the budget suffices for the waiting jobs; None if none wait, or their durations are unknown."""
         return self._client.advice()
 
-    @overload
-    def resume(self, queue: str, /) -> None: ...
-
-    @overload
-    def resume(self, *jobs: BlockingJob) -> Sequence[BlockingJob]: ...
-
-    def resume(self, *jobs: BlockingJob | str) -> Sequence[BlockingJob] | None:
-        """Adds jobs to the ledger and returns the jobs to wait for, or resumes a queue: see AsyncClient.resume."""
-        if jobs and isinstance(jobs[0], str):
-            return self._loop.run(self._client.resume(jobs[0]))
-        given = {id(job._handle): job for job in jobs if isinstance(job, BlockingJob)}
+    def resume(self, *jobs: BlockingJob) -> Sequence[BlockingJob]:
+        """Adds jobs to the ledger and returns the jobs to wait for: see AsyncClient.resume."""
+        given = {id(job._handle): job for job in jobs}
         handles = self._loop.run(self._client.resume(*(job._handle for job in given.values())))
         return [given.get(id(handle)) or self._job(handle) for handle in handles]
 
@@ -273,8 +265,11 @@ class Client:
     def workers(self) -> Records:
         return self._loop.run(self._client.workers())
 
-    def pause(self, queue: str) -> None:
-        self._loop.run(self._client.pause(queue))
+    def pause_queue(self, queue: str) -> None:
+        self._loop.run(self._client.pause_queue(queue))
+
+    def resume_queue(self, queue: str) -> None:
+        self._loop.run(self._client.resume_queue(queue))
 
     def as_completed(
         self,

@@ -14,7 +14,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Any, Self, Unpack
 
 from bide.client import DEFAULT_URL
 from bide.client.account import Account
@@ -180,26 +180,15 @@ class AsyncClient(ServiceOperations):
 
     # --- the ledger
 
-    @overload
-    async def resume(self, queue: str, /) -> None: ...
-
-    @overload
-    async def resume(self, *jobs: JobHandle) -> Sequence[JobHandle]: ...
-
-    async def resume(self, *jobs: JobHandle | str) -> Sequence[JobHandle] | None:
+    async def resume(self, *jobs: JobHandle) -> Sequence[JobHandle]:
         """Adds jobs to the ledger and returns the jobs to wait for: these and all unacknowledged ones of this API.
 
-        Given jobs that were acknowledged before are left out. With the name of a queue of a bide service it resumes
-        that queue instead.
+        Given jobs that were acknowledged before are left out.
         """
-        if jobs and isinstance(jobs[0], str):
-            await self._resume_queue(jobs[0])
-            return None
         session = await self._session()
-        given = [job for job in jobs if isinstance(job, JobHandle)]
         found = {job.id: job for job in await self.unacknowledged()}
-        await session.add([job._state for job in given])
-        wanted = {job.id: job for job in given if not job._state.acknowledged}
+        await session.add([job._state for job in jobs])
+        wanted = {job.id: job for job in jobs if not job._state.acknowledged}
         return list_of((found | wanted).values())
 
     async def unacknowledged(self) -> Sequence[JobHandle]:

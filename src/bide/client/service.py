@@ -83,11 +83,11 @@ class ServiceOperations:
     async def workers(self) -> Records:
         return _records(await self._request("list workers", "GET", "/workers"), "workers")
 
-    async def pause(self, queue: str) -> None:
-        """Running jobs of the queue continue; no other job starts until `resume`."""
+    async def pause_queue(self, queue: str) -> None:
+        """Running jobs of the queue continue; no other job starts until `resume_queue`."""
         await self._request("pause a queue", "POST", f"/queues/{quote(queue)}/pause")
 
-    async def _resume_queue(self, queue: str) -> None:
+    async def resume_queue(self, queue: str) -> None:
         await self._request("resume a queue", "POST", f"/queues/{quote(queue)}/resume")
 
     async def _submit_batches(
