@@ -176,7 +176,7 @@ def test_a_data_folder_that_cannot_be_written(tmp_path: Path) -> None:
     script = "mount --bind $data $data; mount -o remount,ro,bind $data"
     said = Serving(tmp_path, prefix=mounted(script, data=data)).refusal()
     assert f"cannot write to the data folder {data}" in said
-    assert "mount its disk writable" in said and "--data" in said
+    assert "mount the disk writable" in said and "--data" in said
 
 
 def test_a_database_that_cannot_be_written(tmp_path: Path) -> None:
@@ -221,7 +221,8 @@ def test_a_log_that_was_cut_off(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     shutil.copytree(service.data, whole)
     end = log.stat().st_size
-    assert end > max(sizes.values()), "nothing was folded into the database meanwhile"
+    # A checkpoint would start the log again. The last job may have ended before its size was taken.
+    assert list(sizes.values()) == sorted(set(sizes.values())) and end >= max(sizes.values())
     for cut in (0, 20, sizes[min(sizes)] + 100, end // 2, end - 1):
         shutil.rmtree(service.data)
         shutil.copytree(whole, service.data)
