@@ -54,7 +54,7 @@ def _rich() -> Registry:
     @registry.job()
     def encode(codec: Codec, sizes: list[Size], parent: Size | None = None) -> None: ...
 
-    @registry.job(name="Job")  # a name that the document itself uses
+    @registry.job(name="JobStatus")  # a name that the document itself uses
     def other(codec: Codec) -> None: ...
 
     return registry
@@ -96,8 +96,8 @@ async def test_each_kind_is_a_form_of_the_submission(tmp_path: Path) -> None:
         good = {"kind": "encode", "input": {"codec": "av1", "sizes": [{"width": 1, "height": 2}]}}
         for body, fits in (
             (good, True),
-            ({"kind": "Job", "input": {"codec": "h264"}}, True),
-            ({"kind": "Job", "input": {"codec": "vp9"}}, False),
+            ({"kind": "JobStatus", "input": {"codec": "h264"}}, True),
+            ({"kind": "JobStatus", "input": {"codec": "vp9"}}, False),
             ({"kind": "encode"}, False),
             ({"kind": "nothing", "input": {}}, False),
             ({**good, "colour": "red"}, False),
@@ -111,7 +111,7 @@ async def test_each_kind_is_a_form_of_the_submission(tmp_path: Path) -> None:
 
 async def test_a_status_resource_is_what_the_document_says(service: Service) -> None:
     document = (await service.call("GET", "/openapi.json")).json()
-    schema = {**document["components"]["schemas"]["Job"], "components": document["components"]}
+    schema = {**document["components"]["schemas"]["JobStatus"], "components": document["components"]}
     validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
     job = await service.done()
     for query in ("", "?include=input,attempts,log"):
