@@ -76,15 +76,18 @@ def _measure(name: str, base: Tree, new: Tree, folder: Path, rounds: int) -> Fou
     found: Found = {}
     for number in range(rounds):
         here = folder / f"{name}-{number}"
-        used: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        seconds: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        operations: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         with workload(base, here / "base") as of_base, workload(new, here / "new") as of_new:
             for part in range(slices):
-                order = (0, 1) if (number + part) % 2 == 0 else (1, 0)
-                for which in order:
-                    used[which].update((of_base, of_new)[which]())
+                for which in (0, 1) if (number + part) % 2 == 0 else (1, 0):
+                    for what, (used, done) in (of_base, of_new)[which]().items():
+                        seconds[which][what] += used
+                        operations[which][what] += done
         shutil.rmtree(here)
-        for what, seconds in used[0].items():
-            found.setdefault(what, []).append((seconds / slices, used[1][what] / slices))
+        for what in seconds[0]:
+            before, now = (seconds[which][what] / operations[which][what] for which in (0, 1))
+            found.setdefault(what, []).append((before, now))
     return found
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import resource
+import signal
 import sys
 
 from bide import AsyncClient
@@ -22,6 +24,7 @@ async def main(url: str, jobs: int) -> None:
         await _sent(client, waiting, WARM_UP)
         gc.collect()
         gc.freeze()  # as `bide wait` does
+        os.kill(os.getpid(), signal.SIGSTOP)  # until the first slice
         began, polls = _cpu(), client.requests
         await _sent(client, waiting, polls + POLLS)
         used, polls = _cpu() - began, client.requests - polls

@@ -7,6 +7,7 @@ both trees alternate, so that a machine that becomes slower or faster for a whil
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +26,8 @@ SUBMISSIONS, DRAINED, ASKED = 1000, 500, 2000  # per slice
 MIB = 1024 * 1024
 LARGE, SMALL, SMALL_ONES = 64 * MIB, 16 * 1024, 600
 FEW, MANY = 1000, 100_000  # jobs that are waited for
-Costs = dict[str, float]  # CPU seconds by operation
+POLL_SLICES, POLL_SECONDS = 16, 0.2  # the last slice has no limit
+Costs = dict[str, tuple[float, int]]  # CPU seconds and number of operations, by operation
 Slice = Callable[[], Costs]
 NOOP = b'{"kind": "noop", "input": {"n": 1}}'
 
@@ -37,7 +39,7 @@ def submit(tree: Tree, folder: Path) -> Iterator[Slice]:
     def a_slice() -> Costs:
         before = cpu(site.pid)
         send(site.port, "POST", "/jobs", SUBMISSIONS, NOOP)
-        return {"a durable submission": (cpu(site.pid) - before) / SUBMISSIONS}
+        return {"a durable submission": (cpu(site.pid) - before, SUBMISSIONS)}
 
     with servers.bide(folder, env=tree.env) as site:
         site.ask("POST", "/queues/default/pause")
@@ -55,7 +57,7 @@ def drain(tree: Tree, folder: Path) -> Iterator[Slice]:
         before = cpu(site.pid)
         site.ask("POST", "/queues/default/resume")
         _settle(site)
-        return {"a drained job": (cpu(site.pid) - before) / DRAINED}
+        return {"a drained job": (cpu(site.pid) - before, DRAINED)}
 
     with servers.bide(folder, env=tree.env) as site:
         _fill(site, WARM_UP)
@@ -84,7 +86,7 @@ def status(tree: Tree, folder: Path) -> Iterator[Slice]:
     def a_slice() -> Costs:
         before = cpu(site.pid)
         send(site.port, "GET", path, ASKED)
-        return {"a status": (cpu(site.pid) - before) / ASKED}
+        return {"a status": (cpu(site.pid) - before, ASKED)}
 
     with servers.bide(folder, env=tree.env) as site:
         path = f"/jobs/{site.run('noop', n=1)['jobId']}"
@@ -116,8 +118,8 @@ def upload(tree: Tree, folder: Path) -> Iterator[Slice]:
             sending.direct(site.port, small, SMALL)
         after = cpu(site.pid)
         return {
-            "64 MiB uploaded": (between - before) / len(ways),
-            "16 KiB uploaded": (after - between) / SMALL_ONES,
+            "64 MiB uploaded": (between - before, len(ways)),
+            "16 KiB uploaded": (after - between, SMALL_ONES),
         }
 
     with servers.bide(folder / "bide", workers=1, app="bench.uploads.app:app", env=tree.env) as site:
@@ -126,29 +128,44 @@ def upload(tree: Tree, folder: Path) -> Iterator[Slice]:
         yield a_slice
 
 
-@contextmanager
-def poll_few(tree: Tree, folder: Path) -> Iterator[Slice]:
-    folder.mkdir(parents=True)
-    yield lambda: {"a poll, 1,000 waiting": _polls(tree, folder, FEW, one_in=1000)}
+def poll_few(tree: Tree, folder: Path) -> AbstractContextManager[Slice]:
+    return _polls("a poll, 1,000 waiting", tree, folder, FEW, one_in=1000)
+
+
+def poll_many(tree: Tree, folder: Path) -> AbstractContextManager[Slice]:
+    return _polls("a poll, 100,000 waiting", tree, folder, MANY, one_in=20)
 
 
 @contextmanager
-def poll_many(tree: Tree, folder: Path) -> Iterator[Slice]:
+def _polls(what: str, tree: Tree, folder: Path, jobs: int, one_in: int) -> Iterator[Slice]:
+    """Of the client's process, which is stopped between slices; one answer in `one_in` says that the job has ended."""
     folder.mkdir(parents=True)
-    yield lambda: {"a poll, 100,000 waiting": _polls(tree, folder, MANY, one_in=20)}
-
-
-def _polls(tree: Tree, folder: Path, jobs: int, one_in: int) -> float:
-    """Of the client's process; one answer in `one_in` says that the job has ended."""
     log = folder / "polls.log"
+    left = POLL_SLICES
+
+    def a_slice() -> Costs:
+        nonlocal left
+        left -= 1
+        process.send_signal(signal.SIGCONT)
+        if left:
+            time.sleep(POLL_SECONDS)
+            process.send_signal(signal.SIGSTOP)
+            return {}
+        if code := process.wait(300):
+            raise RuntimeError(f"the client ended with {code}: {log.read_text()[-2000:]}")
+        result = json.loads(log.read_text().strip().splitlines()[-1])
+        return {what: (result["cpu"] * result["polls"], result["polls"])}
+
     with _vendor(one_in) as port:
         command = [sys.executable, "-m", "bench.before.polls", f"http://127.0.0.1:{port}", str(jobs)]
         with servers.running(command, log, tree.env) as process:
-            code = process.wait(300)
-    output = log.read_text().strip()
-    if code:
-        raise RuntimeError(f"the client ended with {code}: {output[-2000:]}")
-    return float(json.loads(output.splitlines()[-1])["cpu"])
+            while _state(process.pid) not in "TZ":  # stopped after its warm-up
+                time.sleep(0.05)
+            yield a_slice
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @contextmanager
@@ -171,7 +188,7 @@ PARTS: dict[str, tuple[Workload, int]] = {  # with the slices of a round
     "submit": (submit, 20),
     "drain": (drain, 20),
     "status": (status, 20),
-    "poll-1000": (poll_few, 1),
-    "poll-100000": (poll_many, 1),
+    "poll-1000": (poll_few, POLL_SLICES),
+    "poll-100000": (poll_many, POLL_SLICES),
     "upload": (upload, 1),
 }
