@@ -1,0 +1,1 @@
+"""How many calls the client makes on the path of one job."""
