@@ -133,8 +133,8 @@ def test_a_live_job_is_compared_field_by_field(server: Replay) -> None:
     assert found["read.status"] == (True, "'running' is live")
     assert found["read.id"][0] and found["read.message"] == (True, "tile 3")
     assert found["read.progress"] == (True, "40 %")
-    assert found["read.started_at"] == (False, "yesterday is not what is meant here")
-    assert found["limits"] == (True, "59 left; ask again in 7 s")
+    assert found["read.started_at"] == (False, "yesterday is not a time")
+    assert found["limits"] == (True, "59 left; no request for 7 s")
     assert found["missing"][0] is True
     assert {what for what, _, _ in server.sent} == {"GET"}
 
@@ -145,7 +145,7 @@ def test_an_unknown_word_and_a_missing_one_do_not_fit(server: Replay) -> None:
     fits, detail = against(server, KNOWHERE, "--id", id)["read.status"]
     assert fits is False and "'hibernating' is in none of the lists" in detail
     fits, detail = against(server, KNOWHERE, "--id", id)["read.status"]
-    assert fits is False and detail.endswith("the answer has jobId, state")
+    assert fits is False and detail.endswith("its fields: jobId, state")
 
 
 def test_the_url_of_a_job_says_both_where_and_which(server: Replay) -> None:
@@ -160,7 +160,7 @@ def test_the_url_of_a_job_says_both_where_and_which(server: Replay) -> None:
 def test_a_result_is_told_without_its_signature(server: Replay) -> None:
     server.tell(SYNC.ask, said(SYNC.done))
     found = against(server, SYNC, "--id", SYNC.done["id"])
-    assert found["result"] == (True, "it is at https://films.example/1.mp4")
+    assert found["result"] == (True, "the result is at https://films.example/1.mp4")
     server.tell(SYNC.ask, said(changed(SYNC.done, outputUrl=None)))
     assert against(server, SYNC, "--id", SYNC.done["id"])["result"][0] is False
 

@@ -21,9 +21,8 @@ from bide.client.apis import Api, BadDescription, load, names, text_of
 from bide.client.apis.demands import DescriptionFile, demands
 from bide.client.apis.form import Description
 from bide.client.apis.loading import form_of, source_of
-from bide.client.check import Order, Trial
+from bide.client.check import CheckedJob, DescriptionCheck, Finding
 from bide.client.client import AsyncClient
-from bide.client.inspection import Finding
 from bide.core.errors import SetupError
 
 FITS = {True: "yes", False: "NO", None: "-"}
@@ -208,8 +207,8 @@ class CheckOptions:
         return self.key_file.read_text(encoding="utf-8").strip() if self.key_file else self.key
 
     @property
-    def order(self) -> Order | None:
-        return Order(self.kind, self.body) if self.submit else None
+    def new_job(self) -> CheckedJob | None:
+        return CheckedJob(self.kind, self.body) if self.submit else None
 
 
 def _load(name: str, against: str | None, key: bool, trust: bool) -> Api:
@@ -274,9 +273,9 @@ async def _try(found: Api, against: str, wanted: CheckOptions) -> list[Finding]:
     except SetupError as error:
         raise click.UsageError(str(error)) from None
     async with AsyncClient(None, wanted.credential, api=there, headers=wanted.headers) as client:
-        trial = Trial(await client.account())
+        check = DescriptionCheck(await client.account())
         try:
-            return [finding async for finding in trial.run(job, wanted.order, wanted.cancel)]
+            return [finding async for finding in check.run(job, wanted.new_job, wanted.cancel)]
         except SetupError as error:
             raise click.UsageError(str(error)) from None
 

@@ -1,49 +1,104 @@
 """Checks a description against a live API and reports for each field whether it fits.
 
 1. It submits or cancels a job only if the caller asks for that; otherwise it sends only the requests of a wait.
-2. `fits` is None for a field that the answers do not show.
-3. Findings have no credential, and no query of a URL, which may be a signature.
+2. `fits` is None for a field that the responses do not show.
+3. Findings contain no credential, and no query of a URL, because that may be a signature.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from bide.client.account import Account
 from bide.client.apis import NOT_FOUND, Answer, Api, BadPoll, Call, Crowded, Denied, Ref, Seen, Throttled
+from bide.client.apis.form import Description, Sources
+from bide.client.apis.paths import Headers, source
 from bide.client.apis.signs import document
-from bide.client.apis.values import without_credentials
-from bide.client.inspection import Finding, fields, outputs, shown, taken
+from bide.client.apis.values import (
+    absolute,
+    count,
+    instant,
+    number,
+    retry_after,
+    seconds,
+    text,
+    without_credentials,
+    word,
+)
+from bide.core.clock import render_instant
 from bide.core.errors import ServiceError, SetupError
 from bide.core.limits import read_limits, read_pause, telling
 
 UNKNOWN_ID = "no-such-job-0"
 HOLD = 1.0  # seconds of the long poll
+LONGEST_SHOWN = 60  # characters of a value
+_ABSENT = "not in the response"
+Convert = Callable[[Any], Any]
 
 
-class Order(msgspec.Struct, frozen=True):
+def _url(value: Any) -> str | None:
+    """Accept a relative URL, too."""
+    return absolute("http://relative/", value)
+
+
+def _location(value: Any) -> str | None:
+    return value if type(value) is str else None
+
+
+_ALWAYS: dict[str, Convert] = {"started_at": instant, "message": text}
+_LIVE: dict[str, Convert] = {
+    "count": number,
+    "total": number,
+    "position": count,
+    "eta": instant,
+    "remaining": seconds,
+    "retry_after": seconds,
+    "moved": _location,
+}
+_ENDED: dict[str, Convert] = {"finished_at": instant, "expires_at": instant}
+_EXPECTED: dict[Convert, str] = {
+    count: "a number from 0",
+    instant: "a time",
+    number: "a number",
+    seconds: "a number of seconds",
+    _location: "a URL",
+    _url: "a URL",
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The outcome for one field of a description; `fits` is None if the responses do not show the field."""
+
+    field: str
+    fits: bool | None
+    detail: str
+
+
+class CheckedJob(msgspec.Struct, frozen=True):
     """A job to submit for the check."""
 
     kind: str = ""
     input: Any = None
 
 
-class Trial:
-    """The check of one account's API. Each method yields findings, in the order of the tables."""
+class DescriptionCheck:
+    """Checks the description of one account's API. Each method yields findings, in the order of the tables."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self._api: Api = account.api
         self.ref: Ref | None = None  # the job of the check
 
-    async def run(self, job: str | None, order: Order | None, cancel: bool) -> AsyncIterator[Finding]:
-        """`job` is the id or URL of an existing job. With `order` a job is submitted, with `cancel` it is cancelled."""
-        if order is not None:
-            async for finding in self._submit(order):
+    async def run(
+        self, job: str | None, new_job: CheckedJob | None, cancel: bool
+    ) -> AsyncIterator[Finding]:
+        """`job` is the id or URL of an existing job. With `new_job` a job is submitted, with `cancel` it is cancelled."""
+        if new_job is not None:
+            async for finding in self._submit(new_job):
                 yield finding
         elif job is not None:
             self.ref = self._api.references.ref(job)
@@ -57,8 +112,8 @@ class Trial:
 
     # --- submit
 
-    async def _submit(self, order: Order) -> AsyncIterator[Finding]:
-        call = self._api.submissions.submit(order.kind, order.input)
+    async def _submit(self, new_job: CheckedJob) -> AsyncIterator[Finding]:
+        call = self._api.submissions.submit(new_job.kind, new_job.input)
         answer = await self._account.send(call)
         try:
             ref = self._api.submissions.accepted(call, answer)
@@ -66,16 +121,18 @@ class Trial:
             yield Finding("submit", None, f"rejected for now: {error}")
             return
         except (ServiceError, BadPoll) as error:
-            yield Finding("submit", False, f"{_where(call)}: {error}; the answer has {_keys(answer)}")
+            yield Finding("submit", False, f"{_where(call)}: {error}; its fields: {_keys(answer)}")
             return
         self.ref = ref
         yield Finding("submit", True, f"{_where(call)} answers {answer.status}; the job is {ref.id}")
-        for finding in taken(self._api.form, answer.headers, document(answer.body), ref):
+        for finding in _submitted(self._api.form, answer.headers, document(answer.body), ref):
             yield finding
-        for number, following in enumerate(self._api.submissions.then(ref, order.kind, order.input), 1):
+        for index, following in enumerate(
+            self._api.submissions.then(ref, new_job.kind, new_job.input), 1
+        ):
             after = await self._account.send(following)
             good = after.status < 400
-            yield Finding(f"submit.then {number}", good, f"{_where(following)} answers {after.status}")
+            yield Finding(f"submit.then {index}", good, f"{_where(following)} answers {after.status}")
 
     # --- an existing job
 
@@ -98,21 +155,21 @@ class Trial:
             yield await self._batch(ref)
 
     def _answered(self, call: Call, answer: Answer) -> Iterator[Finding]:
-        """Whether the answer can be read."""
+        """Report whether the response can be read."""
         auth, where = self._api.form.auth.kind, _where(call)
         status = answer.status
         try:
             if not self._api.reader.reads(status):
                 self._api.reader.refuse(answer)
         except Throttled as error:
-            yield Finding("throttled", None, f"{where}: {error}; ask again later")
+            yield Finding("throttled", None, f"{where}: {error}; try again later")
             return
         except Denied as error:
             yield Finding("auth", False, f"{where}: {error}")
             return
         except BadPoll as error:
-            trouble = status >= 500
-            yield Finding("ask", None if trouble else False, f"{where}: {error}")
+            server_error = status >= 500
+            yield Finding("ask", None if server_error else False, f"{where}: {error}")
             return
         yield Finding("ask", True, f"{where} answers {status}")
         if auth != "none" or self._api.signs:
@@ -124,16 +181,16 @@ class Trial:
             seen = self._api.read(ref, answer)
         except BadPoll as error:
             field = "read.id" if "another job" in error.detail else "read.status"
-            yield Finding(field, False, f"{error.detail}; the answer has {_keys(answer)}")
+            yield Finding(field, False, f"{error.detail}; its fields: {_keys(answer)}")
             return
         yield _status(seen, answer.status)
-        yield from fields(self._api.form, seen, answer.headers, body, ref)
-        yield from outputs(self._api.form, seen)
+        yield from _fields(self._api.form, seen, answer.headers, body, ref)
+        yield from _outputs(self._api.form, seen)
 
     async def _unchanged(self, ref: Ref, answer: Answer) -> Finding:
         etag = answer.headers.get("ETag")
         if etag is None:
-            return Finding("ask.etag", False, "the answer has no ETag")
+            return Finding("ask.etag", False, "the response has no ETag")
         again = await self._account.send(self._api.calls.ask(ref, etag))
         if again.status == 304:
             return Finding("ask.etag", True, "the same request again returns 304")
@@ -172,9 +229,9 @@ class Trial:
         call = self._api.calls.cancel(ref)
         if call is None:
             return Finding("cancel", None, "the description has no [cancel] for this job")
-        asked = await self._account.send(self._api.calls.ask(ref))
+        answer = await self._account.send(self._api.calls.ask(ref))
         try:
-            seen = self._api.read(ref, asked)
+            seen = self._api.read(ref, answer)
         except BadPoll as error:
             return Finding(
                 "cancel", None, f"The job's status cannot be read, so no cancel was sent: {error}"
@@ -187,13 +244,13 @@ class Trial:
             outcome = self._api.cancelled(answer)
         except BadPoll as error:
             return Finding("cancel", False, f"{_where(call)}: {error}")
-        said = "accepted" if outcome == "asked" else "too late"
-        return Finding("cancel", True, f"{_where(call)} answers {answer.status}: {said}")
+        reported = "accepted" if outcome == "asked" else "too late"
+        return Finding("cancel", True, f"{_where(call)} answers {answer.status}: {reported}")
 
     # --- a job that does not exist
 
     async def _unknown(self) -> AsyncIterator[Finding]:
-        """All that can be checked without a job: the API answers, accepts the credential, and reports an unknown id."""
+        """Check without a job: whether the API answers, accepts the credential, and reports an unknown id."""
         try:
             ref = self._unknown_ref()
             call = self._api.calls.ask(ref)
@@ -206,7 +263,7 @@ class Trial:
         except Denied as error:
             yield Finding("auth", False, f"{where}: {error}")
         except Throttled as error:
-            yield Finding("throttled", None, f"{where}: {error}; ask again later")
+            yield Finding("throttled", None, f"{where}: {error}; try again later")
         except BadPoll as error:
             detail = (
                 f"{where}: {error}; if this means that there is no such job, describe it in [[missing]]"
@@ -214,8 +271,10 @@ class Trial:
             yield Finding("missing", None, detail)
         else:
             unknown = seen.error is not None and seen.error.code == NOT_FOUND
-            said = "not found" if unknown else seen.word or seen.state
-            yield Finding("missing", unknown or None, f"{where}: an unknown id is reported as {said}")
+            reported = "not found" if unknown else seen.word or seen.state
+            yield Finding(
+                "missing", unknown or None, f"{where}: an unknown id is reported as {reported}"
+            )
         if self.ref is None:
             yield _limits(answer)
 
@@ -235,22 +294,22 @@ def _status(seen: Seen, status: int) -> Finding:
         return Finding(
             "read.status", False, f"{seen.word!r} is in none of the lists: live, done, failed, …"
         )
-    said = f"{seen.word!r}" if seen.word else f"HTTP {status} alone"
-    return Finding("read.status", True, f"{said} is {seen.state}")
+    reported = f"{seen.word!r}" if seen.word else f"HTTP {status} alone"
+    return Finding("read.status", True, f"{reported} is {seen.state}")
 
 
 def _limits(answer: Answer) -> Finding:
-    told = telling(answer.headers) or {}
+    headers = telling(answer.headers) or {}
     now = time.time()
     found = [
-        f"{shown(one.remaining)} left" + (f" of {shown(one.quota)}" if one.quota is not None else "")
-        for one in read_limits(told, now)
+        f"{_shown(one.remaining)} left" + (f" of {_shown(one.quota)}" if one.quota is not None else "")
+        for one in read_limits(headers, now)
     ]
-    pause = read_pause(told, now)
+    pause = read_pause(headers, now)
     if pause is not None:
-        found.append(f"ask again in {pause:g} s")
-    if "x-request-cost" in told:
-        found.append(f"a request costs {told['x-request-cost']}")
+        found.append(f"no request for {pause:g} s")
+    if "x-request-cost" in headers:
+        found.append(f"a request costs {headers['x-request-cost']}")
     return Finding("limits", True if found else None, "; ".join(found) or "the headers name no limit")
 
 
@@ -259,8 +318,107 @@ def _where(call: Call) -> str:
 
 
 def _keys(answer: Answer) -> str:
-    """The fields that the answer has instead."""
+    """Name the fields that the response has, for a finding about one that it lacks."""
     found = document(answer.body)
     if isinstance(found, dict):
-        return ", ".join(str(key) for key in list(found)[:20]) or "no fields"
-    return "no JSON" if found is None else "no fields"
+        return ", ".join(str(key) for key in list(found)[:20]) or "none"
+    return "none, it is not JSON" if found is None else "none"
+
+
+def _submitted(form: Description, headers: Headers, body: Any, ref: Ref) -> Iterator[Finding]:
+    """Check the fields that the response to a submission should have."""
+    submit = form.submit
+    assert submit is not None
+    if submit.id is not None:
+        yield _found("submit.id", submit.id, word, headers, body, ref)
+    if submit.status_url is not None:
+        yield _found("submit.status_url", submit.status_url, _url, headers, body, ref)
+    for name in submit.remember:
+        value = ref.more.get(name)
+        detail = _ABSENT if value is None else _shown(value)
+        yield Finding(f"submit.remember.{name}", None if value is None else True, detail)
+
+
+def _fields(form: Description, seen: Seen, headers: Headers, body: Any, ref: Ref) -> Iterator[Finding]:
+    """Check the fields of [read] that a job in this state has."""
+    read = form.read
+    if read.id is not None:
+        yield _found("read.id", read.id, word, headers, body, ref)
+    live = seen.state in ("live", "unknown")
+    if live and read.progress is not None:
+        yield _progress(read.progress, seen, headers, body, ref)
+    for name, convert in {**_ALWAYS, **(_LIVE if live else _ENDED)}.items():
+        described = getattr(read, name)
+        if described is not None:
+            yield _found(f"read.{name}", described, convert, headers, body, ref)
+    if live and read.retry_after is None and (advice := retry_after(headers)) is not None:
+        yield Finding("read.retry_after", True, f"Retry-After says {advice:g} s")
+    if seen.state in ("failed", "partial"):
+        for name in ("code", "message", "step"):
+            described = getattr(read.error, name)
+            if described is not None:
+                yield _found(f"read.error.{name}", described, text, headers, body, ref)
+
+
+def _outputs(form: Description, seen: Seen) -> Iterator[Finding]:
+    """Check the result and the files of a successful job."""
+    if seen.state not in ("done", "partial"):
+        return
+    if form.result is not None:
+        if seen.result is not None:
+            yield Finding("result", True, f"the result is {_shown(seen.result)}")
+        elif seen.result_url is not None:
+            yield Finding("result", True, f"the result is at {_shown(seen.result_url)}")
+        else:
+            yield Finding("result", False, "the job is done, but the response has no result")
+    if form.files:
+        names = ", ".join(file.name for file in seen.files)
+        yield Finding("files", bool(names) or None, names or "the response names no file")
+
+
+def _shown(value: Any) -> str:
+    """Shorten a value for a finding. A URL loses its query, which may be a signature."""
+    if isinstance(value, str):
+        rendered = without_credentials(value) if "://" in value else value
+    elif isinstance(value, float):
+        rendered = f"{value:g}"
+    else:
+        rendered = (
+            msgspec.json.encode(value).decode() if not isinstance(value, dict | list) else _size(value)
+        )
+    return rendered if len(rendered) <= LONGEST_SHOWN else f"{rendered[: LONGEST_SHOWN - 1]}…"
+
+
+def _size(value: dict[Any, Any] | list[Any]) -> str:
+    unit = "fields" if isinstance(value, dict) else "items"
+    return f"JSON with {len(value)} {unit}"
+
+
+def _progress(described: Sources, seen: Seen, headers: Headers, body: Any, ref: Ref) -> Finding:
+    value = source(described)(body, headers, ref)
+    if seen.progress is not None:
+        return Finding("read.progress", True, f"{100 * seen.progress:g} %")
+    if value is None or value == "":
+        return Finding("read.progress", None, _ABSENT)
+    # A log may show no progress yet, and `progress` may be a table from which only `count` is read.
+    no_number = not isinstance(value, str | dict)
+    return Finding(
+        "read.progress", False if no_number else None, f"no progress can be read from {_shown(value)}"
+    )
+
+
+def _found(
+    name: str,
+    described: Sources,
+    convert: Convert,
+    headers: Headers,
+    body: Any,
+    ref: Ref,
+) -> Finding:
+    value = source(described)(body, headers, ref)
+    if value is None or value == "":
+        return Finding(name, None, _ABSENT)
+    if convert(value) is None:
+        return Finding(name, False, f"{_shown(value)} is not {_EXPECTED.get(convert, 'text')}")
+    read = convert(value)
+    return Finding(name, True, render_instant(read) if convert is instant else _shown(value))
