@@ -67,7 +67,7 @@ def _poll(
             schedule.add(fresh, now, kind=job.kind)
             fresh += 1
         else:
-            schedule.goes_on(job, now)
+            schedule.still_live(job, now)
         if asked % CHUNK == 0:
             passed = time.perf_counter()
             times.append((passed - began) / CHUNK * 1e6)

@@ -383,7 +383,7 @@ AIRFLOW = Vendor(
     live=_run,
     done=changed(_run, state="success"),
     failed=changed(_run, state="failed"),
-    error=("FAILED", "the API says failed and no more"),
+    error=("FAILED", "the API reports failed without a message"),
     throttle=SLOW,
     odd=changed(_run, state="hibernating"),
     cancelled=changed(_run, state="failed", note="[cancelled by bide] "),
@@ -433,7 +433,7 @@ GITHUB = Vendor(
     live=_actions,
     done=changed(_actions, status="completed", conclusion="success"),
     failed=changed(_actions, status="completed", conclusion="failure"),
-    error=("FAILURE", "the API says failure and no more"),
+    error=("FAILURE", "the API reports failure without a message"),
     throttle=told(
         {"message": "API rate limit exceeded"}, 403, X_RateLimit_Remaining="0", Retry_After="5"
     ),

@@ -158,8 +158,8 @@ async def test_the_file_belongs_to_this_user_alone_and_has_no_credential(tmp_pat
     ("content", "message"),
     [
         (b"not a database at all, but long enough to be looked at" * 50, "cannot be used"),
-        ("CREATE TABLE a (b)", "something else"),
-        ("PRAGMA application_id = 1651074149; PRAGMA user_version = 99", "newer bide"),
+        ("CREATE TABLE a (b)", "another program"),
+        ("PRAGMA application_id = 1651074149; PRAGMA user_version = 99", "newer version of bide"),
     ],
 )
 async def test_a_file_that_is_no_ledger_is_left_alone(

@@ -350,7 +350,7 @@ async def test_a_state_of_something_else_is_refused(folder: Folder) -> None:
     with sqlite3.connect(folder.path / "grades.sync" / "state.sqlite") as other:
         other.execute("CREATE TABLE theirs (a)")
     other.close()
-    with pytest.raises(SetupError, match="something else"):
+    with pytest.raises(SetupError, match="another program"):
         await folder.sync()
 
 

@@ -279,5 +279,5 @@ async def test_a_ledger_in_use_says_what_to_do(shop: Shop, tmp_path: Path) -> No
     result = await asyncio.to_thread(at, shop, "job-0", "--ledger", "l")
     await ledger.close()
     assert result.exit_code == 1
-    assert "let it end, or use another file" in result.stderr
+    assert "stop it or wait until it ends, or use another file" in result.stderr
     assert shop.heard == []

@@ -119,7 +119,7 @@ async def test_a_resumed_wait_goes_on_at_the_age_that_the_job_has(ledger: Sqlite
         await early.add([old])
         early.noted(old)
         resumed = job(submitted_at=None)
-        await account.keep([resumed])
+        await account.add_to_ledger([resumed])
         account.watch(resumed, Ear())
         planned = resumed.planned
         assert planned is not None

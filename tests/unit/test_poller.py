@@ -51,8 +51,8 @@ async def poller(
     transport = Transport()
     timing = Timing(50.0)
     signer = Signer(api, api.credential("some-key"), transport, timing.wall)
-    purse = Budget(limit or Limit(600.0, 1.0), rng=random.Random(1))
-    made = Poller(api, transport, signer, purse, timing=timing, ledger=ledger)
+    budget = Budget(limit or Limit(600.0, 1.0), rng=random.Random(1))
+    made = Poller(api, transport, signer, budget, timing=timing, ledger=ledger)
     try:
         yield made
     finally:

@@ -77,7 +77,7 @@ def drive(
                 plan.ended(job, now)
                 known[job.key] = now
             else:
-                plan.goes_on(job, now)
+                plan.still_live(job, now)
     return known
 
 
@@ -142,7 +142,7 @@ def test_what_is_in_flight_is_not_handed_out_again() -> None:
     jobs, _ = plan.next(again)
     assert [job.key for job in jobs] == ["j"]
     assert plan.next(again + 1000) == ([], FOREVER)
-    plan.goes_on(jobs[0], again)
+    plan.still_live(jobs[0], again)
     assert plan.next(again)[1] > again
 
 
@@ -171,7 +171,7 @@ def test_an_api_that_wants_peace_about_a_job_gets_it() -> None:
     plan.add("j", 0.0, kind=plan.kind("k"))
     now = plan.next(0.0)[1]
     (job,), _ = plan.next(now)
-    plan.goes_on(job, now, after=77.0)
+    plan.still_live(job, now, after=77.0)
     assert plan.next(now)[1] >= now + 77.0
 
 
@@ -186,11 +186,11 @@ def test_a_job_of_unknown_age_is_asked_about_at_once(batch: int) -> None:
     others = [plan.add(f"other {i}", 0.0, kind=kind) for i in range(3)]
     assert plan.next(0.0)[0] == []
     stranger = plan.add("stranger", 0.0, kind=kind)
-    plan.hurry(stranger, 0.0)
+    plan.poll_now(stranger, 0.0)
     jobs, _ = plan.next(0.0)
     assert stranger in jobs
     assert batch > 1 or jobs == [stranger]
-    plan.goes_on(stranger, 0.0)  # from then on it is as good as any other
+    plan.still_live(stranger, 0.0)  # from then on it is as good as any other
     assert plan.next(0.0)[1] > 10.0
     assert len(others) == 3
 
@@ -198,7 +198,7 @@ def test_a_job_of_unknown_age_is_asked_about_at_once(batch: int) -> None:
 def test_a_job_in_a_hurry_still_waits_for_the_budget() -> None:
     plan = schedule(Limit(1.0, 10.0))
     for i in range(3):
-        plan.hurry(plan.add(i, 0.0, kind=plan.kind("k")), 0.0)
+        plan.poll_now(plan.add(i, 0.0, kind=plan.kind("k")), 0.0)
     moments: list[float] = []
     drive(plan, dict.fromkeys(range(3), 0.0), sees=lambda job, now: moments.append(now))
     assert all(b - a >= 10.0 for a, b in pairwise(moments))
@@ -214,18 +214,18 @@ def test_a_question_that_the_api_holds_is_asked_again_at_the_moment_that_is_give
     held = plan.add("held", 0.0, kind=kind)
     others = [plan.add(i, 0.0, kind=kind) for i in range(30)]
     for job in (held, *others):
-        plan.hurry(job, 0.0)
+        plan.poll_now(job, 0.0)
     asked = [job for _ in range(31) for job in plan.next(0.0)[0]]
     assert set(asked) == {held, *others}
-    plan.goes_on(held, 0.0, at=0.25)
+    plan.still_live(held, 0.0, at=0.25)
     for i, job in enumerate(others):
         if learning and i % 2:
             plan.ended(job, 0.1)  # what is learned meanwhile changes plans, but not this moment
         else:
-            plan.goes_on(job, 0.1)
+            plan.still_live(job, 0.1)
     assert plan.next(0.2) == ([], 0.25)
     assert plan.next(0.25)[0] == [held]
-    plan.goes_on(held, 0.3)
+    plan.still_live(held, 0.3)
     assert plan.next(0.3)[1] > 0.7  # that was for once
 
 
@@ -249,7 +249,7 @@ def test_requests_fall_as_durations_become_known() -> None:
                 if now >= end:
                     plan.ended(job, now)
                 else:
-                    plan.goes_on(job, now)
+                    plan.still_live(job, now)
         counts.append(asks)
     assert sum(counts[-20:]) / 20 < 3
     assert counts[0] > 4
@@ -261,7 +261,7 @@ def test_the_servers_own_time_is_better_than_a_guess() -> None:
     for i in range(20):
         job = plan.add(i, 0.0, kind=kind)
         job.sent = 50.0
-        plan.goes_on(job, 50.0)
+        plan.still_live(job, 50.0)
         plan.ended(job, 200.0, took=61.0)
     assert kind.plans.sketch.table().quantile(0.5) == pytest.approx(61.0, rel=0.1)
 
@@ -308,7 +308,7 @@ def test_reports_that_prove_right_are_followed_and_those_that_do_not_are_not() -
                         plan.ended(job, now)
                         late += (now - end) * (i >= 30)
                     else:
-                        plan.goes_on(job, now, report(now, end))
+                        plan.still_live(job, now, report(now, end))
         return late / 30, asks // 30
 
     right = delays(lambda now, end: ProgressReport("eta", end - now))
@@ -377,7 +377,7 @@ def test_the_price_rises_until_the_load_fits_and_falls_when_it_does() -> None:
         jobs, again = plan.next(now)
         now = max(now, again)
         for job in jobs:
-            plan.goes_on(job, now)
+            plan.still_live(job, now)
     assert plan.price > 5.0
     for job in list(plan._ring)[:195]:
         plan.remove(job)
@@ -385,7 +385,7 @@ def test_the_price_rises_until_the_load_fits_and_falls_when_it_does() -> None:
         jobs, again = plan.next(now)
         now = max(now, again)
         for job in jobs:
-            plan.goes_on(job, now)
+            plan.still_live(job, now)
     assert plan.price < 2.0
     advice = plan.advice(now)
     assert advice is not None and advice.allowed == pytest.approx(1.0, rel=0.05)

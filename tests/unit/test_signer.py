@@ -66,14 +66,14 @@ async def test_a_denied_key_is_read_again_and_is_another_only_when_it_has_change
     monkeypatch.setenv("THE_KEY", "first")
     api = described(kind="bearer", secret=Secret(env="THE_KEY"))
     made = Signer(api, api.credential(), Transport(), time.time)
-    assert not await made.denied(made.turn)
+    assert not await made.denied(made.generation)
     monkeypatch.setenv("THE_KEY", "second")
-    before = made.turn
+    before = made.generation
     assert await made.denied(before)
     assert made.headers(HOME)["Authorization"] == "Bearer second"
     # Others that were denied with the first one need only try again.
     assert await made.denied(before)
-    assert not await made.denied(made.turn)
+    assert not await made.denied(made.generation)
 
 
 async def test_without_a_credential_nothing_is_renewed() -> None:

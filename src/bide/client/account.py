@@ -1,4 +1,4 @@
-"""One credential at one API: its jobs are submitted, waited for, cancelled and downloaded on one shared budget.
+"""One credential at one API: submits its jobs, waits for them, cancels and downloads them, on one shared budget.
 
 A result in an answer is returned as it is. A result at a URL of the API itself is fetched if it is JSON. A result that
 is stored elsewhere is returned as its URL, and `download` fetches it.
@@ -60,7 +60,7 @@ from bide.core.wire import JobStatus
 log = logging.getLogger("bide.client")
 
 T = TypeVar("T")
-LEARN_EVERY = 10.0  # seconds between two writes of what was learned
+LEARN_EVERY = 10.0  # seconds between two writes of learned durations and budgets
 EXPIRED = (401, 403, 404, 410)  # statuses of a download URL that is no longer valid
 LINES = ("jsonl", "ndjson", "json-seq", "jsonlines")  # one document per line: a file, not a value
 TRIES = 8
@@ -153,7 +153,7 @@ class Account:
             self.learned = AccountKnowledge(knowledge, self.api, account, self.limit, self._timing.wall)
             await self.learned.open()
             budget = self.learned.budget(self._rng, self._timing.now())
-            self._learning = asyncio.create_task(self._learn_on(self.learned))
+            self._learning = asyncio.create_task(self._learn_periodically(self.learned))
         if self.ledger is not None:
             self.session = LedgerSession(self.ledger, self.api, self._timing.wall)
             await self.session.open()
@@ -163,21 +163,21 @@ class Account:
             "rng": self._rng,
             "ledger": self.session,
         }
-        who = self.api, self._transport, self._signer
+        common = self.api, self._transport, self._signer
         if self._processes == 1:
-            self._poller = Poller(*who, budget if sharing is None else sharing.budget, **options)
+            self._poller = Poller(*common, budget if sharing is None else sharing.budget, **options)
         else:
             from bide.client.polling.processes.poller import start_process_poller
 
             options["sharing"] = sharing
-            self._poller = start_process_poller(self._processes, *who, budget, self.limit, **options)
+            self._poller = start_process_poller(self._processes, *common, budget, self.limit, **options)
 
     async def _share(self) -> Sharing | None:
         url = self.options.get("budget")
         if url is None:
             return None
-        who = self.api, self._credential, self.options.get("headers") or {}
-        return await share(url, *who, self.limit, self._timing)
+        common = self.api, self._credential, self.options.get("headers") or {}
+        return await share(url, *common, self.limit, self._timing)
 
     async def close(self) -> None:
         try:
@@ -192,7 +192,7 @@ class Account:
             if self._opened is not None:
                 await self._opened.close()
 
-    async def _learn_on(self, learned: AccountKnowledge) -> None:
+    async def _learn_periodically(self, learned: AccountKnowledge) -> None:
         while True:
             await asyncio.sleep(LEARN_EVERY)
             await self._learn(learned)
@@ -203,7 +203,7 @@ class Account:
         try:
             await learned.save(self._poller.schedule, self._timing.now())
         except Exception as error:
-            # For example a full disk. The wait continues, and the next process knows less.
+            # For example a full disk. The wait continues, but the next process starts without these values.
             log.error("Learned durations and budgets were not written to the ledger: %s", error)
 
     # --- waiting
@@ -219,7 +219,7 @@ class Account:
         return self._timing.wall()
 
     def moment(self, seconds: float) -> float:
-        """The time in this account's clock that is so many seconds from now."""
+        """The time, by this account's clock, in this many seconds."""
         return self._timing.now() + seconds * self._timing.speed
 
     def advice(self) -> Advice | None:
@@ -241,7 +241,7 @@ class Account:
         job.size = self.options.get("size") or ""
         return job
 
-    async def keep(self, jobs: Sequence[JobState]) -> None:
+    async def add_to_ledger(self, jobs: Sequence[JobState]) -> None:
         """Adds jobs to the ledger, if there is one."""
         await self.open()
         if self.session is not None:
@@ -251,7 +251,7 @@ class Account:
         self, jobs: Sequence[JobState], listener: JobListener, timeout: float | None = None
     ) -> None:
         """Stores jobs in the ledger and starts to wait for them."""
-        await self.keep(jobs)
+        await self.add_to_ledger(jobs)
         deadline = None if timeout is None else self.moment(timeout)
         for job in jobs:
             if job.seen is not None and not job.over:
@@ -261,7 +261,7 @@ class Account:
     def watch(
         self, job: JobState, listener: JobListener, deadline: float | None = None, together: int = 1
     ) -> None:
-        """Starts to wait for a job, after `keep`. `deadline` is in this account's time.
+        """Starts to wait for a job, after `add_to_ledger`. `deadline` is in this account's time.
 
         `together` is the number of jobs that the caller adds: a bide service holds requests for few jobs only.
         """
@@ -302,15 +302,15 @@ class Account:
     ) -> JobState:
         """Submits one job; `call` is the request if the caller has made it. If too many jobs run, it waits for a slot.
 
-        With an idempotency key the request is retried after any failure; without one only after a response that says
-        that nothing was done, because a retry could create a second job.
+        With an idempotency key the request is retried after any failure; without one only after a response that
+        guarantees that the request had no effect, because a retry could create a second job.
         """
         call = self.api.submissions.submit(kind, input, key) if call is None else call
-        await self._may_run()
+        await self._wait_for_slot()
         try:
-            answer, ref = await self._send_in(call, key)
+            answer, ref = await self._send_submission(call, key)
             for following in self.api.submissions.then(ref, kind, input):
-                after = await self._persist(following, safe=False)
+                after = await self._send_with_retries(following, safe=False)
                 if after.status >= 400:
                     raise after.problem()
             job = JobState(ref, kind, self._timing.wall(), self.api.job_id(ref))
@@ -318,7 +318,7 @@ class Account:
             job.size = self.options.get("size") or ""
             job.requests = 1
             job.etag = job.seen.etag if job.seen is not None else None
-            await self.keep([job])
+            await self.add_to_ledger([job])
             if job.ended and self.session is not None:
                 await self.session.ended(job)
             if self.api.concurrent is not None:
@@ -328,21 +328,21 @@ class Account:
             self._slots.freed.set()
         return job
 
-    async def _send_in(self, call: Call, key: str | None) -> tuple[Answer, Ref]:
+    async def _send_submission(self, call: Call, key: str | None) -> tuple[Answer, Ref]:
         async def send() -> tuple[Answer, Ref]:
-            await self._may_submit()
-            answer = await self._persist(call, safe=key is not None)
+            await self._wait_for_submit_limit()
+            answer = await self._send_with_retries(call, safe=key is not None)
             if self.api.is_bide:
                 return answer, Ref(answer.raise_for_status().read(JobStatus).job_id)
             return answer, self.api.submissions.accepted(call, answer, key)
 
         try:
-            # `_persist` has retried failures: only a refusal because of a limit is retried here.
+            # `_send_with_retries` has retried failures: only a refusal because of a limit is retried here.
             return await self._retrying(tries=1).run(send)
         except BadPoll as error:
             raise refusal(error, self.api) from None
 
-    async def _may_run(self) -> None:
+    async def _wait_for_slot(self) -> None:
         """Reserves a slot. If the API limits concurrent jobs, it waits until one of this account's jobs has ended."""
         most = self.api.concurrent
         while most is not None:
@@ -357,7 +357,7 @@ class Account:
             await self._slots.freed.wait()
         self._submitting += 1
 
-    async def _may_submit(self) -> None:
+    async def _wait_for_submit_limit(self) -> None:
         """Waits until the API's limit for submissions permits one more."""
         limit = self.api.submit_limit
         while limit is not None:
@@ -369,20 +369,20 @@ class Account:
                 return
             await self._timing.sleep(self._submitted[0] + limit.per + SLACK - now + 0.01)
 
-    async def look(self, job: JobState) -> None:
-        """Asks about the job now."""
+    async def refresh(self, job: JobState) -> None:
+        """Requests the status of the job now."""
         job.requests += 1
         self._read(job, await self.send(self.api.calls.ask(job.ref, job.etag)))
-        absence = self.absence(job)
-        if absence is not None:
-            raise absence
+        error = self.not_found_error(job)
+        if error is not None:
+            raise error
 
     def _read(self, job: JobState, answer: Answer) -> None:
         age = ALWAYS if job.submitted_at is None else self._timing.wall() - job.submitted_at
         try:
             seen = self.api.read(job.ref, answer, age)
         except NotYet:
-            job.seen = job.seen or Seen(state="unknown")  # it was submitted a moment ago
+            job.seen = job.seen or Seen(state="unknown")  # the API may not show a new job yet
             return
         except BadPoll as error:
             raise refusal(error, self.api, answer) from None
@@ -390,7 +390,7 @@ class Account:
             job.take(seen)
             job.etag = seen.etag
 
-    def absence(self, job: JobState) -> ServiceError | None:
+    def not_found_error(self, job: JobState) -> ServiceError | None:
         """The error of a bide service that does not know this job; None if it does, and for any other API."""
         error = job.seen.error if job.seen is not None else None
         if not self.api.is_bide or error is None or error.code not in ABSENT:
@@ -399,7 +399,7 @@ class Account:
         return ServiceError(status, {"code": code, "detail": error.message}, self.api.url or "")
 
     async def cancel(self, job: JobState) -> None:
-        """Cancels the job. At a third party's API it asks about the job first and does not cancel an ended one.
+        """Cancels the job. At a third party's API it requests the status first and does not cancel an ended job.
 
         Some APIs change the outcome of an ended job when it is cancelled, or delete its result.
         """
@@ -411,19 +411,19 @@ class Account:
             return
         if not job.over:
             job.requests += 1
-            self._read(job, await self._persist(self.api.calls.ask(job.ref, job.etag)))
+            self._read(job, await self._send_with_retries(self.api.calls.ask(job.ref, job.etag)))
         if job.ended:
             return
         call = self.api.calls.cancel(job.ref, job.seen.message if job.seen is not None else None)
         assert call is not None
         job.requests += 1
-        answer = await self._persist(call)
+        answer = await self._send_with_retries(call)
         try:
             outcome = self.api.cancelled(answer)
         except BadPoll as error:
             raise refusal(error, self.api, answer) from None
         job.cancelling = job.cancelling or outcome == "asked"
-        await self.look(job)
+        await self.refresh(job)
 
     async def retry(self, job: JobState) -> None:
         """Runs an ended job again."""
@@ -433,13 +433,13 @@ class Account:
         await self._change(job, self.api.delete(job.ref))
 
     async def _change(self, job: JobState, call: Call | None) -> None:
-        """A retried request could report the effect of the first one as a conflict, so it is sent once."""
+        """Sends the request once: a retry could report the effect of the first request as a conflict."""
         if call is None:
             raise BideError(
-                f"{self.api.name} has no way to run a job again or to delete it: submit another one"
+                f"{self.api.name} cannot run a job again or delete it. Submit a new job instead"
             )
         job.requests += 1
-        answer = await self._persist(call, safe=False)
+        answer = await self._send_with_retries(call, safe=False)
         if answer.status >= 400:
             raise answer.problem()
         if answer.body:
@@ -458,11 +458,13 @@ class Account:
             job.seen = msgspec.structs.replace(seen, result=seen.record.result, result_url=None)
             return job.seen.result
         job.requests += 1
-        answer = await self._persist(call, only="json")
+        answer = await self._send_with_retries(call, only="json")
         if answer.status >= 400:
             raise answer.problem()
         kind = header(answer.headers, "Content-Type") or ""
-        if any(lines in kind.lower() for lines in LINES):  # one line of it would pass for a document
+        if any(
+            lines in kind.lower() for lines in LINES
+        ):  # its first line could be read as the whole document
             return seen.result_url
         try:
             value = msgspec.json.decode(answer.body)
@@ -505,7 +507,7 @@ class Account:
 
     async def _page(self, job: JobState, call: Call) -> Answer:
         job.requests += 1
-        answer = await self._persist(call)
+        answer = await self._send_with_retries(call)
         if answer.status >= 400:
             raise answer.problem()
         return answer
@@ -515,7 +517,7 @@ class Account:
         files = _files(job.seen)
         if name not in files:
             known = ", ".join(files) or "none"
-            raise BideError(f"job {job.job_id} has no file {name!r}; there are: {known}")
+            raise BideError(f"job {job.job_id} has no file {name!r}; it has: {known}")
         return self.api.calls.fetch(files[name])
 
     def files(self, job: JobState) -> tuple[str, ...]:
@@ -530,7 +532,7 @@ class Account:
         except ServiceError as error:
             if error.status not in EXPIRED:
                 raise
-            await self.look(job)  # many download URLs expire after about an hour
+            await self.refresh(job)  # many download URLs expire after about an hour
             again = self.address(job, name)
             if again.url == first.url:
                 raise
@@ -558,9 +560,9 @@ class Account:
         )
         return done.path
 
-    async def _persist(self, call: Call, safe: bool = True, only: str = "") -> Answer:
-        """Sends a request until it has an answer that no retry would change. Without `safe` it is only repeated after an
-        answer which says that nothing was done."""
+    async def _send_with_retries(self, call: Call, safe: bool = True, only: str = "") -> Answer:
+        """Sends a request until it has an answer that no retry would change. Without `safe` it is retried only after an
+        answer that guarantees that the request had no effect."""
 
         async def send() -> Answer:
             answer = await self.send(call, only)
@@ -580,7 +582,7 @@ class Account:
 
 @dataclass(eq=False)
 class _SlotListener:
-    """Is notified when one of the running jobs ends."""
+    """Sets `freed` when one of the running jobs ends."""
 
     freed: asyncio.Event
     wants_changes = False

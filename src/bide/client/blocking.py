@@ -58,9 +58,8 @@ class Loop:
 
     def drain(self, source: AsyncIterator[T]) -> Iterator[T]:
         end = object()
-        one_at_a_time = (
-            asyncio.Lock()
-        )  # a step that Ctrl-C ended is cleaned up before the source is closed
+        # A step that Ctrl-C ended must be cleaned up before the source is closed.
+        one_at_a_time = asyncio.Lock()
         running: asyncio.Task[Any] | None = None
 
         async def step() -> Any:
@@ -280,7 +279,7 @@ class Client:
         on_change: OnChange | None = None,
         cancel_on_timeout: bool = False,
     ) -> Iterator[BlockingJob]:
-        """Yields each job when it ends: see AsyncClient.as_completed. Each client's jobs are waited for on its loop."""
+        """Yields each job when it ends: see AsyncClient.as_completed. Each client waits for its jobs on its own loop."""
         known = {id(job._handle): job for job in jobs}
         groups: dict[Loop, list_of[JobHandle]] = {}
         for job in known.values():

@@ -352,7 +352,7 @@ def _fields(form: Description, seen: Seen, headers: Headers, body: Any, ref: Ref
         if described is not None:
             yield _found(f"read.{name}", described, convert, headers, body, ref)
     if live and read.retry_after is None and (advice := retry_after(headers)) is not None:
-        yield Finding("read.retry_after", True, f"Retry-After says {advice:g} s")
+        yield Finding("read.retry_after", True, f"Retry-After: {advice:g} s")
     if seen.state in ("failed", "partial"):
         for name in ("code", "message", "step"):
             described = getattr(read.error, name)

@@ -4,7 +4,7 @@
         job = await client.submit("transcode", {"height": 480})
         print(await job.result(timeout=600, progress=True))
 
-This module has what every API has; service.py has what only a bide service has.
+This module has the operations of all APIs; service.py has those of a bide service only.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class JobHandle:
         An ended job of another API cannot change, so it costs no request.
         """
         if self._account.api.is_bide or not self._state.ended:
-            await self._account.look(self._state)
+            await self._account.refresh(self._state)
         return self._known()
 
     async def result(
@@ -125,7 +125,7 @@ class JobHandle:
     async def _outcome(self) -> Any:
         """The result of a job whose wait is over. An error that ended the wait early is raised once."""
         state = self._state
-        error, state.error = state.error or self._account.absence(state), None
+        error, state.error = state.error or self._account.not_found_error(state), None
         if error is not None:
             raise error
         status = self._known()
@@ -134,7 +134,7 @@ class JobHandle:
         raise JobFailed(self.id, status.status, status.error, status)
 
     async def cancel(self) -> JobStatus:
-        """Cancels the job. An ended job of another API is not changed: `cancelling` says whether a cancel was sent."""
+        """Cancels the job. An ended job of another API is not changed: `cancelling` is True if a cancel was sent."""
         await self._account.cancel(self._state)
         return self._known()
 
@@ -149,7 +149,7 @@ class JobHandle:
     async def download(self, name: str, path: str | os.PathLike[str]) -> Path:
         """Streams one of the job's files to `path`, or into that folder, and returns its path."""
         if self._state.seen is None:
-            await self._account.look(self._state)
+            await self._account.refresh(self._state)
         return await self._account.download(self._state, name, Path(path))
 
     def _known(self) -> JobStatus:

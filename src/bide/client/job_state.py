@@ -64,7 +64,7 @@ class JobState:
         # Epoch seconds. None: another process submitted it.
         self.submitted_at = submitted_at
         self.since: float | None = None  # epoch seconds; when another process began to wait for it
-        self.asked_at: float | None = None  # epoch seconds; when another process last asked about it
+        self.asked_at: float | None = None  # epoch seconds; when another process last polled it
         self.seen: Seen | None = None  # the last answer about the job
         self.error: Exception | None = None  # why the wait ended before the job did
         self.body: int | None = None  # the hash of the last answer's body
@@ -74,7 +74,7 @@ class JobState:
         self.requests = 0
         self.failures = 0  # consecutive polls without an answer about the job
         self.denied = 0  # consecutive denials after each of which the credential was renewed
-        self.planned: Any = None  # its entry in the schedule, while it is waited for
+        self.planned: Any = None  # its entry in the schedule, during a wait
         self.listeners: tuple[JobListener, ...] = ()
         self._latest: JobStatus | None = None
         self._latest_seen: Seen | None = None  # the answer that `_latest` was made from

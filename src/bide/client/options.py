@@ -36,7 +36,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class WaitOptions(TypedDict, total=False):
-    """How a wait ends and what it shows."""
+    """The timeout, the progress display and the callback of a wait."""
 
     # Seconds until WaitTimeout.
     timeout: float | None

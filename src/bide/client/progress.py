@@ -178,10 +178,10 @@ class CallersBar:
     def show(self, job: JobStatus, key: Hashable = None) -> None:
         if job.status.terminal:
             self._ended.add(job.job_id if key is None else key)
-        goal = float(len(self._ended))
+        target = float(len(self._ended))
         if self._single:
             percent = job.progress.percent if job.progress is not None else None
-            goal = 100.0 if job.status in SUCCESSFUL else percent or self._shown
-        if goal > self._shown:
-            self._bar.update(goal - self._shown)
-            self._shown = goal
+            target = 100.0 if job.status in SUCCESSFUL else percent or self._shown
+        if target > self._shown:
+            self._bar.update(target - self._shown)
+            self._shown = target

@@ -1,4 +1,4 @@
-"""What only a bide service has: lists of jobs, queues, kinds, workers, batches of submissions, and files with a job."""
+"""Operations of a bide service only: lists of jobs, queues, kinds, workers, batches of submissions, and files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Jobs = list[JobStatus]
 
 
 class ServiceOperations:
-    """The part of AsyncClient that another API does not have: there each operation raises SetupError."""
+    """The operations of AsyncClient that need a bide service: at another API each raises SetupError."""
 
     _account: Account
     _service: ServiceRequests
@@ -116,12 +116,12 @@ class ServiceOperations:
         await account.open_ledger()
         outbox = outbox_of(account.ledger)
         with ExitStack() as stack:
-            asked = FileSubmission(
+            submission = FileSubmission(
                 kind, input, options, await asyncio.to_thread(open_sources, options, stack)
             )
-            show = stack.enter_context(_upload_bar(asked, options.get("progress", True)))
+            show = stack.enter_context(_upload_bar(submission, options.get("progress", True)))
             pace = self._pace or Pace()
-            sending = Sending(self._service, pace, account.wall, outbox, asked, show)
+            sending = Sending(self._service, pace, account.wall, outbox, submission, show)
             answer = await sending.submit()
         (handle,) = await self._known_jobs([answer.read(JobStatus)], answer.headers.get("ETag"))
         return handle
@@ -138,7 +138,7 @@ class ServiceOperations:
             state.seen, state.etag = api.seen(job, etag), etag
             states.append(state)
         if states:
-            await account.keep(states)
+            await account.add_to_ledger(states)
         return [JobHandle(account, state) for state in states]
 
     async def _request(self, what: str, method: str, path: str, **options: Any) -> Answer:
@@ -173,9 +173,13 @@ def _jobs(records: Any, answer: Answer) -> Jobs:
         raise answer.unreadable(f"The response is not a list of jobs: {error}") from None
 
 
-def _upload_bar(asked: FileSubmission, wanted: Any) -> AbstractContextManager[Callable[[int], object]]:
+def _upload_bar(
+    submission: FileSubmission, wanted: Any
+) -> AbstractContextManager[Callable[[int], object]]:
     if wanted is None or wanted is False:
         return nullcontext(lambda sent: None)
     from bide.client.progress import upload_bar
 
-    return upload_bar(", ".join(source.name for source in asked.sources.values()), asked.size, wanted)
+    return upload_bar(
+        ", ".join(source.name for source in submission.sources.values()), submission.size, wanted
+    )

@@ -36,7 +36,7 @@ class SubmitOptions(JobOptions, total=False):
     """The options of `submit`."""
 
     idempotency_key: str | None  # the same key and input return the first job
-    wait: float | None  # seconds for which the service holds the answer until the job has ended
+    wait: float | None  # seconds for which the service holds the response until the job has ended
     file: Given | None  # a path or a seekable file object, for the only parameter that takes a file
     # The same by parameter; several files for a parameter that takes a list.
     files: Mapping[str, Given | Sequence[Given]] | None

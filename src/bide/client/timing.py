@@ -1,4 +1,4 @@
-"""The waiting end's own time: what is read, and what is woken by it. A faster one makes a rehearsal of hours short."""
+"""The client's clock and timers. With a higher `speed`, a simulation of hours takes seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Timing:
         return self.start + (time.time() - self.start) * self.speed
 
     def later(self, at: float, what: Callable[[], object]) -> asyncio.TimerHandle:
-        """Calls it at a moment of `now`."""
+        """Calls `what` at a time of `now`."""
         wait = max(0.0, (at - self.now()) / self.speed)
         return asyncio.get_running_loop().call_later(min(wait, 86400.0), what)
 

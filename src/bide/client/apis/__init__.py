@@ -1,4 +1,4 @@
-"""Job APIs, bide's own and third parties': descriptions (*.toml) and their reader. Nothing here does network I/O.
+"""Job APIs, bide's own and third parties': descriptions (*.toml) and their reader. This package does no network I/O.
 
 `load("sync.so")` returns an Api. It makes a Call; `bide.client.http` sends it; the Api reads the Answer into a Seen.
 """

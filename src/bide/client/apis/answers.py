@@ -1,7 +1,7 @@
-"""Requests to a job API, its answers, and what they say about a job: one vocabulary for all APIs.
+"""Requests to a job API, its answers, and the states of jobs in them: the same types for all APIs.
 
 1. A `Ref` holds no credential, so a ledger may store it.
-2. A `BadPoll` means that an answer says nothing about the job. It never means that the job failed.
+2. A `BadPoll` means that an answer does not contain the state of the job. It never means that the job failed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNREADABLE = "unreadable-answer"
 
 
 class Ref(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one job is addressed at an API. It can be stored as JSON and holds no credential."""
+    """The address of one job at an API. It can be stored as JSON and holds no credential."""
 
     id: str
     # The URL of its status if the API named one; otherwise the URL is made from the id.
@@ -60,7 +60,7 @@ class Answer:
         self.url = url
 
     def read(self, form: Any) -> Any:
-        """The body decoded as `form`; ServiceError if it is something else, e.g. empty."""
+        """The body decoded as `form`; ServiceError if it has another form, e.g. if it is empty."""
         try:
             return msgspec.json.decode(self.body, type=form)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -72,7 +72,7 @@ class Answer:
         )
 
     def raise_for_status(self) -> Self:
-        """Itself if it is a success or a 304, else its problem is raised."""
+        """Returns itself if it is a success or a 304; otherwise raises its problem."""
         if 200 <= self.status < 300 or self.status == 304:
             return self
         raise self.problem()
@@ -106,7 +106,7 @@ class Found(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Seen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one answer says about one job; None: the answer does not say."""
+    """The state of one job in one answer. None: the answer does not contain the field."""
 
     state: State
     word: str = ""  # the API's own word for the state
@@ -136,7 +136,7 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class BadPoll(BideError):
-    """An answer that says nothing about the job. `final`: a retry would get the same answer."""
+    """An answer without the state of the job. `final`: a retry would get the same answer."""
 
     def __init__(
         self, status: int, detail: str, *, final: bool = False, code: str | None = None
@@ -152,7 +152,7 @@ class BadPoll(BideError):
 
 
 class Throttled(BadPoll):
-    """Too many requests. It concerns every job of the credential."""
+    """The API rejected a request because there were too many. It concerns every job of the credential."""
 
 
 class NotYet(BadPoll):
@@ -164,7 +164,7 @@ class Denied(BadPoll):
 
 
 class Crowded(BideError):
-    """A submission was rejected because too many jobs run already. The limit of requests is not reached."""
+    """A submission was rejected because too many jobs run. It does not concern the limit of requests."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(status, detail)

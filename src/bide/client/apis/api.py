@@ -34,7 +34,7 @@ class SigningHook(Protocol):
 
 @runtime_checkable
 class ReadingHook(Protocol):
-    """Reads answers that no table can describe; `seen` is what the tables read, or None if they could not."""
+    """Reads answers that no table can describe. `seen` is the state by the tables, or None if they cannot read it."""
 
     def read(self, ref: Ref, status: int, headers: Headers, body: bytes, seen: Seen | None) -> Seen: ...
 
@@ -46,7 +46,7 @@ class Api:
     writes the ids and URLs of jobs.
     """
 
-    is_bide = False  # a bide service, which has more than the words that all APIs have in common
+    is_bide = False  # True: a bide service, which has more operations than other APIs
 
     def __init__(self, form: Description, url: str | None = None, folder: Path | None = None) -> None:
         self.form = form
@@ -94,7 +94,7 @@ class Api:
     # --- jobs
 
     def text(self, ref: Ref) -> str:
-        """How a user writes this job; `references.ref` reads it."""
+        """The text with which a user names this job; `references.ref` reads it."""
         return self.references.text(ref) or self.status_url(ref) or ref.id
 
     def job_id(self, ref: Ref) -> str:
@@ -125,7 +125,7 @@ class Api:
         return self.form.submit is not None
 
     def first(self, ref: Ref, answer: Answer) -> Seen | None:
-        """What the answer to a submission says about the live job; None if the description does not promise that."""
+        """The state of a live job in the answer to its submission; None if the description does not set `answers`."""
         if self.form.submit is None or not self.form.submit.answers:
             return None
         try:
@@ -135,7 +135,7 @@ class Api:
         return seen if seen.state == "live" else None
 
     def read(self, ref: Ref, answer: Answer, age: float = ALWAYS) -> Seen:
-        """BadPoll if the answer says nothing about the job; `age` is the number of seconds since the submission."""
+        """The state of the job; BadPoll if the answer does not contain it. `age` is in seconds since the submission."""
         if self._reading is None:
             return self.reader.read(ref, answer, age)
         seen = None
@@ -147,13 +147,13 @@ class Api:
         return self._reading.read(ref, answer.status, answer.headers, answer.body, seen)
 
     def read_many(self, refs: Sequence[Ref], answer: Answer) -> dict[str, Seen]:
-        """By id. The answer says nothing about a job that is left out: it needs a poll of its own."""
+        """The states by id. A job that is left out is not in the answer: it needs a poll of its own."""
         self.reader.refuse(answer)
         status, headers = answer.status, answer.headers
         found = document(answer.body)
         items = self._items(found, headers, None) if self._items is not None else None
         if not isinstance(items, list | dict):
-            raise BadPoll(status, "the answer has no list of jobs")
+            raise BadPoll(status, "the response has no list of jobs")
         by_id = {ref.id: ref for ref in refs}
         seen: dict[str, Seen] = {}
         for key, item in items.items() if isinstance(items, dict) else enumerate(items):
@@ -175,11 +175,11 @@ class Api:
         return seen
 
     def retry(self, ref: Ref) -> Call | None:
-        """Runs an ended job again; None if the API cannot."""
+        """The request that runs an ended job again; None if the API has none."""
         return None
 
     def delete(self, ref: Ref) -> Call | None:
-        """Deletes an ended job; None if the API cannot."""
+        """The request that deletes an ended job; None if the API has none."""
         return None
 
     def cancelled(self, answer: Answer) -> Literal["asked", "late"]:
@@ -218,7 +218,7 @@ def _base(url: str | None) -> str | None:
     found = absolute(None, url)
     if found is None or "@" in found.split("/", 3)[2] or "{" in found or "?" in found or "#" in found:
         raise SetupError(
-            "This is not the address of an API. Write https://HOST/PATH, without a user or a query"
+            "The URL is not the address of an API. Write https://HOST/PATH, without a user or a query"
         )
     return found.rstrip("/")
 

@@ -1,7 +1,7 @@
 """Credentials: read from an environment variable, a file or a command, and sent in a header.
 
 1. A credential appears in no repr, no error and no log. A ledger stores only a keyed hash of it.
-2. Nothing here does network I/O: if a token is needed first, `token_call` is the request and `take` reads its response.
+2. This module does no network I/O: if a token is needed first, `token_call` is the request and `take` reads its response.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Credential:
         return None
 
     def take(self, answer: Answer, now: float) -> None:
-        """The answer to `token_call`."""
+        """Read the answer to `token_call`."""
 
     def renew(self) -> bool:
         """Read the credential again, after the API rejected it. Return whether it has changed."""
@@ -167,14 +167,16 @@ class OAuth2(Credential):
         return _SecretCall("POST", auth.token_url, headers, urlencode(form).encode(), False)
 
     def take(self, answer: Answer, now: float) -> None:
-        """Denied when the client is not known, BadPoll when there is no token in the answer."""
+        """Raise Denied if the token was refused, BadPoll if the answer has no token for another reason."""
         status = answer.status
         found: Any = document(answer.body)
         found = found if isinstance(found, dict) else {}
         token = text(found.get("access_token"))
         if status >= 400 or token is None:
             detail = self._hidden(
-                text(found.get("error_description")) or text(found.get("error")) or "it gives no token"
+                text(found.get("error_description"))
+                or text(found.get("error"))
+                or "the response has no token"
             )
             if status in (400, 401, 403):
                 raise Denied(status, f"the token was refused: {detail[:300]}", final=True)
@@ -186,11 +188,11 @@ class OAuth2(Credential):
         prefix = self._auth.prefix if self._auth.prefix is not None else "Bearer "
         self._headers = {self._auth.header: _checked(prefix + token)}
 
-    def _hidden(self, said: str) -> str:
+    def _hidden(self, message: str) -> str:
         """Remove secrets: an error response may repeat them."""
         for secret in sorted(self._raw, key=len, reverse=True):
-            said = said.replace(secret, "[hidden]")
-        return said
+            message = message.replace(secret, "[hidden]")
+        return message
 
 
 class _SecretCall(Call, frozen=True):
@@ -207,7 +209,7 @@ def credential(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Credential:
-    """Return the credential that the description names, or the given key; SetupError says what is missing."""
+    """Return the credential that the description names, or the given key; SetupError if it is missing."""
     kind = OAuth2 if auth.kind == "oauth2" else Credential
     if auth.kind == "none" and key is not None:
         auth = msgspec.structs.replace(auth, kind="bearer")

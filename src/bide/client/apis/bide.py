@@ -1,4 +1,4 @@
-"""bide's own API. Its answers are read as whole status resources, which say more than the common words of all APIs."""
+"""bide's own API. Its answers are read as whole status resources, which have more fields than the answers of other APIs."""
 
 from __future__ import annotations
 

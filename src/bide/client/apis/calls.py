@@ -1,8 +1,8 @@
 """Makes the requests to an API about existing jobs: poll one or many, cancel, fetch a result.
 
-1. The credential goes only to the API's own origin and to the hosts that the description names, wherever an answer
-   points.
-2. Every poll calls `ask`, so its URL is an id between two prepared texts, and its headers are shared.
+1. The credential goes only to the API's own origin and to the hosts that the description names, whatever URL an
+   answer contains.
+2. Every poll calls `ask`, so it is fast: its URL is an id between two prepared texts, and its headers are shared.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Calls:
         self._form = form
         self._base = base
         self._origin = origin(base) if base else None
-        self._near = f"{base.split('/', 3)[0]}//{base.split('/', 3)[2]}/" if base else None
-        self._meant = lru_cache(256)(self._check_meant)
+        self._origin_prefix = f"{base.split('/', 3)[0]}//{base.split('/', 3)[2]}/" if base else None
+        self._trusted = lru_cache(256)(self._check_trust)
         self.common = {"Accept": ACCEPT, **form.headers}
         with within("ask"):
             self._ask = self.prepared(form.ask, _OF_JOB)
@@ -59,9 +59,7 @@ class Calls:
         self._next = form.result.next if form.result else None
         with within("result", "next"):
             if self._next and self._next.link and self._next.may_be_absent:
-                raise ValueError(
-                    "`may_be_absent` is about `value`: the Link header may always be absent"
-                )
+                raise ValueError("`may_be_absent` needs `value`: the Link header may always be absent")
             self.next_page()
         self._fetch_headers = {**self.common, "Accept": "*/*"}
         if form.result is not None:
@@ -95,7 +93,7 @@ class Calls:
             raise ValueError("[batch] needs `path`, not `url`")
         return self.prepared(batch, frozenset(("ids", "null", "ref")))
 
-    # --- asking
+    # --- polls
 
     def named_url(self, ref: Ref) -> str | None:
         """The URL of a job's status if the API named it."""
@@ -139,10 +137,10 @@ class Calls:
             headers, body = ask.filled_headers(values), ask.body(values)
         if etag and self._form.ask.etag:
             headers = {**headers, "If-None-Match": etag}
-        return Call(ask.method, url, headers, body, self.meant(url), {}, held)
+        return Call(ask.method, url, headers, body, self.trusts(url), {}, held)
 
     def batch_group(self, ref: Ref) -> tuple[str | None, ...]:
-        """Jobs of the same group can be asked about in one request."""
+        """One request can poll jobs of the same group."""
         return tuple(ref.more.get(name) for name in self._batch_parts)
 
     def ask_many(self, refs: Sequence[Ref]) -> Call | None:
@@ -151,19 +149,21 @@ class Calls:
         if batch is None or form is None or not refs or self._base is None:
             return None
         if len(refs) > form.most:
-            raise ValueError(f"{self._form.name} takes {form.most} ids in one request, not {len(refs)}")
+            raise ValueError(f"{self._form.name} accepts {form.most} ids per request, not {len(refs)}")
         group = self.batch_group(refs[0])
         ids: Any = [ref.id for ref in refs]
-        # The answer names jobs by their ids, so two jobs with the same id cannot be told apart.
+        # The answer names jobs by their ids, so it cannot distinguish two jobs with the same id.
         if len(set(ids)) < len(ids) or any(self.batch_group(ref) != group for ref in refs):
             return None
         if form.ids == "comma":
             ids = [",".join(ids)]
         values = {"ids": ids, "ref": refs[0].more}
         url = batch.url(values)
-        return Call(batch.method, url, batch.filled_headers(values), batch.body(values), self.meant(url))
+        return Call(
+            batch.method, url, batch.filled_headers(values), batch.body(values), self.trusts(url)
+        )
 
-    # --- ending
+    # --- cancels and results
 
     def cancel(self, ref: Ref, message: str | None = None) -> Call | None:
         """None if the API cannot cancel. `message` is the job's last message."""
@@ -181,7 +181,7 @@ class Calls:
         except MissingValue:
             return None
         return Call(
-            cancel.method, url, cancel.filled_headers(values), cancel.body(values), self.meant(url)
+            cancel.method, url, cancel.filled_headers(values), cancel.body(values), self.trusts(url)
         )
 
     def result(self, seen: Seen) -> Call | None:
@@ -192,7 +192,7 @@ class Calls:
 
     def fetch(self, url: str) -> Call:
         """The request for a result, a file, or one of its pages, at any host."""
-        return Call("GET", url, self._fetch_headers, b"", self.meant(url))
+        return Call("GET", url, self._fetch_headers, b"", self.trusts(url))
 
     def next_page(self) -> NextPage | None:
         """The rule for the pages of one result; None if results have no pages."""
@@ -208,21 +208,21 @@ class Calls:
             stops_at_itself=True,
         )
 
-    # --- where the credential may go
+    # --- trusted hosts
 
-    def meant(self, url: str) -> bool:
+    def trusts(self, url: str) -> bool:
         """Whether the credential may go to this URL."""
-        if self._near is not None and url.startswith(self._near):
+        if self._origin_prefix is not None and url.startswith(self._origin_prefix):
             return True
-        return self._meant(url)
+        return self._trusted(url)
 
-    def _check_meant(self, url: str) -> bool:
-        goal = origin(url)
-        if goal is None or self._origin is None:
+    def _check_trust(self, url: str) -> bool:
+        target = origin(url)
+        if target is None or self._origin is None:
             return False
-        if goal == self._origin:
+        if target == self._origin:
             return True
-        scheme, host, _ = goal
+        scheme, host, _ = target
         if scheme != "https" and self._origin[0] == "https":
             return False
         return any(

@@ -1,5 +1,5 @@
-"""What a description that does not come with bide does on this machine: which secrets it reads, where it sends them,
-and which code it runs."""
+"""The demands of a description that does not come with bide: the secrets that it reads, the hosts that it sends them
+to, and the code that it runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ Placed = tuple[Secret, Path]  # a secret, and the folder that its file is relati
 @dataclass(frozen=True)
 class Demands:
     file: str
-    digest: (
-        str  # of the file, its demands and the code that it runs: after a change the user is asked again
-    )
-    secrets: tuple[str, ...]  # what it reads, as text for the user
-    code: tuple[str, ...]  # what it runs, as text for the user
+    # Of the file, its demands and the code that it runs: after a change the user must confirm again.
+    digest: str
+    secrets: tuple[str, ...]  # each as text for the user
+    code: tuple[str, ...]  # each as text for the user
     hosts: tuple[str, ...]  # where the secrets go
     outputs: tuple[str, ...] = ()  # files outside its folder that it writes
-    reason: str = ""  # why the user is asked, if not because of the file
+    reason: str = ""  # why the user must confirm, if not because of the file
 
     def __bool__(self) -> bool:
         return bool(self.secrets or self.code or self.outputs)
@@ -38,7 +37,7 @@ class Demands:
 
 @dataclass(frozen=True)
 class DescriptionFile:
-    """The file of a description, and what the user gave with it. `url`: the user gave this URL.
+    """The file of a description, and the options that the user gave with it. `url`: the user gave this URL.
 
     `key`: the user gave a key, so the secret of the description is not read. The user must confirm the key like a secret,
     unless it is sent only to `url`.
@@ -52,32 +51,32 @@ class DescriptionFile:
     typed: bool = True  # False: `url` comes from a ledger
 
 
-def demands(form: Description, asked: DescriptionFile, more: tuple[Placed, ...] = ()) -> Demands:
-    """Return the demands of a description. `more` are secrets that something else names, such as a pipeline."""
+def demands(form: Description, description: DescriptionFile, more: tuple[Placed, ...] = ()) -> Demands:
+    """Return the demands of a description. `more` are secrets that another file names, such as a pipeline."""
     auth = form.auth
     places = [auth.user, auth.client_id, auth.refresh_token]
     if auth.kind == "none":
         places = []
-    elif not asked.key and not more:
+    elif not description.key and not more:
         places = [auth.secret, *places]
-    placed = [(place, asked.folder) for place in places if isinstance(place, Secret)]
+    placed = [(place, description.folder) for place in places if isinstance(place, Secret)]
     placed += more
     secrets = [word for place, folder in placed for word in _read(place, folder)]
-    given = asked.typed and (asked.url is not None or form.url is None)
-    if asked.key and not (given and not auth.hosts and auth.kind != "oauth2"):
+    given = description.typed and (description.url is not None or form.url is None)
+    if description.key and not (given and not auth.hosts and auth.kind != "oauth2"):
         secrets.insert(0, GIVEN_KEY)
     code = [f"the command `{shlex.join(place.command)}`" for place, _ in placed if place.command]
     if form.hook is not None:
         code.append(f"the Python code {form.hook}")
-    goals = [asked.url or form.url, auth.token_url if auth.kind == "oauth2" else None]
-    hosts = [urlsplit(url).netloc.rpartition("@")[2] for url in goals if url is not None]
-    if goals[0] is None:
+    urls = [description.url or form.url, auth.token_url if auth.kind == "oauth2" else None]
+    hosts = [urlsplit(url).netloc.rpartition("@")[2] for url in urls if url is not None]
+    if urls[0] is None:
         hosts.append(ANYWHERE)
     commands = [place.command for place, _ in placed if place.command]
     sources = code_digests(commands, form.hook)
-    digest = hashlib.sha256(msgspec.json.encode([asked.text, secrets, code, *sources])).hexdigest()
+    digest = hashlib.sha256(msgspec.json.encode([description.text, secrets, code, *sources])).hexdigest()
     return Demands(
-        asked.file,
+        description.file,
         digest,
         tuple(dict.fromkeys(secrets)),
         tuple(dict.fromkeys(code)),
@@ -86,7 +85,7 @@ def demands(form: Description, asked: DescriptionFile, more: tuple[Placed, ...] 
 
 
 def demands_at(form: Description, base: str, key: bool) -> Demands:
-    """Return what a description that comes with bide sends to a URL of a ledger. `key`: a key was given."""
+    """Return the demands of a description that comes with bide at a URL from a ledger. `key`: a key was given."""
     name = f"{form.name} of the ledger"  # not the text, because it differs between versions of bide
     found = demands(form, DescriptionFile(name, name, Path(), base, key))
     secrets = tuple(dict.fromkeys([GIVEN_KEY, *found.secrets])) if key else found.secrets
@@ -96,7 +95,7 @@ def demands_at(form: Description, base: str, key: bool) -> Demands:
 
 
 def _read(place: Secret, folder: Path) -> list[str]:
-    """Describe what is read. A file has its real path, because `folder` and symbolic links decide which file it is."""
+    """Describe the sources of a secret. A file has its real path, because `folder` may contain symbolic links."""
     names = [place.env] if isinstance(place.env, str) else place.env
     found = [f"the environment variable {name}" for name in names]
     if place.file is not None:

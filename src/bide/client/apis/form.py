@@ -84,7 +84,7 @@ class Ask(Request, frozen=True, kw_only=True):
 
 
 class Tally(Table, frozen=True, kw_only=True):
-    """Counts of parts, for an API where only these tell how a job ended."""
+    """Counts of parts, for an API where only these show how a job ended."""
 
     done: Sources
     failed: Sources | None = None

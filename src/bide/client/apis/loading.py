@@ -72,7 +72,7 @@ def source_of(name: str | Path) -> tuple[str, str, Path | None]:
 def load(name: str | Path, url: str | None = None, approve: Approve | None = None) -> Api:
     """Return an API by its name, or from a file; `url` replaces the URL in the description.
 
-    `approve` is called before anything in the description is used, and may raise.
+    `approve` is called before the description is used, and may raise.
     """
     text, file, folder = source_of(name)
     if approve is not None:
@@ -81,13 +81,13 @@ def load(name: str | Path, url: str | None = None, approve: Approve | None = Non
 
 
 def form_of(text: str, file: str) -> Description:
-    """Parse a description without using it. BadDescription says what is wrong, and where."""
+    """Parse a description without using it. BadDescription names the error and its line."""
     with _ONE_AT_A_TIME, located(text, file, "the description") as tables:
         return msgspec.convert(tables, Description)
 
 
 def read(text: str, file: str, url: str | None = None, folder: Path | None = None) -> Api:
-    """Return the API of a description. BadDescription says what is wrong, and where."""
+    """Return the API of a description. BadDescription names the error and its line."""
     with _ONE_AT_A_TIME, located(text, file, "the description") as tables:
         return Api(msgspec.convert(tables, Description), url, folder)
 
@@ -114,15 +114,15 @@ def _placed(message: str, whole: str) -> tuple[Place, str]:
     at = _AT.search(message)
     path = at["path"] if at else ""
     place: list[str | int] = [int(m[2]) if m[2] else m[1] for m in _STEP.finditer(path) if m[1] or m[2]]
-    said = message[: at.start()] if at else message
-    field = _FIELD.search(said)
+    reason = message[: at.start()] if at else message
+    field = _FIELD.search(reason)
     table = ".".join(str(p) for p in place if isinstance(p, str))
-    if field is not None and "unknown" in said:
+    if field is not None and "unknown" in reason:
         place.append(field["name"])
         return tuple(place), f"{f'[{table}]' if table else whole} has no `{field['name']}`"
-    if field is not None and "missing" in said:
+    if field is not None and "missing" in reason:
         return tuple(place), f"{f'[{table}]' if table else whole} lacks `{field['name']}`"
-    return tuple(place), f"`{table}`: {said[:1].lower()}{said[1:]}"
+    return tuple(place), f"`{table}`: {reason[:1].lower()}{reason[1:]}"
 
 
 def _narrowed(place: Place, tables: Any, message: str) -> Place:

@@ -17,13 +17,15 @@ _KNOWN = frozenset(("body", "id", "ref"))
 
 
 class Outputs:
-    """`base` is the URL of the API, `asked` returns the status URL of a job."""
+    """`base` is the URL of the API, `status_url` returns the status URL of a job."""
 
-    __slots__ = ("_asked", "_base", "_files", "_path", "_url", "_value")
+    __slots__ = ("_base", "_files", "_path", "_status_url", "_url", "_value")
 
-    def __init__(self, form: Description, base: str | None, asked: Callable[[Ref], str | None]) -> None:
+    def __init__(
+        self, form: Description, base: str | None, status_url: Callable[[Ref], str | None]
+    ) -> None:
         self._base = base or ""
-        self._asked = asked
+        self._status_url = status_url
         result = form.result
         with within("result"):
             self._value = source(result.value) if result and result.value is not None else None
@@ -38,7 +40,7 @@ class Outputs:
         """Return an absolute URL; a relative one is relative to the status URL."""
         if type(url) is str and url.startswith(("https://", "http://")):
             return absolute(None, url)
-        return absolute(self._asked(ref), url)
+        return absolute(self._status_url(ref), url)
 
     def read(
         self,

@@ -26,7 +26,7 @@ _CONDITION = re.compile(r"\[([^\[\]=!*]+)(=|\*=|!\*=)([^\[\]]*)\]")
 
 
 def steps(path: str) -> tuple[Step, ...]:
-    """Parse a path. ValueError says what is wrong."""
+    """Parse a path; ValueError if it is invalid."""
     if path == ".":
         return ()
     found: list[Step] = []
@@ -110,7 +110,7 @@ def _one(text: str) -> Source:
 
 
 def source(text: str | Sequence[str]) -> Source:
-    """Compile one source, or a list of alternatives. ValueError says what is wrong."""
+    """Compile one source, or a list of alternatives; ValueError if one is invalid."""
     texts = (text,) if isinstance(text, str) else tuple(text)
     if not texts:
         raise ValueError("a list of sources must have at least one")

@@ -1,9 +1,9 @@
-"""Reads what an answer says about a job.
+"""Reads the state of a job from an answer.
 
-1. `read` raises nothing but BadPoll, whatever an API sends.
-2. Nothing is guessed: an HTML page, half a JSON document or the answer about another job is a bad poll, an unknown
-   status word is `unknown`, and a progress that is not a number is None.
-3. Every poll is read here, so as much as possible is prepared, and only the fields of the job's state are read.
+1. `read` raises only BadPoll, whatever an API sends.
+2. It guesses nothing: an HTML page, an incomplete JSON document or an answer about another job is a bad poll, an
+   unknown status word gives the state `unknown`, and a progress that is not a number is None.
+3. It reads every poll, so it is fast: sources are compiled in advance, and only the fields of the job's state are read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Reader:
             self._crowded = Signs(form.crowded)
         with within("missing"):
             self._missing = Signs(form.missing)
-        self._suspect = 200 in self._throttled or 200 in self._missing  # a success may be none
+        self._suspect = 200 in self._throttled or 200 in self._missing  # a 200 may be a refusal
         self._grace = form.ask.grace
         self._etag = form.ask.etag
         self._outputs = outputs
@@ -82,7 +82,7 @@ class Reader:
         self._retryable = frozenset(code.lower() for code in read.error.retryable)
         self._cancelled = frozenset(code.lower() for code in read.error.cancelled)
         if self._cancelled and self._code is None:
-            raise ValueError("`error.cancelled` needs `error.code`: where the codes are")
+            raise ValueError("`error.cancelled` needs `error.code`, the source of the code")
 
     # --- answers about one job
 
@@ -98,17 +98,19 @@ class Reader:
         return self.seen(ref, answer.status, answer.headers, found)
 
     def seen(self, ref: Ref, status: int, headers: Headers, body: Any) -> Seen:
-        """What a decoded answer says."""
+        """Return the state of the job in a decoded answer."""
         if self._id is not None:
-            told = self._id(body, headers, ref)
-            if told is not None and told != ref.id and str(told) != ref.id:
-                raise BadPoll(status, f"the answer is about another job, {text(told) or 'of no name'}")
-            known = told is not None
+            id = self._id(body, headers, ref)
+            if id is not None and id != ref.id and str(id) != ref.id:
+                raise BadPoll(
+                    status, f"the response is about another job, {text(id) or 'without an id'}"
+                )
+            known = id is not None
         else:
             known = True
         state, word, by_code = self._words.state(body, headers, ref, status)
         if not known and not word and not by_code:
-            raise BadPoll(status, "the answer has neither a status nor the job's id")
+            raise BadPoll(status, "the response has neither a status nor the job's id")
         if state == "failed" and self._was_cancelled(body, headers, ref):
             state = "cancelled"
         fields: dict[str, Any] = {"state": state, "word": word}
@@ -121,7 +123,7 @@ class Reader:
         return Seen(**fields)
 
     def _was_cancelled(self, body: Any, headers: Headers, ref: Ref) -> bool:
-        """Whether a failure is in fact a cancel, at an API that has no word for it."""
+        """Return whether a failed job was cancelled, at an API without a status for that."""
         if self._mark is not None:
             get, mark = self._mark
             if mark in (text(get(body, headers, ref)) or "").lower():
@@ -189,15 +191,15 @@ class Reader:
         code = code or (word if word and state != "partial" else state).upper()
         return ErrorInfo(
             code=code,
-            message=message or f"the API says {word or state} and no more",
+            message=message or f"the API reports {word or state} without a message",
             retryable=code.lower() in self._retryable,
             failed_step=step,
         )
 
-    # --- answers that are about no job
+    # --- answers without the state of a job
 
     def _refused(self, answer: Answer, age: float) -> Seen | None:
-        """None if the body is to be read; otherwise what the status says, or BadPoll."""
+        """Return None if the body must be read, otherwise the state that the HTTP status gives; or raise BadPoll."""
         status, headers = answer.status, answer.headers
         if status == 304:
             return Seen(
@@ -215,7 +217,7 @@ class Reader:
         return None
 
     def refuse(self, answer: Answer) -> None:
-        """BadPoll unless the answer is a success."""
+        """Raise BadPoll unless the answer is a success."""
         self.check(answer)
         status = answer.status
         if 200 <= status < 300:
@@ -230,40 +232,40 @@ class Reader:
             raise Throttled(answer.status, self.detail(answer))
 
     def absent(self, status: int, detail: str, age: float = ALWAYS) -> Seen:
-        """The API does not know the job: not yet, no longer, or it never did."""
+        """Return the state of a job that the API does not know; NotYet if it was submitted a moment ago."""
         if age < self._grace and status != 410:
-            raise NotYet(status, "the job is not there yet")
+            raise NotYet(status, "the job is not visible yet")
         code = GONE if status == 410 else NOT_FOUND
-        known = "knows the job no longer" if status == 410 else "knows no such job"
+        known = "no longer knows the job" if status == 410 else "does not know the job"
         return Seen(state="failed", error=ErrorInfo(code=code, message=f"the API {known}: {detail}"))
 
     def reads(self, status: int) -> bool:
-        """Whether this HTTP status alone says how a job goes. Such a 3xx is not a redirect."""
+        """Return whether this HTTP status alone gives the state of a job. Such a 3xx is not a redirect."""
         return self._words.by_code(status) is not None
 
     def throttled(self, answer: Answer) -> bool:
-        """Too many requests; False for too many jobs, which does not concern the limit of requests."""
+        """Return whether there were too many requests. Too many jobs are another limit: see `crowded`."""
         if self._throttled.fit(answer):
             return True
         return answer.status == 429 and not self._crowded.fit(answer)
 
     def crowded(self, answer: Answer) -> bool:
-        """Too many jobs at once."""
+        """Return whether too many jobs run at once."""
         return self._crowded.fit(answer)
 
     def detail(self, answer: Answer) -> str:
-        """The message of a refusal, in one line."""
+        """Return the message of a refusal, in one line."""
         body = answer.body
         found = document(body)
         for get in (self._message, *_DETAILS):
             message = text(get(found, {}, None)) if get is not None and found is not None else None
             if message:
                 return " ".join(message.split())[:300]
-        return f"the response is {len(body)} bytes of no JSON" if found is None else "no message"
+        return f"the response is not JSON ({len(body)} bytes)" if found is None else "no message"
 
     def _undecodable(self, answer: Answer, error: Exception) -> Any:
-        """The body need not be JSON if the HTTP status says everything. A web page, half a document and an empty 200
-        (instead of 204) are still bad polls.
+        """The body need not be JSON if the HTTP status gives the state. A web page, an incomplete document and an empty
+        200 (instead of 204) are still bad polls.
         """
         status, body = answer.status, answer.body
         kind = (header(answer.headers, "Content-Type") or "").lower()
@@ -271,8 +273,8 @@ class Reader:
         page = "html" in kind or start.startswith((b"<!doctype", b"<html"))
         broken = body and ("json" in kind or start[:1] in b"{[")
         if self._words.by_code(status) is None or page or broken or (status == 200 and not body):
-            what = "empty" if not body else "a web page" if page else f"not JSON: {error}"
-            raise BadPoll(status, f"the answer is {what}")
+            found = "empty" if not body else "a web page" if page else f"not JSON: {error}"
+            raise BadPoll(status, f"the response is {found}")
         return None
 
 

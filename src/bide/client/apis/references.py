@@ -1,4 +1,4 @@
-"""How jobs are named: what a user writes, what an API returns, and the Ref for both.
+"""Names of jobs: converts ids and URLs, from a user or from an API, to a Ref and back.
 
 An id becomes part of a URL, so an id that could lead to another URL is rejected.
 """
@@ -37,7 +37,7 @@ class References:
             self._written = _written(form.written) if form.written else None
 
     def ref(self, text: str) -> Ref:
-        """Return the Ref of an id or a URL; SetupError says what is wrong with it."""
+        """Return the Ref of an id or a URL; SetupError if it does not name a job of this API."""
         text = text.strip()
         if self._is_url(text):
             return self._of_url(text)

@@ -1,7 +1,7 @@
-"""One request of a description, made ready to be filled in.
+"""One request of a description, compiled so that values can be filled in.
 
-1. A place whose value is missing leaves its header, parameter or field out; a path cannot do without.
-2. No value can begin a new header line, and no id can climb out of its path.
+1. A header, parameter or field whose value is missing is left out. A missing value in a path is an error.
+2. No value can start a new header line, and no id can leave its path.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Prepared:
         return self._where is not None
 
     def url(self, values: Values, url: str | None = None) -> str:
-        """The address, or the given one with the parameters; MissingValue when a value is not there."""
+        """The URL, or the given one, with the parameters; MissingValue if the path lacks a value."""
         found = url if url is not None else self.address.fill(values)
         added = []
         for name, template in self._query:
@@ -115,10 +115,10 @@ class Prepared:
             return encode(filled)
         if self._encode == "text":
             if not isinstance(filled, str):
-                raise SetupError("a body that is sent as text needs a text")
+                raise SetupError("the body is sent as text, so it must be a string")
             return filled.encode()
         if not isinstance(filled, dict):
-            raise SetupError("a form needs an input with named fields")
+            raise SetupError("the body is sent as a form, so the input must be an object")
         return urlencode(list(_flat("", filled))).encode()
 
 
@@ -132,7 +132,7 @@ def with_query(url: str, added: Sequence[tuple[str, str]]) -> str:
 
 
 def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
-    """`{"a": {"b": 1}}` as `a[b]=1`, lists as `a[]=1`: how most form APIs nest."""
+    """`{"a": {"b": 1}}` as `a[b]=1`, lists as `a[]=1`, like most APIs that accept forms."""
     if isinstance(value, dict):
         return [
             pair

@@ -1,4 +1,4 @@
-"""Tells refusals apart: throttled, too many jobs, no such job. The status alone is often not enough."""
+"""Classifies refusals: too many requests, too many jobs, unknown job. The HTTP status alone is often not enough."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def document(body: bytes) -> Any:
 
 
 class Signs:
-    """Signs of one kind, by status."""
+    """The rules for one class of refusals, by HTTP status."""
 
     __slots__ = ("_by_status",)
 

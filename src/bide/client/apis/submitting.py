@@ -24,7 +24,7 @@ from bide.core.errors import ServiceError, SetupError
 
 _OF_SUBMISSION = frozenset(("input", "key", "kind", "null"))
 _AFTER = _OF_SUBMISSION | {"id", "ref"}
-_SENT = ("call:", "input:")
+_REQUEST_SOURCES = ("call:", "input:")
 
 
 class Submissions:
@@ -34,7 +34,7 @@ class Submissions:
         self._reader = reader
         self._references = references
         self._submit = form.submit
-        self.keyed = False  # an idempotency key has a place to go
+        self.keyed = False  # whether the request has a place for an idempotency key
         if form.submit is not None:
             with within("submit"):
                 self._prepare(form.submit)
@@ -45,15 +45,19 @@ class Submissions:
         if submit.again and not self._keyed(submit):
             raise ValueError("`again` needs `{key}` in the request: it is the job's id")
         if submit.id is None and submit.status_url is None:
-            raise ValueError("[submit] needs `id` or `status_url`: how the job is found in the answer")
+            raise ValueError(
+                "[submit] needs `id` or `status_url`: the source of the job's id or URL in the response"
+            )
         self._request = self._calls.prepared(submit, _OF_SUBMISSION)
         self._then = [self._calls.prepared(request, _AFTER) for request in submit.then]
         self._id = source(submit.id) if submit.id is not None else None
         self._url = source(submit.status_url) if submit.status_url is not None else None
-        self._sent = {n: s for n, s in submit.remember.items() if _is_sent(s)}
-        for path in self._sent.values():
+        self._from_request = {n: s for n, s in submit.remember.items() if _is_from_request(s)}
+        for path in self._from_request.values():
             steps(str(path).partition(":")[2])
-        self._told = {n: source(s) for n, s in submit.remember.items() if not _is_sent(s)}
+        self._from_response = {
+            n: source(s) for n, s in submit.remember.items() if not _is_from_request(s)
+        }
         self.keyed = self._keyed(submit)
         try:
             self._key = re.compile(submit.key_pattern) if submit.key_pattern else None
@@ -65,7 +69,7 @@ class Submissions:
         return b"{key}" in msgspec.json.encode(submit)
 
     def submit(self, kind: str, input: Any, key: str | None = None) -> Call:
-        """SetupError if the description has no [submit], or the API cannot take this submission."""
+        """The request for a submission; SetupError if the description has no [submit], or the API rejects a value."""
         name = self._form.name
         if self._submit is None:
             raise SetupError(f"the description of {name} does not say how to submit a job")
@@ -85,16 +89,16 @@ class Submissions:
         except ValueError as error:
             raise SetupError(f"{name}: {error}") from None
         if absolute(None, url) is None:
-            raise SetupError(f"{name} needs the address of the service")
+            raise SetupError(f"{name} needs the address of the service: give its URL")
         known = self._known(kind, input, url)
-        return Call(self._request.method, url, headers, body, self._calls.meant(url), known)
+        return Call(self._request.method, url, headers, body, self._calls.trusts(url), known)
 
     def _known(self, kind: str, input: Any, url: str) -> dict[str, str]:
         known = {}
-        for name, path in self._sent.items():
+        for name, path in self._from_request.items():
             place, _, rest = str(path).partition(":")
-            about = {"kind": kind, "url": url} if place == "call" else input
-            value = word(walk(about, steps(rest)))
+            values = {"kind": kind, "url": url} if place == "call" else input
+            value = word(walk(values, steps(rest)))
             if value is not None:
                 known[name] = value
         return known
@@ -115,7 +119,7 @@ class Submissions:
             except MissingValue as error:
                 raise SetupError(f"{self._form.name}: {error}") from None
             headers = request.filled_headers(values)
-            calls.append(Call(request.method, url, headers, body, self._calls.meant(url)))
+            calls.append(Call(request.method, url, headers, body, self._calls.trusts(url)))
         return tuple(calls)
 
     def accepted(self, call: Call, answer: Answer, key: str | None = None) -> Ref:
@@ -138,22 +142,22 @@ class Submissions:
         id = word(self._id(found, headers, None)) if self._id is not None else None
         url = absolute(call.url, self._url(found, headers, None)) if self._url is not None else None
         more = dict(call.known)
-        for name, get in self._told.items():
+        for name, get in self._from_response.items():
             value = word(get(found, headers, None))
             if value is not None:
                 more[name] = value
         if id is None and url is not None:
-            id, told, known = self._references.of_path(url)
-            more = {**told, **more}
+            id, from_url, known = self._references.of_path(url)
+            more = {**from_url, **more}
             url = None if known else url
         if id is None or not (usable(id) or url is not None):
-            what = "is unreadable" if found is None and body else "names no job"
-            raise answer.unreadable(f"the answer to the submission {what}")
+            reason = "is not JSON" if found is None and body else "names no job"
+            raise answer.unreadable(f"the response to the submission {reason}")
         ref = Ref(id, url, more)
         if self._calls.status_url(ref) is None:
-            raise BadPoll(status, "the answer to the submission has no URL for the job's status")
+            raise BadPoll(status, "the response to the submission has no URL for the job's status")
         return ref
 
 
-def _is_sent(path: str | list[str]) -> bool:
-    return isinstance(path, str) and path.startswith(_SENT)
+def _is_from_request(path: str | list[str]) -> bool:
+    return isinstance(path, str) and path.startswith(_REQUEST_SOURCES)

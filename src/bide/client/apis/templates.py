@@ -149,7 +149,7 @@ class Whole:
 
 
 def compile_body(value: Any, allowed: frozenset[str] = NAMES) -> Any:
-    """Compile the texts in a TOML value; ValueError says what is wrong."""
+    """Compile the texts in a TOML value; ValueError if one is invalid."""
     if isinstance(value, str):
         alone = _PLACE.fullmatch(value)
         if alone is not None:
@@ -167,7 +167,7 @@ def compile_body(value: Any, allowed: frozenset[str] = NAMES) -> Any:
 
 
 def fill_body(value: Any, values: Values) -> Any:
-    """Return the body; MissingValue if something other than a field of a table has no value."""
+    """Return the body; MissingValue if a part other than a field of a table has no value."""
     if isinstance(value, Template | Whole):
         return value.fill(values)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Reads values from answers of any API: a value that cannot be read is None. No function here raises."""
+"""Converts values in the answers of any API. No function raises: a value that cannot be converted is None."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def count(value: Any) -> int | None:
 
 
 def text(value: Any) -> str | None:
-    """Text for people, from text or a number."""
+    """Text to show, from text or a number."""
     kind = type(value)
     if kind is str:
         return value[:LONGEST_TEXT] or None
@@ -128,7 +128,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def absolute(base: str | None, url: Any) -> str | None:
-    """An absolute http or https URL; None for anything else."""
+    """An absolute http or https URL; None for any other value."""
     if type(url) is not str or not url or not url.isprintable() or " " in url:
         return None
     try:

@@ -2,7 +2,7 @@
 
 1. Words are compared without case. A word that the description does not list has the state `otherwise`, by default
    unknown.
-2. A job is done only if nothing contradicts it: an error inside a success makes it failed or partial.
+2. A job is done only if no other field contradicts it: an error inside a success makes it failed or partial.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Words:
             if state is None:
                 raise BadPoll(status, "the response has no status")
             if state == "done":
-                state = self._doubted(body, headers, ref)
+                state = self._confirm_done(body, headers, ref)
             return state, "", by_code is not None
         known = self._known.get(found) or self._known.get(found.strip().lower())
         if known is None:
@@ -92,7 +92,7 @@ class Words:
         if known == _ENDED:
             known, found = self._ended(body, headers, ref, found)
         if known == "done":
-            known = self._doubted(body, headers, ref)
+            known = self._confirm_done(body, headers, ref)
         return known, found, False
 
     def _ended(self, body: Any, headers: Headers, ref: Ref | None, ended: str) -> tuple[State, str]:
@@ -111,7 +111,7 @@ class Words:
             return ("partial" if done else "failed" if failed else "cancelled"), ended
         return "unknown", ended
 
-    def _doubted(self, body: Any, headers: Headers, ref: Ref | None) -> State:
+    def _confirm_done(self, body: Any, headers: Headers, ref: Ref | None) -> State:
         if self._failed_if is not None and self._failed_if(body, headers, ref):
             return "failed"
         if self._partial_if is not None and self._partial_if(body, headers, ref):

@@ -4,9 +4,9 @@ Rules that every implementation keeps, and that `bide.testing.budgets` checks:
 1. All budgets opened under one name draw on one budget. Together they never send more than it allows, in any stretch
    of time.
 2. `take` either grants, which counts at once for every process, or returns the time to try again and changes nothing.
-3. What one process learns from a response reaches the others soon. They obey a refusal, and limits in headers, from
-   their next `take`.
-4. A process that dies loses only what it had been granted.
+3. A refusal, or limits in headers, that one process receives reach the others soon. They obey these from their next
+   `take`.
+4. If a process dies, only the requests that were granted to it are lost.
 5. A name reveals nothing about the credential: see `fingerprint`.
 
 `now` is the machine's monotonic clock, the same in all processes.

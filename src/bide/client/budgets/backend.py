@@ -18,7 +18,7 @@ NO_RECORD = ""  # the version of a record that does not exist
 
 
 class BackendUnavailable(Exception):
-    """The backend does not answer. The text says why and contains no password."""
+    """The backend does not answer. The text contains the reason and no password."""
 
 
 @dataclass(frozen=True, slots=True)

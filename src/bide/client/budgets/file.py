@@ -1,6 +1,7 @@
 """Budgets that processes of one machine share exactly: the state is in a file that all of them map into memory.
 
-1. The others see what one process takes with their next `take`. The sum is exact, whatever happens to any process.
+1. A request that one process takes counts in the next `take` of every other process. The sum is exact, even if
+   processes die.
 2. No process waits for another. If the lock is taken, the caller tries again a millisecond later and keeps the
    responses to report until then. Responses that no other process waits for are reported a few at a time.
 3. A process that sends fast is granted several requests at once, to be sent within GRANT_LIFETIME; the rest is void and
@@ -134,17 +135,17 @@ class FileBudget:
         return at
 
     def _fair_share(self, now: float) -> int:
-        """Return what the rate gives during one lifetime of a grant: more would starve the other processes."""
+        """Return the number of requests that the rate allows per lifetime of a grant: more would starve other processes."""
         rate = self._budget.rate(now)
         return MOST_GRANTS if rate is None else int(rate * self._grant_lifetime)
 
     def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
-        told = telling(headers)
-        self._pending.append((now, status, told or {}, wall))
+        limits = telling(headers)
+        self._pending.append((now, status, limits or {}, wall))
         known = self._budget.state
         others_wait = not known.met or known.strikes or known.meters
         if (
-            told is not None
+            limits is not None
             or others_wait
             or status in (0, 429, 503)
             or len(self._pending) >= MOST_PENDING

@@ -100,7 +100,7 @@ class PostgresBackend:
         return connection
 
     def _prepare(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Create only what is missing, because the user may have lost the right to create tables."""
+        """Create only missing tables, because the user may have lost the right to create tables."""
         there = b"SELECT to_regclass('client_budgets') IS NOT NULL AND to_regclass('client_salt') IS NOT NULL"
         if connection.execute(there).fetchone() == (True,):
             return

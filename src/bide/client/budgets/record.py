@@ -1,6 +1,6 @@
 """The record of a budget that machines share, and how it changes after a backend or a clock has failed.
 
-1. Times are the server's. If its clock is set back, all times in the record move with it; what was granted stays spent.
+1. Times are the server's. If its clock is set back, all times in the record move with it; granted requests stay spent.
 2. A record has a generation, which changes when the backend has lost the record. A process that knew the record before
    counts its burst as spent, so that no request of the last generation is granted twice.
 3. A small part of a documented limit is reserved. The holder of a reservation may send one request per window on its
@@ -57,7 +57,7 @@ class BudgetRecord(msgspec.Struct, array_like=True):
         return BudgetRecord(self.generation, now, self.limit, state, reservations)
 
     def restored(self, newer: BudgetRecord | None, limit: Limit | None, now: float) -> BudgetRecord:
-        """Return the record again after the backend lost it; `newer` is what another process has written since."""
+        """Return the record again after the backend lost it; `newer` is a record that another process has written since."""
         state = self.state
         if newer is not None:
             state.pause = max(state.pause, newer.state.pause)
@@ -109,7 +109,7 @@ def reservations_of(limit: Limit | None) -> int:
 
 
 def shared_part(limit: Limit | None) -> Limit | None:
-    """Return the limit without what is reserved."""
+    """Return the limit without the reserved requests."""
     reserved = reservations_of(limit)
     if limit is None or not reserved:
         return limit

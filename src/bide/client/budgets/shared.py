@@ -8,10 +8,10 @@
 3. A process that asks a little late is granted the time at which its request was due, so that round trips cost no rate.
    Where grants are close together, or the backend is far away, they are granted ahead: otherwise all processes would
    ask at the same time and only one of them would get a grant.
-4. A grant that was not used is lost; nothing is given back.
+4. An unused grant is lost; it is not given back.
 5. A refusal voids the grants of this process at once. The other processes learn of it with their next exchange.
-6. While the backend is unavailable nothing draws on the budget. The holder of a reservation sends one request per
-   window. Without a documented limit nothing is sent. An API that is known to have no limit is not held back.
+6. While the backend is unavailable no process uses the budget. The holder of a reservation sends one request per
+   window. Without a documented limit no requests are sent. Requests to an API that has no limit continue.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OPEN_TIMEOUT = 10.0  # seconds for the first exchange
 CLOSE_TIMEOUT = 1.5  # and for the last
 RETRY_INTERVAL = 0.25  # between two attempts while the backend is unavailable
 EXCHANGE_TIMEOUT = 2.0  # after which the backend counts as unavailable
-POLL_INTERVAL = 0.001  # at least this long between two looks for a reply
+POLL_INTERVAL = 0.001  # the least number of seconds between two checks for a reply
 MOST_GRANTS = 64  # in one exchange
 # Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `heard` does.
 FEW_PENDING, MOST_PENDING = 16, 256
@@ -172,7 +172,7 @@ class BackendCall:
 
 @dataclass
 class GrantRequest:
-    """What a budget asks of the record and reports to it, in this machine's time."""
+    """The grants that a budget requests, and the responses that it reports, in this machine's time."""
 
     now: float
     count: int = 0
@@ -225,7 +225,7 @@ class RecordExchange:
         return None if self._record is None else BudgetRecord.decode(self._record)
 
     def run(self, request: GrantRequest) -> GrantReply:
-        """BackendUnavailable if the backend is; then the request has had no effect, as far as is known."""
+        """BackendUnavailable if the backend is; then the request has probably had no effect."""
         for _ in range(SWAPS):
             if self._version is None:
                 self._read()
@@ -379,21 +379,21 @@ class SharedBudget:
         return now if self._use_grant(now, cost) else max(self._next, now + POLL_INTERVAL)
 
     def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
-        told = telling(headers)
-        self._pending.append((now, status, told or {}, wall))
+        limits = telling(headers)
+        self._pending.append((now, status, limits or {}, wall))
         known = self._budget.state
         refused = status in (429, 503)
         if refused:
             self._refused = True
             self._drop()
             if self._unavailable_since is not None:
-                pause = read_pause(told or {}, wall) or REFUSAL_PAUSE
+                pause = read_pause(limits or {}, wall) or REFUSAL_PAUSE
                 self._reserved_next = max(self._reserved_next, now + pause)
         if len(self._pending) > 2 * MOST_PENDING:  # the backend has been unavailable for long
             del self._pending[0], self._sent[:1]
         others_wait = not known.met or known.strikes or known.meters
         if (
-            told is not None
+            limits is not None
             or others_wait
             or refused
             or not status
@@ -415,7 +415,7 @@ class SharedBudget:
             self._start(GrantRequest(now))
 
     def close(self) -> None:
-        """Report what is pending and release the reservation, if the backend answers."""
+        """Report pending responses and release the reservation, if the backend answers."""
         if self._closed:
             return
         self._closed = True

@@ -3,7 +3,7 @@
 1. A process changes the bytes only while it holds the file's lock. The system releases the lock of a process that dies.
 2. New bytes are written beside the old ones; then one number makes them the newest. A process that is killed or stopped
    before that leaves the old bytes valid.
-3. No process waits for the lock. If the lock is taken, the caller does something else and tries again.
+3. No process waits for the lock. If the lock is taken, the caller tries again later.
 4. No process can keep the lock. If it was held for longer than LOCK_TIMEOUT, the others abandon the file and continue
    with a copy. A change is valid only if the file was not abandoned before the lock was released.
 """
@@ -23,9 +23,8 @@ NUMBER, ABANDONED = 0, 1
 HEADER = 16
 SIZE = HEADER + 2 * SLOT  # each slot: a timestamp, a length and the bytes
 LARGEST = SLOT - 16
-LOCK_TIMEOUT = (
-    0.1  # seconds; a change takes microseconds, but a busy machine may pause the writer for a while
-)
+# Seconds. A change takes microseconds, but a busy machine may pause the writer for a while.
+LOCK_TIMEOUT = 0.1
 
 
 class SharedCounters:

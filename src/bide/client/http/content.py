@@ -1,4 +1,4 @@
-"""Request bodies of any size, which are made while they are sent, and their time limit."""
+"""Request bodies of any size, which are generated while they are sent, and their time limit."""
 
 from __future__ import annotations
 

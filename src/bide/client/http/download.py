@@ -27,7 +27,7 @@ from bide.client.http.retrying import Retrying
 from bide.client.http.transport import LARGEST, Download
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable
 
-MOST_PAGES = 100_000  # an API that never ends its pages is not followed for ever
+MOST_PAGES = 100_000  # limits an API whose pages never end
 Open = Callable[[Call], Awaitable[Download]]
 
 
@@ -142,7 +142,7 @@ class _PartFile:
         self.etag = None
 
     def restart(self) -> None:
-        """Forgets what has arrived of the page."""
+        """Discards the received bytes of the page."""
         self._file.seek(self._start)
         self._file.truncate()
         self.size, self.sha256 = self._start, self._start_sha256.copy()
@@ -200,7 +200,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def expectation(found: Found | None) -> dict[str, Any]:
-    """The arguments of `download` that a description's file entry gives."""
+    """The arguments of `download` for a file whose size or SHA-256 the API has named."""
     return {} if found is None else {"size": found.size, "sha256": found.sha256}
 
 

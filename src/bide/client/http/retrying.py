@@ -1,4 +1,4 @@
-"""The one retry loop, and the policies of those who use it.
+"""The retry loop that the whole client uses, and its policies.
 
 1. Only a failure that may pass is retried: no answer, a 5xx, 408, 425, 429, or a response that cannot be read.
 2. Pauses grow with full jitter. A Retry-After is obeyed, up to LONGEST_PAUSE.
@@ -23,7 +23,7 @@ from bide.core.retry import backoff
 log = logging.getLogger("bide.client")
 T = TypeVar("T")
 LONGEST_PAUSE = 300.0  # seconds; a longer Retry-After is cut
-CROWDED = 2.0  # seconds: the first pause after a submission that too many jobs kept out
+CROWDED = 2.0  # seconds: the first pause after the API rejected a submission because too many jobs run
 SILENT_TRIES = 5  # connections in a row that a host accepts and closes, before its first answer
 
 
@@ -45,7 +45,7 @@ class RetryPolicy:
     # Failures in a row after which one caller at a time tries, if several share a Retrying.
     alone: float = math.inf
     warn_at: int = 1  # failures in a row
-    # A host that has never answered is given up at once if it refuses connections: the address may be wrong.
+    # Raise at once if a host that has never answered refuses connections: the address may be wrong.
     needs_first_answer: bool = False
     # Statuses that are not retried, and whether `retryable` in a problem document overrides the status.
     final: frozenset[int] = field(default_factory=frozenset)
@@ -57,9 +57,9 @@ class RetryPolicy:
             return safe
         if error.status in self.final:
             return False
-        told = error.problem.get("retryable") if self.obeys_problem else None
-        if told is not None:
-            return told is True
+        retryable = error.problem.get("retryable") if self.obeys_problem else None
+        if retryable is not None:
+            return retryable is True
         return transient(error) if safe else error.status in (429, 503)
 
 
@@ -158,7 +158,7 @@ class Retrying:
         return not error.connected or self._failures >= SILENT_TRIES
 
     def _advised(self, error: ServiceError | ServiceUnreachable) -> float | None:
-        """A little more than Retry-After, so that many clients do not come back at the same time."""
+        """A little more than Retry-After, so that not all clients retry at the same time."""
         advice = error.problem.get("retryAfter") if isinstance(error, ServiceError) else None
         if not isinstance(advice, int | float):
             return None

@@ -39,7 +39,7 @@ Exchange = Callable[[str, str, Mapping[str, str], bytes | AsyncIterator[bytes]],
 class Slot(Protocol):
     """The task that sends a poll. A sweeper cancels it after `until`."""
 
-    turn: int  # of the credential that the poll was signed with
+    generation: int  # of the credential that the poll was signed with
     until: float
 
     def timed_out(self) -> bool: ...
@@ -59,8 +59,8 @@ class Sender:
         wake_poller: Callable[[], bool],
     ) -> None:
         self.api = api
-        self.asking = 0  # requests, other than polls, that wait for the budget
-        self.polls_turn = False  # requests and polls alternate when both wait
+        self.waiting = 0  # requests, other than polls, that wait for the budget
+        self.poll_next = False  # requests and polls alternate when both wait
         self._transport = transport
         self._signer = signer
         self._budget = budget
@@ -114,28 +114,28 @@ class Sender:
         while True:
             counted = not stream or call.authorized
             if counted:
-                await self.turn()
+                await self.wait_for_budget()
             try:
                 if self._signer.stale:
                     await self._signer.ready()
-                turn = self._signer.turn
+                generation = self._signer.generation
                 answer = await self.exchange(call, None, exchange, stream)
             except (BadPoll, ServiceUnreachable, UnusableService) as error:
                 if counted:
-                    self.unsent()
+                    self.record_no_answer()
                 if isinstance(error, BadPoll):
                     raise refusal(error, self.api) from None
                 raise
-            if not stream or self.api.calls.meant(answer.url):
+            if not stream or self.api.calls.trusts(answer.url):
                 good = isinstance(answer, Download)
-                self.heard(answer, not good and self.api.reader.throttled(answer))
+                self.record(answer, not good and self.api.reader.throttled(answer))
             if answer.status != 401 or renewed or not call.authorized:
                 return answer
             renewed = True
-            if not await self._signer.denied(turn):
+            if not await self._signer.denied(generation):
                 return answer
 
-    # --- the loop that all requests pass
+    # --- one request with its redirects
 
     async def exchange(
         self,
@@ -144,8 +144,8 @@ class Sender:
         exchange: Exchange | None = None,
         stream: bool = False,
     ) -> Answer:
-        """Signs a call, sends it, and follows redirects. The caller pays for the first request, and accounts for the last
-        answer. With `slot` the call is a poll."""
+        """Signs a call, sends it, and follows redirects. The caller takes the first request from the budget, and records
+        the last answer. With `slot` the call is a poll."""
         signer = self._signer
         exchange = exchange or self._transport.exchange
         for _ in range(REDIRECTS + 1):
@@ -153,7 +153,7 @@ class Sender:
                 await signer.ready()
             headers = signer.headers(call)
             if slot is not None:
-                slot.turn = signer.turn
+                slot.generation = signer.generation
                 slot.until = self._timing.now() + (call.hold + ANSWER_TIMEOUT) * self._timing.speed
             try:
                 answer = await exchange(call.method, call.url, headers, call.body)
@@ -169,14 +169,14 @@ class Sender:
             if following is None:
                 return signer.clean(answer)
             if not stream or call.authorized:
-                self.heard(answer, throttled=False)
+                self.record(answer, throttled=False)
             if not stream or following.authorized:
-                await self.turn()
+                await self.wait_for_budget()
             call = following
         raise BadPoll(310, "the API redirects in a circle", final=True, code="redirect-loop")
 
     def _redirected(self, call: Call, answer: Answer, poll: bool) -> Call | None:
-        """The request that a redirect asks for; None if the answer is not one, or is not to be followed."""
+        """The request of a redirect; None if the answer is not a redirect, or must not be followed."""
         status = answer.status
         if not 301 <= status <= 308 or status == 304 or self.api.reader.reads(status):
             return None
@@ -187,10 +187,10 @@ class Sender:
                 detail = "the redirect has no usable Location header"
                 raise BadPoll(status, detail, final=True, code="redirect-nowhere")
             return None
-        meant = self.api.calls.meant(url)
+        trusted = self.api.calls.trusts(url)
         if reads:
-            return Call(call.method, url, call.headers, b"", meant, hold=call.hold)
-        if not meant:
+            return Call(call.method, url, call.headers, b"", trusted, hold=call.hold)
+        if not trusted:
             raise BadPoll(status, _elsewhere(call.method, url), final=True, code="redirect-elsewhere")
         if status in (307, 308):
             return msgspec.structs.replace(call, url=url, authorized=True)
@@ -199,23 +199,23 @@ class Sender:
 
     # --- the budget
 
-    async def turn(self) -> None:
+    async def wait_for_budget(self) -> None:
         """Waits for the budget, in the order of the calls. Each answer may grant more, so it is checked again then."""
-        self.asking += 1
+        self.waiting += 1
         try:
             async with self._queue:
                 while True:
                     now = self._timing.now()
-                    if self.polls_turn and self._budget.ready(now) <= now and self._wake_poller():
-                        await asyncio.sleep(0)  # a poll that is due goes first
+                    if self.poll_next and self._budget.ready(now) <= now and self._wake_poller():
+                        await asyncio.sleep(0)  # let a due poll take the budget first
                         now = self._timing.now()
                     at = self._budget.take(now)
                     if at <= now:
                         return
                     await self._answer_until(at)
         finally:
-            self.asking -= 1
-            self.polls_turn = True
+            self.waiting -= 1
+            self.poll_next = True
             self._wake_poller()
 
     async def _answer_until(self, at: float) -> None:
@@ -226,7 +226,7 @@ class Sender:
         finally:
             timer.cancel()
 
-    def heard(self, answer: Answer, throttled: bool) -> None:
+    def record(self, answer: Answer, throttled: bool) -> None:
         now = self._timing.now()
         if answer.status >= 500:
             self._breaker.failed(now)
@@ -236,14 +236,14 @@ class Sender:
         self._budget.heard(now, status, answer.headers, self._timing.wall())
         self._answer.set()
 
-    def unsent(self) -> None:
-        """A request that the budget granted got no answer, and the breaker must not count it."""
+    def record_no_answer(self) -> None:
+        """Records in the budget that a granted request got no answer. The breaker does not count it."""
         self._budget.heard(self._timing.now(), 0, {}, self._timing.wall())
 
-    def unanswered(self) -> None:
-        """A poll got no answer."""
+    def record_failed_poll(self) -> None:
+        """Records that a poll got no answer."""
         self._breaker.failed(self._timing.now())
-        self.unsent()
+        self.record_no_answer()
 
 
 def refusal(error: BadPoll, api: Api, answer: Answer | None = None) -> ServiceError:
@@ -254,8 +254,8 @@ def refusal(error: BadPoll, api: Api, answer: Answer | None = None) -> ServiceEr
 
 
 def _elsewhere(method: str, url: str) -> str:
-    goal = without_credentials("/".join(url.split("/", 3)[:3]))
+    target = without_credentials("/".join(url.split("/", 3)[:3]))
     return (
-        f"the answer redirects this {method} to {goal}, and the client sends no {method} to another "
+        f"the response redirects this {method} to {target}, and the client sends no {method} to another "
         "origin. If that is the right address, use it as the URL: --url, or `url` in the description"
     )

@@ -39,7 +39,7 @@ class Signer:
         self._lock = asyncio.Lock()
         self._tries = 0  # finished tries to fetch a token
         self._failure: BideError | None = None  # of the last try
-        self.turn = 0  # counts the credentials
+        self.generation = 0  # increases with each new credential
         self._merged: dict[int, tuple[Mapping[str, str], dict[str, str]]] = {}
 
     @property
@@ -108,14 +108,14 @@ class Signer:
         except SetupError as error:
             raise Denied(401, str(error), final=True) from None
 
-    async def denied(self, turn: int) -> bool:
-        """The API denied the credential of that turn. Returns whether there is another one now."""
+    async def denied(self, generation: int) -> bool:
+        """The API denied the credential of that generation. Returns whether there is another one now."""
         if self._credential is None:
             return False
         async with self._lock:
-            if turn == self.turn and await asyncio.to_thread(self._credential.renew):
+            if generation == self.generation and await asyncio.to_thread(self._credential.renew):
                 self._renewed()
-        return turn != self.turn
+        return generation != self.generation
 
     def clean(self, answer: Answer) -> Answer:
         """Hides secrets in a refusal: it may repeat the key, and its text goes into errors and logs."""
@@ -133,5 +133,5 @@ class Signer:
         yield from (secret.encode() for secret in found if len(secret) >= SHORTEST_SECRET)
 
     def _renewed(self) -> None:
-        self.turn += 1
+        self.generation += 1
         self._merged.clear()

@@ -2,9 +2,9 @@
 
 Invariants:
 1. `exchange` returns an Answer of any status, or raises ServiceUnreachable, UnusableService or SetupError. It raises
-   nothing of aiohttp's.
+   no error of aiohttp.
 2. It follows no redirect and adds no credential: see `sender`.
-3. Every request counts, whatever its outcome.
+3. `requests` counts every request, also one that fails.
 4. No answer needs more memory than LARGEST, whatever its headers say.
 """
 
@@ -66,7 +66,7 @@ class Download(Answer):
         self._transport = transport
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """ServiceUnreachable if the body ends too early. Errors of the code that reads are not touched."""
+        """ServiceUnreachable if the body ends too early. Errors of the calling code are not changed."""
         chunks = self._response.content.iter_chunked(CHUNK)
         while True:
             try:
@@ -168,7 +168,7 @@ class Transport:
             headers={"Accept": JSON_TYPE},
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-        # By itself aiohttp repeats a GET whose connection broke, at once and uncounted.
+        # By default aiohttp repeats a GET whose connection broke, immediately and without counting it.
         self._session._retry_connection = False
         return self._session
 

@@ -1,8 +1,8 @@
 """The ledger port: the jobs that a client waits for, so that another process can resume after a crash.
 
 Every ledger keeps these rules, and `bide.testing.ledger` checks them:
-1. `add`, `end`, `acknowledge`, `forget` and `learn` return after their data is on disk, so a result is reported after
-   the ledger has it.
+1. `add`, `end`, `acknowledge`, `forget` and `learn` return after their data is on disk. So a result is reported only
+   after the ledger has stored it.
 2. `note` writes within about a second; the newest note of a job counts.
 3. The first outcome of a job stands: no later note or outcome changes it.
 4. One process uses a ledger at a time; a second one gets a SetupError. Child processes leave the ledger to their parent.
@@ -38,7 +38,7 @@ class LedgerRow(msgspec.Struct, kw_only=True):
     api: str
     base: str  # the address of the API
     job_id: str  # the whole reference if the id alone does not identify the job
-    ref: Ref | None = None  # the job's address at the API if the id alone does not tell it
+    ref: Ref | None = None  # the job's address at the API if the id alone is not enough
     kind: str = ""
     size: str = ""
     submitted_at: float | None = None  # by the client's clock
@@ -86,7 +86,7 @@ class LearnedState(msgspec.Struct, kw_only=True):
 
 
 class Knowledge(Protocol):
-    """The part of a ledger that stores what an account has learned."""
+    """The part of a ledger that stores learned durations and budgets."""
 
     @property
     def salt(self) -> bytes:

@@ -1,6 +1,6 @@
-"""The part of one API in a ledger: stores the state of its jobs, and restores them in another process.
+"""The rows of one API in a ledger: stores the state of its jobs, and restores it in another process.
 
-A job that ended before is not asked about again.
+A restored job that has ended is not polled again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LedgerSession:
         self._api = api
         self._place = ApiAddress(api.name, bare(api.url or ""))
         self._wall = wall
-        self._rows: list[LedgerRow] | None = None  # as `open` has read them, until something changes
+        self._rows: list[LedgerRow] | None = None  # as `open` has read them, until a row changes
 
     async def open(self) -> None:
         """Reads the rows of this API.

@@ -1,4 +1,4 @@
-"""The ledger in one SQLite file. Notes are collected and written each half second; everything else is written at once."""
+"""The ledger in one SQLite file. Notes are collected and written every half second, all other data immediately."""
 
 from __future__ import annotations
 

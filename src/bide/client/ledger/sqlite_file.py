@@ -34,7 +34,9 @@ def lock(path: Path, what: str, instead: str) -> int:
     except OSError:
         holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
         os.close(fd)
-        raise SetupError(f"another process ({holder}) {what}: let it end, or use {instead}") from None
+        raise SetupError(
+            f"another process ({holder}) {what}: stop it or wait until it ends, or use {instead}"
+        ) from None
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
     return fd
@@ -61,17 +63,19 @@ def _check(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if mark != form.mark and (mark or number or tables):
-        raise SetupError(f"{path} is a database of something else: use {form.instead}")
+        raise SetupError(f"{path} is a database of another program: use {form.instead}")
     if number > len(form.steps):
-        raise SetupError(f"{path} was written by a newer bide: use that one, or {form.instead}")
+        raise SetupError(
+            f"{path} was written by a newer version of bide: upgrade bide, or use {form.instead}"
+        )
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(" ".join(verdict.split()))
     if number < len(form.steps):
-        _bring_up(connection, form, number)
+        _upgrade(connection, form, number)
 
 
-def _bring_up(connection: sqlite3.Connection, form: FileFormat, number: int) -> None:
+def _upgrade(connection: sqlite3.Connection, form: FileFormat, number: int) -> None:
     connection.executescript(f"BEGIN IMMEDIATE; {''.join(form.steps[number:])}")
     if number == 0:
         connection.execute("CREATE TABLE secret (salt BLOB NOT NULL)")

@@ -1,7 +1,7 @@
 """A thread that owns the ledger's connection and writes all queued operations in one transaction.
 
-`explain` makes the error that callers get from an error of SQLite. If an operation fails, each of the transaction is run
-alone, so that the others succeed; an operation may therefore run twice.
+`explain` makes the error that callers get from an error of SQLite. If an operation fails, each operation of the
+transaction runs again alone, so that the others succeed; an operation may therefore run twice.
 """
 
 from __future__ import annotations
@@ -46,16 +46,18 @@ class LedgerWriter:
 
     def _run(self) -> None:
         try:
-            going = True
-            while going:
+            running = True
+            while running:
                 batch = [self._queue.get()]
                 while not self._queue.empty():
                     batch.append(self._queue.get())
-                going = None not in batch
-                wanted = [item for item in batch if item is not None]
-                if wanted:
-                    done = self._write([operation for operation, _ in wanted])
-                    answers = [(future, what) for (_, future), what in zip(wanted, done, strict=True)]
+                running = None not in batch
+                queued = [item for item in batch if item is not None]
+                if queued:
+                    done = self._write([operation for operation, _ in queued])
+                    answers = [
+                        (future, outcome) for (_, future), outcome in zip(queued, done, strict=True)
+                    ]
                     self._loop.call_soon_threadsafe(_deliver, answers)
         except RuntimeError:  # the event loop was closed before the ledger
             log.debug("The event loop was closed before the ledger", exc_info=True)
@@ -73,10 +75,10 @@ class LedgerWriter:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             if len(operations) == 1:
-                told = self._explain(error) if isinstance(error, sqlite3.Error) else error
-                told.__cause__ = error if told is not error else None
-                return [_FailedWrite(told)]
-        return [what for operation in operations for what in self._write([operation])]
+                reported = self._explain(error) if isinstance(error, sqlite3.Error) else error
+                reported.__cause__ = error if reported is not error else None
+                return [_FailedWrite(reported)]
+        return [outcome for operation in operations for outcome in self._write([operation])]
 
 
 class _FailedWrite:
@@ -87,10 +89,10 @@ class _FailedWrite:
 
 
 def _deliver(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, what in answers:
+    for future, outcome in answers:
         if future.done():  # its caller was cancelled
             continue
-        if isinstance(what, _FailedWrite):
-            future.set_exception(what.error)
+        if isinstance(outcome, _FailedWrite):
+            future.set_exception(outcome.error)
         else:
-            future.set_result(what)
+            future.set_result(outcome)

@@ -1,1 +1,1 @@
-"""Polling: which job to ask about next, the request, and what its answer changes."""
+"""Polling: the schedule of polls, the requests, and the updates by their answers."""

@@ -11,7 +11,7 @@ import math
 from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.time_queue import Queued, TimeQueue
 
-NEXT_LOOK = 0.02  # seconds between two computations of the sum, at least
+NEXT_LOOK = 0.02  # the least number of seconds between two computations of the sum
 
 
 class JobBatch:
@@ -37,7 +37,7 @@ class JobBatch:
         return head
 
     def gather(self, now: float, price: float) -> tuple[list[PlannedJob], float]:
-        """The jobs to poll and their lost seconds; no jobs if that is not worth the price."""
+        """The jobs to poll and their lost seconds; no jobs if these are not worth the price."""
         taken: list[Queued[PlannedJob]] = []
         while len(taken) < self.size and (head := self._head()) is not None:
             taken.append(head)
@@ -50,7 +50,7 @@ class JobBatch:
             return jobs, total
         for moment, number, job in taken:
             self._queue.push(-moment, number, job)
-        # Lost seconds grow with the square of the silence, or faster: it is not worth the price before then.
+        # Lost seconds grow with the square of the silence, or faster, so a poll is not worth the price before then.
         silence = min((now - job.born - job.asked for job in jobs), default=0.0)
         growth = math.sqrt(price / total) - 1.0 if total > 0.0 else 1.0
         self._look = now + max(NEXT_LOOK, 0.5 * min(growth, 1.0) * silence)

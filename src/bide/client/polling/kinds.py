@@ -1,6 +1,6 @@
-"""What the client learns about one kind of job at one API: how long its jobs take, and how accurate its reports are.
+"""Statistics of one kind of job at one API: how long its jobs take, and how accurate its reports are.
 
-A report (progress, an ETA, a position in a queue, the caller's own expectation) says how much is left. The client
+A report (progress, an ETA, a position in a queue, the caller's own expectation) estimates the rest of a job. The client
 learns the distribution of the real rest as a multiple of the reported one. Accurate reports make it narrow; a wide one
 loses against the durations of the kind alone.
 """
@@ -20,7 +20,7 @@ Size = Literal["small", "medium", "large"]
 ENOUGH = 3  # ended jobs after which the durations of a kind are used
 SMALLEST_LEFT = 0.05  # seconds; a shorter rest counts as this
 LONGEST_ADVICE = 300.0  # seconds; the longest Retry-After that is obeyed
-# Seconds between two polls above which the finish time of the API says more than the time of the poll.
+# Seconds between two polls above which the finish time of the API is more accurate than the time of the poll.
 COARSE = 5.0
 
 
@@ -50,7 +50,7 @@ class KindStats:
         self.plans = Plans(sketch)
         self.batch = batch  # jobs that one request can poll
         self.reports: dict[Hashable, Plans] = {}
-        self.waiting = 0  # jobs of this kind that are waited for
+        self.waiting = 0  # jobs of this kind that the client waits for
         self.hint: float | None = None  # the duration that the caller expects
 
     def wait(self, more: int) -> None:
@@ -96,7 +96,7 @@ class KindStats:
 
 
 class ProgressReport(NamedTuple):
-    """What an answer says about the rest of a job. `source` separates reports of different accuracy."""
+    """The rest of a job in an answer, in seconds or positions. `source` separates reports of different accuracy."""
 
     source: str
     left: float
@@ -117,7 +117,7 @@ def by_position(position: float) -> ProgressReport:
 
 
 def advice(seen: Seen) -> float | None:
-    """How long the API wants to be left alone, in seconds."""
+    """The number of seconds for which the API wants no poll."""
     pause = seen.retry_after
     return None if pause is None or pause <= 0 else min(pause, LONGEST_ADVICE)
 
@@ -141,7 +141,7 @@ def took(age: float, asked: float, seen: Seen, answer: Answer) -> float | None:
 
 
 def rest(seen: Seen, answer: Answer) -> ProgressReport | None:
-    """How much is left, if the answer says it as a time."""
+    """The rest of the job, if the answer contains a time for it."""
     if seen.remaining is not None and seen.remaining > 0:
         return ProgressReport("remaining", seen.remaining)
     if seen.eta is not None:

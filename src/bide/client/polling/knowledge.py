@@ -1,4 +1,4 @@
-"""What an account has learned, stored between two processes: the durations of its kinds and the state of its budget."""
+"""Stores the learned state of an account for the next process: the durations of its kinds and its budget."""
 
 from __future__ import annotations
 

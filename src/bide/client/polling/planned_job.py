@@ -61,13 +61,13 @@ class PlannedJob:
         self.longest = LONGEST_SILENCE
         self.deadline = FOREVER
         self.report: Plans | None = None  # how accurate reports like its last one are
-        self.leads = False  # whether the report decides, not the kind's durations
+        self.leads = False  # whether the report sets the plan, not the kind's durations
         self.origin = self.scale = 0.0  # the report: at the age `origin`, `scale` seconds were left
         self.reports: dict[str, tuple[float, float]] | None = None  # the first of each source
         self.progress: tuple[float, float] | None = None  # the line through its percentages so far
 
-    def believe(self, report: ProgressReport, price: float, age: float, now: float) -> None:
-        """Stores a report, and follows it if that promises less delay and fewer requests."""
+    def apply_report(self, report: ProgressReport, price: float, age: float, now: float) -> None:
+        """Stores a report, and plans by it if that is expected to cost less delay and fewer requests."""
         self.report = self.kind.report(report.source)
         self.origin, self.scale = age, report.left
         if self.reports is None:
@@ -89,7 +89,7 @@ class PlannedJob:
         return by_progress(age, min(100.0, age * along / square))
 
     def weight(self, now: float) -> float:
-        """The relative cost of a second of its delay: it grows as the deadline comes nearer."""
+        """The relative cost of a second of its delay: it grows as the deadline approaches."""
         if self.deadline == FOREVER:
             return 1.0
         return 1.0 + URGENCY / (1.0 + max(0.0, self.deadline - now) / URGENT_WITHIN)
@@ -135,7 +135,7 @@ class PlannedJob:
             found = index(self.kind.plans.sketch.latest(), self.asked, age)
         return found * self.weight(now)
 
-    def goes_on(self) -> None:
+    def still_live(self) -> None:
         """The pending poll found the job live."""
         self.kind.plans.sketch.survived(self.asked, self.sent)
         self.asked = self.sent

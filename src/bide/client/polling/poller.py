@@ -2,10 +2,10 @@
 notifies the listeners.
 
 Invariants:
-1. A few workers and one timer, whatever the number of jobs: a worker takes the next due job, or rests until there is one.
+1. A few workers and one timer, whatever the number of jobs: a worker takes the next due job, or waits until there is one.
 2. A failed poll is not a failed job: it is retried with full jitter, behind a circuit breaker for its host.
-3. A terminal answer, or one that no retry can change, ends the wait for a job; it is not polled again. The ledger, if
-   there is one, has the end before any listener.
+3. A terminal answer, or one that no retry can change, ends the wait for a job; it is not polled again. The end is
+   stored in the ledger, if there is one, before any listener is notified.
 4. All requests use the same budget, and every answer updates it.
 5. A bide service, or another API that can hold a request, holds the requests of few jobs until the job changes.
 """
@@ -80,7 +80,7 @@ class Poller:
         api: Api,
         transport: Transport,
         signer: Signer,
-        purse: RequestBudget,
+        budget: RequestBudget,
         *,
         price: float = PRICE,
         timing: Timing | None = None,
@@ -90,24 +90,24 @@ class Poller:
         self.api = api
         self.rng = rng or random.Random()
         self.schedule = PollSchedule(
-            purse, rng=self.rng, price=price, group=lambda job: api.calls.batch_group(job.ref)
+            budget, rng=self.rng, price=price, group=lambda job: api.calls.batch_group(job.ref)
         )
         self.timing = timing or Timing()
         self._ledger = ledger
         self._transport = transport
         self._signer = signer
-        self._purse = purse
+        self._budget = budget
         self._breaker = Breaker(rng=self.rng)
-        self._alone: deque[PlannedJob] = deque()  # due jobs that need a request of their own
+        self._single_polls: deque[PlannedJob] = deque()  # due jobs that need a request of their own
         self._workers = WorkerPool(self.timing)
         self.sender = Sender(
-            api, transport, signer, purse, self.timing, self._breaker, self._workers.wake
+            api, transport, signer, budget, self.timing, self._breaker, self._workers.wake
         )
         self._early = 0  # consecutive requests that the API did not hold
         self._conditional = api.form.ask.etag
-        self._troubled = False
+        self._failing = False
         self._unproven = False  # no request with the newest credential has been accepted yet
-        self._words: set[str] = set()  # statuses that the description does not know
+        self._unknown_words: set[str] = set()  # statuses that the description does not have
         self._endings: set[asyncio.Task[None]] = set()
 
     # --- jobs
@@ -141,18 +141,18 @@ class Poller:
             else:
                 job.planned = self.schedule.add(job, now, kind=kind, age=age, asked=asked, **options)
                 if job.submitted_at is None and (job.seen is None or asked_at is not None):
-                    self.schedule.hurry(job.planned, now)
+                    self.schedule.poll_now(job.planned, now)
             self._wake()
 
     def unwatch(self, job: JobState, listener: JobListener) -> None:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
         if not job.listeners and job.planned is not None:
             self.schedule.remove(job.planned)
-            self._part(job, job.planned)
+            self._store_times(job, job.planned)
             job.planned = None
 
-    def _part(self, job: JobState, planned: PlannedJob) -> None:
-        """Stores the age and the time of the last poll, for the case that the caller waits for it again."""
+    def _store_times(self, job: JobState, planned: PlannedJob) -> None:
+        """Stores the age and the time of the last poll, in case the caller waits for the job again."""
         now, wall = self.timing.now(), self.timing.wall()
         job.since = wall - (now - planned.born)
         if job.seen is not None:
@@ -193,19 +193,19 @@ class Poller:
         closed = self._breaker.ready(now)
         if closed > now:
             return [], closed
-        if self.sender.asking and not self.sender.polls_turn:
+        if self.sender.waiting and not self.sender.poll_next:
             return [], FOREVER
-        while self._alone and self._alone[0].number < 0:  # no longer waited for
-            self._alone.popleft()
-        if self._alone:
-            at = self._purse.take(now)
+        while self._single_polls and self._single_polls[0].number < 0:  # its wait has ended
+            self._single_polls.popleft()
+        if self._single_polls:
+            at = self._budget.take(now)
             if at > now:
                 return [], at
-            jobs, again = [self._alone.popleft()], now
+            jobs, again = [self._single_polls.popleft()], now
         else:
             jobs, again = self.schedule.next(now)
         if jobs:
-            self.sender.polls_turn = False
+            self.sender.poll_next = False
             self._breaker.spend(now)
         return jobs, again
 
@@ -216,7 +216,7 @@ class Poller:
         hold, jobs = self.api.longpoll, self.schedule.waiting + more
         if hold is None or self._early >= EARLY or jobs > HOLDS:
             return False
-        rate = self._purse.rate(now)
+        rate = self._budget.rate(now)
         return rate is None or rate > 1.5 * jobs / hold
 
     async def _ask(self, worker: Worker, planned: PlannedJob) -> None:
@@ -232,23 +232,23 @@ class Poller:
             seen = self._read(planned, job, answer)
         except (ServiceUnreachable, UnusableService) as error:
             self._unanswered([planned], error)
-        except SetupError as error:  # the job has no URL
-            self.sender.unsent()
+        except SetupError as error:  # the URL of the job is unknown
+            self.sender.record_no_answer()
             self._give_up(planned, ServiceError(0, {"code": CANNOT_ASK, "detail": str(error)}))
         except BadPoll as error:
             if answer is not None:
-                self.sender.heard(answer, isinstance(error, Throttled))
-            await self._bad(worker, planned, error, answer)
+                self.sender.record(answer, isinstance(error, Throttled))
+            await self._poll_failed(worker, planned, error, answer)
         else:
-            self.sender.heard(answer, throttled=False)
+            self.sender.record(answer, throttled=False)
             at = None
             if few and not seen.terminal:
-                news = etag is not None and not seen.unchanged
-                at = self._next_hold(planned, call.hold, news, seen.etag is not None)
-            self._saw(planned, seen, answer, at)
+                changed = etag is not None and not seen.unchanged
+                at = self._next_hold(planned, call.hold, changed, seen.etag is not None)
+            self._update(planned, seen, answer, at)
 
     def _hold(self, job: JobState) -> tuple[float | None, str | None]:
-        """For how long the API is to hold a request, and the ETag to compare.
+        """Returns the seconds for which the API should hold a request, and the ETag to compare.
 
         With an ETag it answers at any change, without one only at the end. If a listener wants changes and no ETag is
         known yet, the first request is not held.
@@ -259,18 +259,20 @@ class Poller:
             return self.api.longpoll, None
         return (None if job.etag is None else self.api.longpoll), job.etag
 
-    def _next_hold(self, planned: PlannedJob, hold: float, news: bool, comparable: bool) -> float | None:
+    def _next_hold(
+        self, planned: PlannedJob, hold: float, changed: bool, comparable: bool
+    ) -> float | None:
         """When to send the next held request; None: as the schedule plans.
 
-        A long hold says that the job was live until the answer, not only until the request. An early answer without
-        news means that the API does not hold requests; after EARLY of them it is no longer asked to.
+        After a long hold the job is known to be live until the answer, not only until the request. An early answer without
+        a change means that the API does not hold requests; after EARLY of them the client stops asking for that.
         """
         now = self.timing.now()
         sent = planned.born + planned.sent
         if hold and now - sent > hold / 2:
             planned.sent = now - planned.born
             self._early = 0
-        elif hold and not news:
+        elif hold and not changed:
             self._early += 1
             return None
         elif not hold and not comparable:
@@ -290,15 +292,15 @@ class Poller:
 
     async def _ask_many(self, worker: Worker, jobs: list[PlannedJob]) -> None:
         if self._can_hold(self.timing.now()):
-            self._alone.extend(jobs[1:])
+            self._single_polls.extend(jobs[1:])
             self._wake()
             await self._ask(worker, jobs[0])
             return
         refs = [planned.key.ref for planned in jobs]
         call = self.api.calls.ask_many(refs)
         if call is None:
-            self.sender.unsent()
-            self._ask_each(jobs)
+            self.sender.record_no_answer()
+            self._queue_single_polls(jobs)
         else:
             await self._ask_together(worker, jobs, refs, call)
 
@@ -315,69 +317,69 @@ class Poller:
             self._unanswered(jobs, error)
         except BadPoll as error:
             if answer is not None:
-                self.sender.heard(answer, isinstance(error, Throttled))
+                self.sender.record(answer, isinstance(error, Throttled))
             # The API rejects the list, not the jobs, unless it rejects every request in this way.
             if error.final and error.status not in (401, 310):
-                self._ask_alone(jobs)
+                self._disable_batches(jobs)
                 return
             for planned in jobs:
-                await self._bad(worker, planned, error, answer)
+                await self._poll_failed(worker, planned, error, answer)
         else:
-            self.sender.heard(answer, throttled=False)
+            self.sender.record(answer, throttled=False)
             for planned in jobs:
                 seen = found.get(planned.key.ref.id)
                 if seen is not None:
-                    self._saw(planned, seen, answer)
+                    self._update(planned, seen, answer)
                 elif planned.number == 0:
-                    self._alone.append(planned)
-            if self._alone:
+                    self._single_polls.append(planned)
+            if self._single_polls:
                 self._wake()
 
-    def _ask_alone(self, jobs: list[PlannedJob]) -> None:
-        """The API has no list of jobs: from now on each job has a request of its own."""
+    def _disable_batches(self, jobs: list[PlannedJob]) -> None:
+        """Polls each job in a request of its own from now on, because the API rejects a request for several."""
         for kind in self.schedule.kinds.values():
             kind.batch = 1
-        self._ask_each(jobs)
+        self._queue_single_polls(jobs)
 
-    def _ask_each(self, jobs: list[PlannedJob]) -> None:
-        """Sends a request for each job, this time."""
-        self._alone.extend(planned for planned in jobs if planned.number == 0)
+    def _queue_single_polls(self, jobs: list[PlannedJob]) -> None:
+        """Polls each of these jobs in a request of its own, this time."""
+        self._single_polls.extend(planned for planned in jobs if planned.number == 0)
         self._wake()
 
-    def _saw(self, planned: PlannedJob, seen: Seen, answer: Answer, at: float | None = None) -> None:
+    def _update(self, planned: PlannedJob, seen: Seen, answer: Answer, at: float | None = None) -> None:
         """`at` is the time of the next poll if the job is live; None: as the schedule plans."""
         job: JobState = planned.key
         job.failures, job.denied, self._unproven = 0, 0, False
-        if self._troubled:
-            self._troubled = False
+        if self._failing:
+            self._failing = False
             log.warning("%s answers again", self.api.name)
-        if planned.number < 0:  # no longer waited for
+        if planned.number < 0:  # its wait has ended
             return
         now = self.timing.now()
         before = job.seen
         if seen.unchanged and before is not None:
-            self.schedule.goes_on(planned, now, None, advice(seen), at)
+            self.schedule.still_live(planned, now, None, advice(seen), at)
             return
         if seen.etag is not None:
             job.etag = seen.etag
         if seen.terminal:
             job.take(seen)
             self.schedule.ended(planned, now, took(now - planned.born, planned.asked, seen, answer))
-            self._over(job)
+            self._finish(job)
             return
         job.seen = seen
         if seen.moved is not None:
             job.ref = job.ref.moved(seen.moved)
-        if seen.state == "unknown" and seen.word not in self._words:
-            self._words.add(seen.word)
+        if seen.state == "unknown" and seen.word not in self._unknown_words:
+            self._unknown_words.add(seen.word)
             log.warning(
-                "%s reports the status %r, which its description does not have; the client waits on",
+                "%s reports the status %r, which its description does not have; the wait continues",
                 self.api.name,
                 seen.word,
             )
         if job.submitted_at is None and seen.started_at is not None:
-            self._date(planned, now, seen.started_at, clock_of(answer))
-        self.schedule.goes_on(planned, now, _report(planned, now, seen, answer), advice(seen), at)
+            self._set_age(planned, now, seen.started_at, clock_of(answer))
+        self.schedule.still_live(planned, now, _report(planned, now, seen, answer), advice(seen), at)
         if seen is before:
             return
         if before is None or (before.state, before.word, before.progress, before.message) != (
@@ -388,8 +390,8 @@ class Poller:
         ):
             self._changed(job, before, seen)
 
-    def _date(self, planned: PlannedJob, now: float, started: float, clock: float | None) -> None:
-        """Takes the age of a job that another process submitted from the API's own clock."""
+    def _set_age(self, planned: PlannedJob, now: float, started: float, clock: float | None) -> None:
+        """Sets the age of a job that another process submitted, by the API's own clock."""
         wall = self.timing.wall()
         age = (wall if clock is None else clock) - started
         if age > 0:
@@ -405,7 +407,7 @@ class Poller:
         for listener in job.listeners:
             listener.changed(job)
 
-    def _over(self, job: JobState) -> None:
+    def _finish(self, job: JobState) -> None:
         job.planned = None
         if job.seen is not None and job.seen.state in TERMINAL:
             log.info("job %s is %s", job.job_id, job.seen.word or job.status)
@@ -419,7 +421,7 @@ class Poller:
     async def _store_and_notify(self, ledger: JobLedger, job: JobState) -> None:
         try:
             await ledger.ended(job)
-        except Exception as error:  # for example a full disk: the end is reported all the same
+        except Exception as error:  # for example a full disk: the end is reported anyway
             log.error("The end of job %s was not written to the ledger: %s", job.job_id, error)
         self._notify(job)
 
@@ -430,7 +432,7 @@ class Poller:
 
     # --- failures
 
-    async def _bad(
+    async def _poll_failed(
         self, worker: Worker, planned: PlannedJob, error: BadPoll, answer: Answer | None
     ) -> None:
         now = self.timing.now()
@@ -446,20 +448,20 @@ class Poller:
         elif error.final:
             self._give_up(planned, refusal(error, self.api, answer))
         else:
-            self._again(planned, error)
+            self._retry_later(planned, error)
 
     async def _denied(
         self, worker: Worker, planned: PlannedJob, error: Denied, answer: Answer | None
     ) -> None:
         """Renews the credential and polls again: a few times, and only while the API accepts renewed credentials."""
         job: JobState = planned.key
-        newest = worker.turn == self._signer.turn
+        newest = worker.generation == self._signer.generation
         renewed = False
         # A 403 rarely means an expired credential.
         most = DENIALS if error.status == 401 else 1
         if job.denied < most and not (newest and self._unproven and error.status == 401):
-            renewed = await self._signer.denied(worker.turn)
-        if planned.number < 0:  # no longer waited for
+            renewed = await self._signer.denied(worker.generation)
+        if planned.number < 0:  # its wait has ended
             return
         if renewed:
             job.denied += 1
@@ -472,11 +474,11 @@ class Poller:
         else:
             self._give_up(planned, refusal(error, self.api, answer))
 
-    def _again(self, planned: PlannedJob, error: Exception) -> None:
+    def _retry_later(self, planned: PlannedJob, error: Exception) -> None:
         if planned.number < 0:
             return
-        if not self._troubled:
-            self._troubled = True
+        if not self._failing:
+            self._failing = True
             log.warning("%s; trying again", error)
         job: JobState = planned.key
         now = self.timing.now()
@@ -485,10 +487,10 @@ class Poller:
 
     def _unanswered(self, jobs: list[PlannedJob], error: ServiceUnreachable | UnusableService) -> None:
         """Polls the jobs again. An error that no retry can change ends the wait for all jobs at the same origin."""
-        self.sender.unanswered()
+        self.sender.record_failed_poll()
         if isinstance(error, ServiceUnreachable):
             for planned in jobs:
-                self._again(planned, error)
+                self._retry_later(planned, error)
             return
         origins = {self._origin(planned) for planned in jobs}
         for planned in self.schedule.jobs():
@@ -502,7 +504,7 @@ class Poller:
         job: JobState = planned.key
         job.error = error
         self.schedule.remove(planned)
-        self._over(job)
+        self._finish(job)
 
 
 def _report(planned: PlannedJob, now: float, seen: Seen, answer: Answer) -> ProgressReport | None:

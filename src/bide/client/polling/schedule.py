@@ -1,15 +1,16 @@
 """One schedule per credential: it decides which of the waiting jobs to poll next, within the budget.
 
 All decisions are pure functions of (state, now, rng); `now` is in monotonic seconds. The caller polls the jobs that
-`next` returns and reports each outcome once: `goes_on`, `ended` or `failed`.
+`next` returns and reports each outcome once: `still_live`, `ended` or `failed`.
 
 Invariants:
 1. No task or timer per job: one queue, ordered by the time at which each job is due.
-2. `next` returns only what the budget grants, and spends it.
+2. `next` takes each request that it returns from the budget.
 3. A job is due no later than its longest silence after the last poll.
 4. The price is never below the floor. It rises until the due jobs fit the budget: it is the moving average of the
    price at which jobs are polled. A job is planned at the current price. Jobs whose price or knowledge is out of date
-   are planned again at the head of the queue and by a round-robin hand, so that no change touches all of them at once.
+   are planned again at the head of the queue and a few at a time in a round-robin scan, so that no change touches all
+   of them at once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bide.core.pacing import PRICE
 
 STALE = 0.8  # a plan made at less than this part of the price is made again before it is used
 JITTER = 0.2  # of the price: about a tenth of a silence
-FEW = 500  # jobs up to which the hand checks several at a time
+FEW = 500  # jobs up to which the round-robin scan checks several at a time
 MOST_REPLANS = 16  # at the head of the queue, in one call
 
 
@@ -53,7 +54,7 @@ class PollSchedule:
         self._batches: dict[tuple[KindStats, Hashable], JobBatch] = {}
         self._number = 0
         self._ring: list[PlannedJob] = []
-        self._hand = 0
+        self._ring_index = 0
 
     def kind(self, name: Hashable, batch: int = 1, size: Size | None = None) -> KindStats:
         """The statistics of a kind, or of one size of it."""
@@ -94,7 +95,7 @@ class PollSchedule:
         """Adds a job that is polled now, without a plan, because the API holds the request until a change."""
         job = self._entry(PlannedJob(key, kind, now - age, self._group(key)), now, **options)
         job.asked = asked
-        self._give(job, now)
+        self._set_time(job, now)
         return job
 
     def _entry(
@@ -111,13 +112,15 @@ class PollSchedule:
             job.shortest, job.longest, _ = SIZES[size]
         if expected is not None and expected > 0:
             job.kind.hint = expected
-            job.believe(ProgressReport("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0, now)
+            job.apply_report(
+                ProgressReport("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0, now
+            )
         self.waiting += 1
         job.kind.wait(1)
         self._ring.append(job)
         return job
 
-    def hurry(self, job: PlannedJob, now: float) -> None:
+    def poll_now(self, job: PlannedJob, now: float) -> None:
         """Makes a job due now, because its age is unknown and it may have ended already."""
         job.planned = job.asked
         job.given = True
@@ -135,12 +138,12 @@ class PollSchedule:
         job, again = self._next_job(now)
         if job is not None:
             taken = self.budget.take(now)
-            if taken > now:  # another user of the budget was faster
+            if taken > now:  # another process took it first
                 self._push(job, now)
                 return [], taken
             worth = job.made * _square(now - job.born - job.asked, job.planned - job.asked)
             self._granted(job, now)
-            self._asked_at(worth)
+            self._adapt_price(worth)
             return [job], now
         if self._batches:
             again = min(again, *(batch.look() for batch in self._batches.values()))
@@ -155,7 +158,7 @@ class PollSchedule:
                 queue.pop()
                 continue
             if due > now:
-                # A request is left over, so the price was too high: a job that is worth the floor is polled at once.
+                # The budget has a request to spare, so the price was too high: poll a job that is worth the floor now.
                 if price <= floor:
                     return None, due
                 worth_it = _worth_it(job, floor)
@@ -183,7 +186,7 @@ class PollSchedule:
                         return [], taken
                     for job in jobs:
                         self._granted(job, now)
-                    self._asked_at(lost)
+                    self._adapt_price(lost)
                     return jobs, now
         return [], now
 
@@ -191,12 +194,12 @@ class PollSchedule:
         job.number = 0
         job.sent = now - job.born
 
-    def _asked_at(self, worth: float) -> None:
+    def _adapt_price(self, worth: float) -> None:
         """Moves the price towards the price of a request."""
         price = self.price + (worth - self.price) * 2.0 / (self.waiting + 40.0)
         self.price = price if price > self.floor else self.floor
 
-    def goes_on(
+    def still_live(
         self,
         job: PlannedJob,
         now: float,
@@ -204,29 +207,29 @@ class PollSchedule:
         after: float | None = None,
         at: float | None = None,
     ) -> None:
-        """The job is live. `report` says how much is left, `after` how many seconds the API wants no poll.
+        """The job is live. `report` is the rest of the job, `after` the seconds for which the API wants no poll.
 
-        `at` is the time of the next poll, whatever is planned, because the API holds the request until a change.
+        `at` is the time of the next poll, instead of a plan, because the API holds the request until a change.
         """
-        job.goes_on()
+        job.still_live()
         if report is not None:
-            job.believe(report, self.price, job.asked, now)
+            job.apply_report(report, self.price, job.asked, now)
         if after is not None:
             job.not_before = now + after
         if at is None:
             self._plan(job, now)
         else:
-            self._give(job, at)
-        self._tend(now)
+            self._set_time(job, at)
+        self._refresh_plans(now)
 
     def ended(self, job: PlannedJob, now: float, took: float | None = None) -> None:
         """The job has ended; `took` is its duration if the API reports it."""
         job.ended(now - job.born, took)
         self.remove(job)
-        self._tend(now)
+        self._refresh_plans(now)
 
     def failed(self, job: PlannedJob, now: float, until: float) -> None:
-        """The poll said nothing about the job: the next one is not before `until`."""
+        """The poll failed: the next one is not before `until`."""
         job.not_before = until
         self._plan(job, now)
 
@@ -250,7 +253,7 @@ class PollSchedule:
         ]
         return advise(loads, self.budget.rate(now), self.floor) if loads else None
 
-    def _give(self, job: PlannedJob, at: float) -> None:
+    def _set_time(self, job: PlannedJob, at: float) -> None:
         """Sets the time of the next poll, in a request of its own. A plan would cost more than the request."""
         job.made = self.price
         job.planned = job.asked
@@ -280,19 +283,19 @@ class PollSchedule:
         else:
             self._queue.push(due, self._number, job)
 
-    def _tend(self, now: float) -> None:
-        """The hand: plans the next job of the ring again if its plan is out of date."""
+    def _refresh_plans(self, now: float) -> None:
+        """Checks the next jobs in the round-robin scan, and plans a job again if its plan is out of date."""
         ring = self._ring
         for _ in range(min(len(ring), 4 if len(ring) < FEW else 1)):
-            if self._hand >= len(ring):
-                self._hand = 0
-            job = ring[self._hand]
+            if self._ring_index >= len(ring):
+                self._ring_index = 0
+            job = ring[self._ring_index]
             if job.number < 0:
                 last = ring.pop()
                 if job is not last:
-                    ring[self._hand] = last
+                    ring[self._ring_index] = last
             else:
-                self._hand += 1
+                self._ring_index += 1
                 if job.number and job.stale(self.price):
                     self._plan(job, now)
 

@@ -1,4 +1,4 @@
-"""A pool of tasks that poll: idle ones wait until there is work or a given time, and a sweeper ends hanging requests."""
+"""A pool of tasks that poll: an idle task waits for a job or a given time, and a sweeper cancels hanging requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SWEEP = 1.0  # seconds between two searches for hanging requests
 class Worker:
     """One task that sends requests. The sweeper watches all of them, so that no request needs a timer of its own."""
 
-    __slots__ = ("expired", "task", "turn", "until")
+    __slots__ = ("expired", "generation", "task", "until")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None]
-        self.turn = 0  # the number of the credential that its request was sent with
+        self.generation = 0  # the number of the credential that its request was sent with
         self.until = FOREVER  # when its request times out
         self.expired = False
 

@@ -1,1 +1,1 @@
-"""Files that become jobs: read, sent the way that suits their size, gone on with after anything that cuts them off."""
+"""Submissions with files: small files in one request, large ones as resumable uploads."""

@@ -21,7 +21,7 @@ from bide.client.submission import (
 from bide.client.uploads.source import Source
 from bide.core.wire import encode
 
-ONLY = ""  # the only parameter that accepts a file, whatever its name is
+ONLY = ""  # stands for the only parameter that accepts a file
 _NUMBER = "/"  # between a parameter that accepts a list and the index in it
 
 
@@ -47,8 +47,8 @@ class FileSubmission:
         self.hold = options.get("wait") or 0.0
         self.preference = submission_headers(SubmitOptions(wait=options.get("wait")))
         paths = {name: os.fsencode(source.path or "") for name, source in sources.items()}
-        asked = msgspec.json.encode([self.body, self.key, paths], order="sorted")
-        self.what = hashlib.sha256(asked).hexdigest()
+        identity = msgspec.json.encode([self.body, self.key, paths], order="sorted")
+        self.what = hashlib.sha256(identity).hexdigest()
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {**self.preference, **key_header(key)}

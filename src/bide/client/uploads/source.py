@@ -1,6 +1,6 @@
 """A file to upload: read in blocks, hashed once, and recognised when an upload is resumed.
 
-1. The client sends the file as it was when it was opened. If it changes meanwhile, that is an UploadFailed.
+1. The client sends the file as it was when it was opened. If it changes during the upload, UploadFailed is raised.
 2. Each byte is hashed once, in order, however often it is sent.
 3. Memory use is one block, whatever the size.
 
@@ -140,7 +140,7 @@ class Source:
 
 def changed(name: str, what: str) -> UploadFailed:
     return UploadFailed(
-        f"{name} changed during the upload: {what}. No job was created. Send it again when nothing writes to it."
+        f"{name} changed during the upload: {what}. No job was created. Send it again when no process writes to it."
     )
 
 

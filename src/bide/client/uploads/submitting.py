@@ -38,7 +38,7 @@ METADATA = 6000  # bytes of a header that every proxy accepts
 KEY_LIFE = 24 * 3600.0
 REFUSED = (400, 404, 410, 413, 415, 422)  # a retry would be refused again
 GIVE_UP = 600.0  # seconds without progress
-FULL = 507  # the disk of the service is full: reported, not waited for
+FULL = 507  # the disk of the service is full: raised, not retried
 RETRIES = RetryPolicy(
     patience=GIVE_UP, needs_first_answer=True, final=frozenset((FULL,)), obeys_problem=True
 )
@@ -64,15 +64,15 @@ class Sending:
         pace: Pace,
         wall: Callable[[], float],
         outbox: UploadOutbox | None,
-        asked: FileSubmission,
+        submission: FileSubmission,
         show: Show,
     ) -> None:
         self._service = service
         self._wall = wall
-        self._outbox = outbox if all(source.path for source in asked.sources.values()) else None
-        self._asked = asked
+        self._outbox = outbox if all(source.path for source in submission.sources.values()) else None
+        self._submission = submission
         self._show = show
-        names = ", ".join(source.name for source in asked.sources.values())
+        names = ", ".join(source.name for source in submission.sources.values())
 
         def exhausted(error: Exception, seconds: float) -> Exception:
             message = f"The upload of {names} made no progress for {seconds / 60:.0f} minutes: {error}"
@@ -82,7 +82,7 @@ class Sending:
         self._retrying = Retrying(policy, pace, pace.rng, exhausted=exhausted)
 
     async def submit(self) -> Answer:
-        """The answer that has the job."""
+        """Submits the job and returns the answer with its status."""
         parcel = await self._parcel()
         if parcel.job_id is not None:
             try:
@@ -90,7 +90,7 @@ class Sending:
             except ServiceError as error:
                 if error.status not in (404, 410):
                     raise
-                parcel = await self._parcel(anew=True)
+                parcel = await self._parcel(new=True)
         try:
             answer = await self._send(parcel)
         except (ServiceError, UploadFailed) as error:
@@ -101,21 +101,21 @@ class Sending:
         return answer
 
     async def _send(self, parcel: Parcel) -> Answer:
-        if self._asked.size < DIRECT:
+        if self._submission.size < DIRECT:
             return await self._retrying.run(lambda: self._direct(parcel))
-        ((name, source), *more) = self._asked.sources.items()
-        metadata = self._asked.metadata(name, parcel.key)
+        ((name, source), *more) = self._submission.sources.items()
+        metadata = self._submission.metadata(name, parcel.key)
         if more or len(render_metadata(metadata)) > METADATA:
             return await self._uploads_first(parcel)
         return await self._resumable(parcel, name, source, metadata)
 
-    # --- the ways
+    # --- the kinds of upload
 
     async def _direct(self, parcel: Parcel) -> Answer:
-        asked = self._asked
-        form = await asyncio.to_thread(Form, encode(asked.body), asked.sources, self._show)
-        headers = {**asked.headers(parcel.key), "Content-Type": form.content_type}
-        return await self._service.send_content("POST", "/jobs", form, headers, asked.hold)
+        submission = self._submission
+        form = await asyncio.to_thread(Form, encode(submission.body), submission.sources, self._show)
+        headers = {**submission.headers(parcel.key), "Content-Type": form.content_type}
+        return await self._service.send_content("POST", "/jobs", form, headers, submission.hold)
 
     async def _resumable(
         self, parcel: Parcel, name: str, source: Source, metadata: Mapping[str, str]
@@ -130,11 +130,11 @@ class Sending:
 
     async def _uploads_first(self, parcel: Parcel) -> Answer:
         """Uploads the files, then submits a job that names them: for several files, or if a header is too short."""
-        asked = self._asked
+        submission = self._submission
         only = await self._retrying.run(self._check_names)
         uploads: dict[str, str] = {}
         done = 0
-        for name, source in asked.sources.items():
+        for name, source in submission.sources.items():
 
             def shown(at: int, before: int = done) -> object:
                 return self._show(before + at)
@@ -142,9 +142,9 @@ class Sending:
             url, _ = await self._upload(name, source, about(source), parcel, shown)
             uploads[name or only] = url.rpartition("/")[2]
             done += source.size
-        body, headers = asked.filled(uploads), asked.headers(parcel.key)
+        body, headers = submission.filled(uploads), submission.headers(parcel.key)
         return await self._retrying.run(
-            lambda: self._service.send("POST", "/jobs", json=body, headers=headers, hold=asked.hold)
+            lambda: self._service.send("POST", "/jobs", json=body, headers=headers, hold=submission.hold)
         )
 
     async def _upload(
@@ -160,7 +160,7 @@ class Sending:
         return await sending.send(item.url)
 
     async def _look(self, path: str) -> Answer:
-        headers, hold = self._asked.preference, self._asked.hold
+        headers, hold = self._submission.preference, self._submission.hold
         return await self._retrying.run(
             lambda: self._service.send("GET", path, headers=headers, hold=hold)
         )
@@ -169,13 +169,13 @@ class Sending:
         """Checks kind and parameters before all bytes are sent. Returns the parameter of a file without a name."""
         answer = await self._service.send("GET", "/kinds")
         kinds = {kind["kind"]: kind for kind in answer.read(dict[str, list[dict[str, Any]]])["kinds"]}
-        named = self._asked.body["kind"]
+        named = self._submission.body["kind"]
         if named not in kinds:
             known = ", ".join(sorted(kinds)) or "none"
             raise _refusal("unknown-kind", "/kind", f"there is no kind {named!r}; there are: {known}")
         names = _file_parameters(kinds[named].get("inputSchema") or {})
-        free = [name for name in names if name not in (self._asked.body.get("input") or {})]
-        for name in map(parameter_of, self._asked.sources):
+        free = [name for name in names if name not in (self._submission.body.get("input") or {})]
+        for name in map(parameter_of, self._submission.sources):
             if name not in names and (name != ONLY or len(free) != 1):
                 detail = f"kind {named} takes no such file; there are: {', '.join(names) or 'none'}"
                 raise _refusal("invalid-input", f"/input/{name}".rstrip("/"), detail)
@@ -183,16 +183,16 @@ class Sending:
 
     # --- the ledger
 
-    async def _parcel(self, *, anew: bool = False) -> Parcel:
+    async def _parcel(self, *, new: bool = False) -> Parcel:
         """The ledger's entry of this submission, unless a file has changed since; otherwise a new one."""
-        asked, base, now = self._asked, self._service.url, self._wall()
-        items = await asyncio.to_thread(_items, asked.sources)
-        if self._outbox is not None and not anew:
-            known = await self._outbox.get(base, asked.what)
+        submission, base, now = self._submission, self._service.url, self._wall()
+        items = await asyncio.to_thread(_items, submission.sources)
+        if self._outbox is not None and not new:
+            known = await self._outbox.get(base, submission.what)
             if known is not None and not _stale(known, now) and _unmarked(known.items) == items:
                 return known
-        key = asked.key or (None if asked.dedupe else secrets.token_urlsafe(24))
-        parcel = Parcel(base=base, what=asked.what, key=key, since=now, items=items)
+        key = submission.key or (None if submission.dedupe else secrets.token_urlsafe(24))
+        parcel = Parcel(base=base, what=submission.what, key=key, since=now, items=items)
         await self._note(parcel)
         return parcel
 

@@ -115,9 +115,9 @@ class Resumable:
     def _check_origin(self, url: str) -> None:
         """The bytes of a file go only to the service that the user named."""
         if not self._service.same_origin(url):
-            goal = without_credentials("/".join(url.split("/", 3)[:3]))
+            target = without_credentials("/".join(url.split("/", 3)[:3]))
             raise UploadFailed(
-                f"The service places the upload of {self._source.name} at {goal}, and the client sends no file to another "
+                f"The service places the upload of {self._source.name} at {target}, and the client sends no file to another "
                 "origin. If that is the right address, use it as --url."
             )
 

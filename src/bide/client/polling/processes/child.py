@@ -1,4 +1,4 @@
-"""A child process: polls its share of the jobs with a `Poller` and reports what it saw to the parent.
+"""A child process: polls its share of the jobs with a `Poller` and reports their states to the parent.
 
 1. It writes only to its socket and to the shared budget.
 2. It exits when the parent closes the socket. If the parent was killed, it removes the folder of the budget.
@@ -33,7 +33,7 @@ from bide.client.timing import Timing
 from bide.core.errors import ServiceError
 
 HEARTBEAT = 1.0  # seconds
-LEARN_EVERY = 3  # heartbeats between two reports of what was learned
+LEARN_EVERY = 3  # heartbeats between two reports of learned durations
 SHARED = "shared"  # the name of the budget
 # A part of each wait, and at most so many seconds, so that the children do not all wake up at the same time.
 STAGGER = (0.1, 0.005)
@@ -68,18 +68,18 @@ class GivenSigner(Signer):
 
     def take(self, proof: m.CredentialUpdate) -> None:
         self._credential, self._added = GivenCredential(proof.headers), proof.added
-        self.turn = proof.turn
+        self.generation = proof.generation
         self._merged.clear()
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
 
-    async def denied(self, turn: int) -> bool:
+    async def denied(self, generation: int) -> bool:
         async with self._lock:
-            if turn == self.turn:
+            if generation == self.generation:
                 self._answer = asyncio.get_running_loop().create_future()
-                self._channel.send(m.CredentialRejected(turn))
+                self._channel.send(m.CredentialRejected(generation))
                 await self._answer
-        return turn != self.turn
+        return generation != self.generation
 
 
 class StaggeredTiming(Timing):

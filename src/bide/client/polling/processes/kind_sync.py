@@ -1,7 +1,8 @@
-"""What one process has learned about a kind, sent to the others.
+"""Sends the observations of one process about a kind to the others.
 
-A sketch is a sum over observations that fade with newer ones. So what was learned since the last message is a
-difference, and the other processes add it to theirs. After a while each knows what a single process would have learned.
+A sketch is a sum over observations that fade with newer ones. So the observations since the last message are a
+difference, and the other processes add it to their sketches. After a while each process has the sketch of all
+observations.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ SLIGHT = 1e-9
 
 
 class KindSync:
-    """Remembers what all processes know about one kind."""
+    """Stores the state of one kind that all processes have in common."""
 
     def __init__(self, kind: KindStats) -> None:
         self.kind = kind
         self._common = KindStats.load(kind.dump())
 
     def news(self) -> dict[str, Any] | None:
-        """Return what this process has learned since the last call."""
+        """Return the observations of this process since the last call."""
         now = self.kind.dump()
         durations = _since(self._common.plans.sketch, now["durations"])
         reports = {}
@@ -36,7 +37,7 @@ class KindSync:
         return {"durations": durations, "reports": reports}
 
     def absorb(self, news: dict[str, Any]) -> None:
-        """Add what another process has learned."""
+        """Add the observations of another process."""
         if news["durations"] is not None:
             _absorb(self.kind.plans.sketch, self._common.plans.sketch, news["durations"])
         for source, found in news["reports"].items():
@@ -44,8 +45,8 @@ class KindSync:
 
 
 def _absorb(own: Sketch, common: Sketch, found: dict[str, Any]) -> None:
-    # What this process has learned and not yet sent makes `common` fade before the next difference is taken. `found` is
-    # not older than that, so it must not fade with it: a part of it would be sent as news of this process.
+    # The unsent observations of this process make `common` fade before the next difference is computed. `found` is not
+    # older than these, so it must not fade with them: a part of it would be sent as news of this process.
     unsent = own.count - common.count
     own.absorb(found)
     common.absorb(found, (1.0 + 1.0 / MEMORY) ** unsent)

@@ -33,7 +33,7 @@ class PollingMessage(msgspec.Struct, tag=True, array_like=True):
 
 
 class StartPolling(PollingMessage):
-    """Which API to poll, and how."""
+    """The API to poll, and the options."""
 
     form: Description
     url: str | None
@@ -51,18 +51,18 @@ class StartPolling(PollingMessage):
 
 
 class CredentialUpdate(PollingMessage):
-    """The headers that authenticate; `turn` is higher than before if they differ."""
+    """The headers that authenticate; `generation` is higher than before if they differ."""
 
-    turn: int
+    generation: int
     headers: dict[str, str]  # of the credential
     added: dict[str, str]  # of the caller
 
     def __repr__(self) -> str:
-        return f"<CredentialUpdate {self.turn}>"
+        return f"<CredentialUpdate {self.generation}>"
 
 
 class KindKnowledge(PollingMessage):
-    """What is known about a kind."""
+    """The statistics of a kind."""
 
     number: int
     data: dict[str, Any]
@@ -87,14 +87,14 @@ class UnwatchJob(PollingMessage):
 
 
 class StopPolling(PollingMessage):
-    """Send what is left, and exit."""
+    """Send the remaining messages, and exit."""
 
 
 # --- in both directions
 
 
 class KindNews(PollingMessage):
-    """What was learned about a kind since the last such message."""
+    """Observations about a kind since the last such message."""
 
     kind: int
     news: dict[str, Any]
@@ -125,9 +125,9 @@ class JobGivenUp(PollingMessage):
 
 
 class CredentialRejected(PollingMessage):
-    """The API rejected the credential of this turn. The parent replies with a CredentialUpdate."""
+    """The API rejected the credential of this generation. The parent replies with a CredentialUpdate."""
 
-    turn: int
+    generation: int
 
 
 class PollingHeartbeat(PollingMessage):

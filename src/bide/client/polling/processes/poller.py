@@ -1,9 +1,9 @@
 """The parent: a poller whose polls child processes send. An account uses it like any other `Poller`.
 
-1. The parent holds all jobs; a child has a copy of its share. A child that dies loses nothing: another takes over.
+1. The parent holds all jobs; a child has a copy of its share. If a child dies, no job is lost: another child takes over.
 2. The child that takes over starts with the last known state of each job, so that it does not poll all of them at once.
 3. Children get the credential only from the parent, and only the parent renews it.
-4. The parent kills and replaces a child that has not sent a heartbeat for long while the parent ran.
+4. The parent kills and replaces a child that misses MISSED_HEARTBEATS heartbeats while the parent runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from bide.core.errors import ServiceError, SetupError, UnusableService
 from bide.core.retry import backoff
 
 MISSED_HEARTBEATS = 30  # after which a child is killed
-EXIT_TIMEOUT = 5.0  # seconds for a child to send what is left and exit
+EXIT_TIMEOUT = 5.0  # seconds for a child to send its remaining messages and exit
 SETTLED = 10.0  # seconds after which the exit of a child does not count as a failed start
 FAILED_STARTS = 3  # in a row, before the other children take its jobs
 
@@ -73,7 +73,7 @@ class ProcessPoller(Poller):
         self._kinds: dict[KindStats, tuple[int, KindSync, str | None]] = {}
         self._assigned: dict[JobState, tuple[int, _ChildSlot]] = {}
         self._renewals: set[asyncio.Task[None]] = set()
-        self._sent_turn = 0
+        self._sent_generation = 0
         self._children = [_ChildSlot(self) for _ in range(processes)]
         self._supervision = asyncio.create_task(self._supervise())
 
@@ -159,8 +159,8 @@ class ProcessPoller(Poller):
                 self._fail(job, message.status, message.problem)
             case m.KindNews(kind, news):
                 self._learned(child, kind, news)
-            case m.CredentialRejected(turn):
-                task = asyncio.create_task(self._renew(child, turn))
+            case m.CredentialRejected(generation):
+                task = asyncio.create_task(self._renew(child, generation))
                 self._renewals.add(task)
                 task.add_done_callback(self._renewals.discard)
             case m.LogLine(level, text):
@@ -177,14 +177,14 @@ class ProcessPoller(Poller):
             job.submitted_at = observed.submitted_at
         if seen.terminal:
             self._forget(job)
-            self._over(job)
+            self._finish(job)
         else:
             self._changed(job, before, seen)
 
     def _fail(self, job: JobState, status: int, problem: dict[str, Any]) -> None:
         job.error = ServiceError(status, problem, self.api.url or "")
         self._forget(job)
-        self._over(job)
+        self._finish(job)
 
     def _learned(self, child: _ChildSlot, kind: int, news: dict[str, Any]) -> None:
         for number, sync, _ in self._kinds.values():
@@ -197,12 +197,12 @@ class ProcessPoller(Poller):
     # --- the credential
 
     def credential_update(self) -> m.CredentialUpdate:
-        return m.CredentialUpdate(self._signer.turn, *self._signer.proof())
+        return m.CredentialUpdate(self._signer.generation, *self._signer.proof())
 
-    async def _renew(self, child: _ChildSlot, turn: int) -> None:
+    async def _renew(self, child: _ChildSlot, generation: int) -> None:
         """Reply to the child when there is a new credential, or when there will be none."""
         try:
-            if await self._signer.denied(turn):
+            if await self._signer.denied(generation):
                 await self.freshen()
         except SetupError as error:
             log.error("%s", error)
@@ -232,8 +232,8 @@ class ProcessPoller(Poller):
             except Exception:
                 # Children must be supervised even if the disk is full or the credential is gone.
                 log.exception("Cannot update the shared budget or the credential")
-            if self._signer.turn != self._sent_turn:
-                self._sent_turn = self._signer.turn
+            if self._signer.generation != self._sent_generation:
+                self._sent_generation = self._signer.generation
                 for child in self._children:
                     child.send(self.credential_update())
             for child in self._children:
@@ -281,7 +281,7 @@ class _ChildSlot:
         return None if self._process is None else self._process.pid
 
     def send(self, message: m.PollingMessage) -> None:
-        """Send if there is a child. A new child is sent everything, so nothing has to be queued."""
+        """Send if there is a child. A new child gets the whole state, so no message needs to be queued."""
         if self._channel is not None:
             self._channel.send(message)
 
@@ -305,7 +305,7 @@ class _ChildSlot:
             try:
                 await self._poller.freshen()
                 reason = await self._run_child()
-            except Exception as error:  # the jobs must be polled whatever went wrong
+            except Exception as error:  # the jobs must be polled after any error
                 reason = f"{type(error).__name__}: {error}"
             if self.alive:
                 self._forget_asked_at()
