@@ -19,7 +19,8 @@ from bide.core.errors import BadCursor, ErrorInfo, MalformedRequest, Problem
 from bide.core.record import Job, Progress, Status, Step
 
 INLINE_RESULT = 64 * 1024
-MAX_WAIT = 60.0
+MAX_WAIT = 60.0  # seconds; the service reads a longer `Prefer: wait=N` as this
+MAX_HOLD = 55.0  # seconds; many proxies close a connection after a minute without bytes
 PROBLEM_TYPE = "application/problem+json"
 JSON_TYPE = "application/json"
 

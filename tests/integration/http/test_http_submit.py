@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bide.core.record import Status
+from bide.server.notifier import Subscription
 from tests.integration.http.service import Service, scope
 
 JSON = {"content-type": "application/json"}
@@ -99,7 +100,7 @@ async def test_wait_that_is_over_gives_202(service: Service) -> None:
     assert "retry-after" in reply.headers
 
 
-async def test_wait_is_at_most_a_minute_and_ends_with_the_service(service: Service) -> None:
+async def test_wait_is_at_most_60_and_ends_with_the_service(service: Service) -> None:
     call = asyncio.create_task(
         service.call("POST", "/jobs", json={"kind": "echo"}, headers={"Prefer": "wait=3600"})
     )
@@ -108,6 +109,29 @@ async def test_wait_is_at_most_a_minute_and_ends_with_the_service(service: Servi
     service.notify.close()
     reply = await call
     assert (reply.status, reply.headers["preference-applied"]) == (202, "wait=60")
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+@pytest.mark.parametrize(("wait", "held"), [(1, 1.0), (55, 55.0), (56, 55.0), (60, 55.0), (3600, 55.0)])
+async def test_a_response_is_held_at_most_55_seconds(
+    service: Service, monkeypatch: pytest.MonkeyPatch, method: str, wait: int, held: float
+) -> None:
+    timeouts = []
+
+    async def record(subscription: Subscription, timeout: float) -> bool:
+        timeouts.append(timeout)
+        service.notify.close()  # ends the wait without a sleep
+        return False
+
+    monkeypatch.setattr(Subscription, "wait", record)
+    prefer = {"Prefer": f"wait={wait}"}
+    if method == "POST":
+        reply = await service.call("POST", "/jobs", json={"kind": "echo"}, headers=prefer)
+    else:
+        reply = await service.call("GET", f"/jobs/{await service.submit()}", headers=prefer)
+    assert reply.headers["preference-applied"] == f"wait={min(wait, 60)}"
+    (timeout,) = timeouts
+    assert held - 0.5 < timeout <= held
 
 
 async def test_respond_async_never_waits(service: Service) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from bide.core.errors import Gone, NotFound, Problem
 from bide.core.record import Job, Progress
 from bide.core.wire import (
+    MAX_HOLD,
     MAX_WAIT,
     Eta,
     JobStatus,
@@ -27,7 +28,8 @@ JOB_ID = Parameter("jobId", "path", "The id of the job.", {"type": "string"}, re
 PREFER = Parameter(
     "Prefer",
     "header",
-    f"`wait=N`: hold the response up to N seconds, at most {MAX_WAIT:g}. Unknown preferences are ignored.",
+    f"`wait=N`, with N up to {MAX_WAIT:g}: hold the response up to N seconds, and at most {MAX_HOLD:g}. "
+    "Unknown preferences are ignored.",
 )
 IF_MATCH = Parameter(
     "If-Match", "header", "Apply the change only if the ETag matches, else 412. `*` matches any."
@@ -125,24 +127,24 @@ class JobView:
 async def hold(
     request: HttpRequest, job_id: str, seconds: float, enough: Callable[[JobView], bool]
 ) -> JobView:
-    """Waits until `enough` returns True, the time is over or the service stops; returns the job.
+    """Waits until `enough` returns True, `seconds` or MAX_HOLD seconds have passed, or the service stops; returns the job.
 
     Raises Disconnected if the client disconnects.
     """
     components = request.components
     loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
-    with components.notify.subscribe(job_id) as watch:
-        gone = loop.create_task(request.disconnected())
-        gone.add_done_callback(lambda _: watch.wake())
+    until = loop.time() + min(seconds, MAX_HOLD)
+    with components.notify.subscribe(job_id) as subscription:
+        disconnected = loop.create_task(request.disconnected())
+        disconnected.add_done_callback(lambda _: subscription.wake())
         try:
             while True:
                 shown = JobView(request, await find(components, job_id))
                 remaining = until - loop.time()
                 if enough(shown) or remaining <= 0 or components.notify.closed:
                     return shown
-                await watch.wait(remaining)
-                if gone.done():
+                await subscription.wait(remaining)
+                if disconnected.done():
                     raise Disconnected
         finally:
-            gone.cancel()
+            disconnected.cancel()
