@@ -76,7 +76,7 @@ async def door(
     door = Door(tmp_path, url)
     service = door.service
     service.folder.lock()
-    await service.store.open(service._heard)
+    await service.store.open(service._on_events)
     service.uploads.open(service.folder.replica)
     yield door
     service.uploads.staging.close()

@@ -140,7 +140,7 @@ class Service:
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
         try:
-            await self.store.open(self._heard, self.engine.hint, self._reset)
+            await self.store.open(self._on_events, self.engine.hint, self._reset)
             try:
                 await self._begin()
             except BaseException:
@@ -187,12 +187,12 @@ class Service:
         """The intake is created after the engine, so the engine cannot get its method."""
         return await self.intake.prepare_spawn(message, parent)
 
-    def _heard(self, events: Sequence[Event]) -> None:
+    def _on_events(self, events: Sequence[Event]) -> None:
         self.engine.on_events(events)
         self.notify.on_events(events)
         self.estimates.on_events(events)
         self.upkeep.on_events(events)
-        self.http.heard(events)
+        self.http.on_events(events)
 
     def _reset(self) -> None:
         """Clears all caches after the store has lost events that were already reported."""

@@ -163,14 +163,14 @@ class Service:
         )
         self.app = HttpApp(self.components)
 
-    def _heard(self, events: Sequence[Event]) -> None:
+    def _on_events(self, events: Sequence[Event]) -> None:
         self.notify.on_events(events)
         self.estimates.on_events(events)
-        self.app.heard(events)
+        self.app.on_events(events)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Service]:
-        await self.store.open(self._heard)
+        await self.store.open(self._on_events)
         self.uploads.open("here")
         try:
             yield self

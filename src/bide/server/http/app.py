@@ -72,9 +72,9 @@ class HttpApp:
         """
         self._hosts = Hosts(address, self._trusted)
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def on_events(self, events: Sequence[Event]) -> None:
         """Counts committed events for the metrics."""
-        self._metrics.heard(events)
+        self._metrics.on_events(events)
 
     def forget(self) -> None:
         """Clears the cache, because a version may name another state of the job after the store lost events."""

@@ -49,7 +49,7 @@ class Metrics:
             )
         ]
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def on_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if event.type == "status" and event.job["status"] in _TERMINAL:
                 self._ended[event.job["kind"], event.job["status"]] += 1
