@@ -97,7 +97,7 @@ def test_a_full_disk_is_told_and_nothing_that_was_accepted_is_lost(small_disk: S
     answer, body = refused
     assert answer.status == 503 and int(answer.headers["Retry-After"]) > 0
     assert answer.headers["Content-Type"] == "application/problem+json"
-    assert "full" in json.loads(body)["detail"] and "make room" in json.loads(body)["detail"]
+    assert "full" in json.loads(body)["detail"] and "free space" in json.loads(body)["detail"]
     assert small_disk.job(earlier)["result"] == 1, "reading goes on"
     assert small_disk.unready() == 503
     until(lambda: f"{slow} second" in small_disk.marks.read_text())  # which cannot be kept
@@ -110,7 +110,7 @@ def test_a_full_disk_is_told_and_nothing_that_was_accepted_is_lost(small_disk: S
     assert small_disk.ended(small_disk.post("work", number=4))["result"] == 4
     listed = small_disk.ask("GET", "/jobs?limit=100")["jobs"]
     assert len(listed) == 3, "what was refused is not there"
-    assert "make room" in small_disk.said() and "Traceback" not in small_disk.said()
+    assert "free space" in small_disk.said() and "Traceback" not in small_disk.said()
 
 
 def test_a_disk_that_is_full_at_each_write(small_disk: SmallDisk) -> None:
@@ -140,7 +140,7 @@ def test_a_stop_on_a_full_disk_comes_to_its_end(small_disk: SmallDisk) -> None:
     until(lambda: small_disk.job(parent)["children"])
     small_disk.leave(0)
     assert small_disk.end(signal.SIGTERM) == 0, small_disk.said()
-    assert "make room" in small_disk.said() and "Traceback" not in small_disk.said()
+    assert "free space" in small_disk.said() and "Traceback" not in small_disk.said()
 
 
 def test_an_output_that_does_not_fit_is_tried_again(small_disk: SmallDisk) -> None:

@@ -107,7 +107,7 @@ async def test_files_of_another_database_are_not_removed(
         await one.sweep(later - HOUR - 60)  # the first one, with nothing old enough: it claims the place
         for now in (later, later + 2 * WEEK):
             await two.sweep(now)
-            assert not await two.orphans.ours(now)
+            assert not await two.orphans.may_remove(now)
         assert await readable(blobs, files) == 4
         assert not await blobs.quarantined("") and not await blobs.quarantined(UPLOADS)
     (complaint, *_) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]

@@ -84,7 +84,7 @@ async def insist(make: Callable[[], Awaitable[T]]) -> T:
         try:
             return await make()
         except StoreUnavailable as error:
-            assert "make room" in str(error)
+            assert "free space" in str(error)
 
 
 async def life(bench: Bench) -> tuple[list[Job], list[Event]]:
@@ -189,7 +189,7 @@ async def test_files_are_swept_when_nothing_can_be_written(tmp_path: Path) -> No
         work=tmp_path / "work",
     )
     full()
-    with pytest.raises(StoreUnavailable, match="make room"):
+    with pytest.raises(StoreUnavailable, match="free space"):
         await upkeep.tick()
     assert not orphan.exists(), "which is what makes room"
     room()
@@ -244,7 +244,7 @@ async def test_a_clock_that_is_ahead_is_left_alone(
 async def test_a_check_fails_while_nothing_can_be_written(tmp_path: Path) -> None:
     bench = await opened(tmp_path)
     full()
-    with pytest.raises(StoreUnavailable, match="make room"):
+    with pytest.raises(StoreUnavailable, match="free space"):
         await bench.store.check_writable()
     room()
     await bench.store.check_writable()

@@ -167,7 +167,7 @@ def _packages() -> str:
 def _folder(data: Path) -> str:
     from bide.service.data_folder import DataFolder
 
-    DataFolder(data).refuse_network()
+    DataFolder(data).reject_network()
     place = data if data.exists() else data.resolve().parent
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise SetupError(

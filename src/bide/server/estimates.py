@@ -39,7 +39,7 @@ class Estimates:
         self._unsaved: set[str] = set()
 
     def load(self, durations: dict[str, dict[str, Any]]) -> None:
-        """Replace what was learned so far by the stored durations, which include it."""
+        """Replace the durations that were learned so far with the stored ones, which include them."""
         self._unsaved.clear()
         self._sketches = {kind: Sketch.load(data) for kind, data in durations.items()}
 
@@ -59,7 +59,7 @@ class Estimates:
     def _sketch(self, kind: str) -> Sketch:
         return self._sketches.setdefault(kind, Sketch())
 
-    def _knows(self, kind: str) -> KindEstimates:
+    def _estimates_of(self, kind: str) -> KindEstimates:
         sketch = self._sketch(kind)
         known = self._known.get(kind)
         if known is not None and not sketch.moved:
@@ -74,7 +74,7 @@ class Estimates:
 
     def retry_after(self, job: Job, progress: Progress | None, now: float) -> int:
         """Whole seconds until the next poll is worthwhile."""
-        hints = self._knows(job.kind).hints
+        hints = self._estimates_of(job.kind).hints
         if job.status is not Status.PROCESSING or job.started_at is None:
             return retry_after(max(0.0, (job.due or now) - now) + hints.after(0.0))
         elapsed = now - job.started_at
@@ -98,7 +98,7 @@ class Estimates:
         sketch = self._sketches.get(job.kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        table = self._knows(job.kind).table
+        table = self._estimates_of(job.kind).table
         low, middle, high = (job.started_at + table.quantile(q) for q in SPREAD)
         return _eta(low, middle, high) if now < high else None
 
@@ -107,7 +107,7 @@ class Estimates:
         sketch = self._sketches.get(kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        table = self._knows(kind).table
+        table = self._estimates_of(kind).table
         low, middle, high = (round(table.quantile(q), 3) for q in SPREAD)
         return {"jobs": sketch.count, "p10": low, "p50": middle, "p90": high}
 

@@ -126,7 +126,7 @@ class _RandomBuffer:
 
 
 class Intake:
-    """Accepts submissions. `hint` tells the engine that a queue has a new job. `is_served` returns whether a worker serves a
+    """Accepts submissions. `hint` notifies the engine of a new job in a queue. `is_served` returns whether a worker serves a
     queue that the app does not declare; None accepts any queue.
     """
 

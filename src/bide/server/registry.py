@@ -245,10 +245,10 @@ class Kind:
         return {name: several for name, several in found.items() if several is not None}
 
     @cached_property
-    def choosy(self) -> bool:
+    def restricts_types(self) -> bool:
         """Whether a file parameter accepts only some types."""
         return any(
-            _chooses(part)
+            _restricts_types(part)
             for field in self.model.model_fields.values()
             for part in (field.annotation, *field.metadata)
         )
@@ -284,8 +284,8 @@ class Kind:
             ) from None
 
 
-def _chooses(annotation: Any) -> bool:
-    return isinstance(annotation, Accepts) or any(map(_chooses, typing.get_args(annotation)))
+def _restricts_types(annotation: Any) -> bool:
+    return isinstance(annotation, Accepts) or any(map(_restricts_types, typing.get_args(annotation)))
 
 
 def _takes_file(annotation: Any) -> bool | None:

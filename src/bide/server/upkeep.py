@@ -2,8 +2,8 @@
 
 1. Everything that depends on time happens here, at every tick and not only at the start.
 2. The removal of files waits for the storage; no other task waits for it.
-3. A lease is lost when it was observed unchanged for its whole length (`core.lease`), whatever the clocks say. It is never
-   lost while this process runs the attempt, because its engine knows better. A void lease is lost immediately.
+3. A lease is lost when it was observed unchanged for its whole length (`core.lease`), regardless of the clocks. It is never
+   lost while this process runs the attempt, because its engine has newer information. A void lease is lost immediately.
 4. Only a service that knows the kind of a lost attempt decides about it, because others do not know whether the job may run
    twice. During a rolling deployment old and new services see the same jobs.
 """
@@ -174,9 +174,9 @@ class Upkeep:
     async def observe(self) -> None:
         """Observe all leases, and rescue the jobs whose leases are lost."""
         observer = self._observer
-        asked = self.elapsed()
+        started = self.elapsed()
         leases = await self._store.leases()
-        observer.look(leases, asked, self.elapsed())
+        observer.look(leases, started, self.elapsed())
         if not observer.suspects:
             observer.calm()
             return
@@ -277,7 +277,7 @@ class Upkeep:
         jobs, renamed = await asyncio.to_thread(work_folders.old, self._work, now - age)
         for folder in renamed:
             await asyncio.to_thread(work_folders.delete, folder)
-        if not await self.orphans.ours(now):
+        if not await self.orphans.may_remove(now):
             return
         ids = [name for name in jobs if is_job_id(name)]
         for job_id in set(ids) - await self._store.known(ids):

@@ -64,9 +64,9 @@ class Service:
             self._embedded(registry) if embedded else make_celery_engine(registry, self.store, config)
         )
         # Workers of other processes must find the job in the store, so they get a hint only after the commit.
-        early = self.engine.hint if embedded else lambda queue, kind: None
-        knows = None if config.engine.allow_unknown_queues else self.engine.confirm_served
-        self.intake = Intake(registry, self.store, early, knows)
+        hint = self.engine.hint if embedded else lambda queue, kind: None
+        is_served = None if config.engine.allow_unknown_queues else self.engine.confirm_served
+        self.intake = Intake(registry, self.store, hint, is_served)
         self.uploads = self._make_uploads(registry)
         self.upkeep = Upkeep(
             self.store,

@@ -63,9 +63,9 @@ class DataFolder:
         """The name under which this process claims jobs."""
         return f"{self.replica}:{os.getpid()}"
 
-    def lock(self, *, or_not: bool = False) -> bool:
-        """Locks the folder. If another process holds the lock, raises SetupError; with `or_not` returns False."""
-        self.refuse_network()
+    def lock(self, *, required: bool = True) -> bool:
+        """Locks the folder. If another process holds the lock, raises SetupError, or returns False if not `required`."""
+        self.reject_network()
         try:
             make_folders(self.path)
             self.tighten()
@@ -77,7 +77,7 @@ class DataFolder:
         except OSError:
             holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(fd)
-            if or_not:
+            if not required:
                 return False
             raise SetupError(
                 f"another service (process {holder}) uses the data folder {self.path}: "
@@ -119,7 +119,7 @@ class DataFolder:
             f"{advice}, or choose another folder with --data"
         )
 
-    def refuse_network(self) -> None:
+    def reject_network(self) -> None:
         """Raises SetupError if the folder is on a network file system."""
         try:
             mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")

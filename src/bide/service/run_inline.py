@@ -84,15 +84,15 @@ class InlineRunner:
         self._files[owner, info.name] = info
         return self._resolve(FileRef(owner, info.name))
 
-    def run(self, kind_name: str, raw: bytes, me: str | None = None) -> InlineJob:
+    def run(self, kind_name: str, raw: bytes, own_id: str | None = None) -> InlineJob:
         kind = self._registry.kind(kind_name)
         recorder = _Recorder()
-        me = me or job_id(time.time(), os.urandom(16))
+        own_id = own_id or job_id(time.time(), os.urandom(16))
         children: list[p.SpawnedJobState] = []
         fence = 0
         while True:
             fence += 1
-            run = p.RunJob(me, fence, 1, kind_name, raw, [], dict(recorder.steps), children)
+            run = p.RunJob(own_id, fence, 1, kind_name, raw, [], dict(recorder.steps), children)
             context = Context(run, recorder, self._registry, self._blobs, self._work)
             arguments = (context,) if kind.takes_context else ()
             try:
@@ -100,10 +100,10 @@ class InlineRunner:
                 if asyncio.iscoroutine(value):
                     value = asyncio.run(value)
             except HandlerParked:
-                self._record(me, recorder, context)
+                self._record(own_id, recorder, context)
                 children += [self._child(s) for s in recorder.spawned[len(children) :]]
                 continue
-            self._record(me, recorder, context)
+            self._record(own_id, recorder, context)
             value, errors = context.finish(value)
             return InlineJob(
                 Status.PARTIAL_SUCCESS if errors is not None else Status.DONE,
@@ -115,10 +115,10 @@ class InlineRunner:
                 recorder.log,
             )
 
-    def _record(self, me: str, recorder: _Recorder, context: Context) -> None:
+    def _record(self, own_id: str, recorder: _Recorder, context: Context) -> None:
         context.flush()
         recorder.files += context.take_files()
-        self._files.update(((me, f.name), f) for f in recorder.files)
+        self._files.update(((own_id, f.name), f) for f in recorder.files)
 
     def _child(self, spawn: p.Spawn) -> p.SpawnedJobState:
         state = p.SpawnedJobState(spawn.child_id, spawn.key, spawn.kind, Status.DONE)

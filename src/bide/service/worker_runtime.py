@@ -39,7 +39,7 @@ HINT_INTERVAL = 0.02  # seconds between two checks whether deferred hints can be
 
 
 class WorkerRuntime:
-    """Implements `HintReceiver` for the courier. Celery's thread calls `start`, `stop` and `join`."""
+    """Implements `HintReceiver` for the hint consumer. Celery's thread calls `start`, `stop` and `join`."""
 
     def __init__(self, registry: Registry, locate: Callable[[], AppLocation], config: Config) -> None:
         """`locate` returns the location of the app, for the children."""
@@ -119,7 +119,7 @@ class WorkerRuntime:
         except BaseException as error:
             self.failure = error
             if self._started.is_set():
-                # Without this part the process runs no jobs, so end it for its supervisor to restart.
+                # Without the runtime the process runs no jobs. End it, so that its supervisor restarts it.
                 log.critical("the worker failed; ending the process", exc_info=error)
                 os.kill(os.getpid(), signal.SIGTERM)
         finally:
@@ -131,9 +131,9 @@ class WorkerRuntime:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         assert self._folder is not None
         self._store = make_shared_store(self.config.store)
-        shelf = make_progress_store(self.config.progress, self.config.store, self.config.engine.broker)
+        store = make_progress_store(self.config.progress, self.config.store, self.config.engine.broker)
         progress = ProgressPublisher(
-            shelf, notify=lambda job_id: None, has_subscribers=lambda job_id: False
+            store, notify=lambda job_id: None, has_subscribers=lambda job_id: False
         )
         self._engine = EmbeddedEngine(
             self.registry,
@@ -241,6 +241,6 @@ def take_folder(data: Path) -> DataFolder:
     while True:
         number += 1
         folder = DataFolder(data / "workers" / str(number))
-        if folder.lock(or_not=True):
+        if folder.lock(required=False):
             DataFolder(data).tighten()
             return folder

@@ -113,7 +113,7 @@ class StoredObject(msgspec.Struct, frozen=True):
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """A signed request. A client may send it exactly so, until it expires."""
+    """A signed request. Storage accepts it unchanged, until it expires."""
 
     url: str
     method: str

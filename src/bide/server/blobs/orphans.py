@@ -31,7 +31,7 @@ class Orphans:
         self._quarantine = quarantine
         self._next_log: float | None = None
 
-    async def ours(self, now: float) -> bool:
+    async def may_remove(self, now: float) -> bool:
         """Whether the files belong to this store or to none yet. Logs an error if they belong to another. Writes nothing."""
         return self._is_own(await self._blobs.store_id(), await self._store_id(), now)
 

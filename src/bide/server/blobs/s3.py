@@ -103,16 +103,16 @@ class S3Blobs(S3Signing):
     async def _open(
         self, client: S3Client, blob: str, first: int, last: int | None
     ) -> AsyncGenerator[bytes, None]:
-        asked = {}
+        request = {}
         if first or last is not None:
-            asked["Range"] = f"bytes={first}-{'' if last is None else last}"
-        pieces = self._read(client, {"Key": self._prefix + blob, **asked})
+            request["Range"] = f"bytes={first}-{'' if last is None else last}"
+        pieces = self._read(client, {"Key": self._prefix + blob, **request})
         await anext(pieces)  # sends the request
         return pieces
 
-    async def _read(self, client: S3Client, asked: dict[str, str]) -> AsyncGenerator[bytes, None]:
+    async def _read(self, client: S3Client, request: dict[str, str]) -> AsyncGenerator[bytes, None]:
         """Yields an empty piece when the object is open: a generator that has started can be closed."""
-        answer = await client.call("get_object", **asked)
+        answer = await client.call("get_object", **request)
         left = int(answer["ContentLength"])
         with translated(self.location):
             async with answer["Body"] as body:

@@ -106,7 +106,7 @@ class S3Client:
         from aiobotocore.config import AioConfig
         from aiobotocore.session import get_session
 
-        for name in ("botocore", "aiobotocore"):  # at DEBUG they log what they sign
+        for name in ("botocore", "aiobotocore"):  # at DEBUG they log the requests that they sign
             logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger(name).level))
         location = self.location
         config = AioConfig(

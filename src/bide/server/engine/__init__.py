@@ -27,7 +27,7 @@ class WorkerState(msgspec.Struct, frozen=True, rename="camel"):
 WARNINGS = {
     "queue-unserved": "No worker takes jobs from a queue that has kinds or waiting jobs.",
     "no-workers": "No worker of the Celery engine is alive.",
-    "workers-unknown": "Which workers are alive cannot be read from the store.",
+    "workers-unknown": "The service cannot read from the store which workers are alive.",
     "broker-unreachable": "The broker does not answer. Workers look for jobs every few seconds instead.",
     "kind-unserved": "No living worker knows a kind of the app.",
     "worker-problem": "A worker reports a problem.",

@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
     # Hints never run as tasks, so this has no effect but to avoid Celery's warning.
     "worker_cancel_long_running_tasks_on_connection_loss": True,
 }
-# What `check_settings` reports if an app has another value.
+# The remedies that `check_settings` reports if an app has another value.
 _WHY = {
     "task_ignore_result": "hints have no results: set it to True",
     "task_acks_late": "hints are acknowledged early, and leases recover the jobs of a lost worker: set it to False",
@@ -107,7 +107,7 @@ class Broker:
 
 
 def queue_of(name: str) -> Queue:
-    """A durable queue, because Celery's other programs declare it so. Its messages are transient."""
+    """A durable queue, because Celery's other programs declare it as durable. Its messages are transient."""
     return Queue(name, Exchange(name, type="direct"), routing_key=name)
 
 

@@ -55,8 +55,8 @@ class MessageHandler:
         self._now = now
 
     def handle(self, attempt: Attempt, message: p.AttemptMessage) -> None:
-        """Queue a message and handle what can be handled. A prefetched job may start in its child while a spawn of the
-        job before it is still being stored: its messages wait until `Attempt.start`.
+        """Queue a message, and handle the queued messages that can be handled now. A prefetched job may start in its child
+        while a spawn of the job before it is still being stored: its messages wait until `Attempt.start`.
         """
         attempt.inbox.append(message)
         self.handle_queued(attempt)

@@ -43,7 +43,7 @@ from bide.server.worker.supervisor import ChildProcess, Pool, PoolListener
 
 log = logging.getLogger("bide.engine")
 TICK = 0.25
-ASYNC_AT_ONCE = 1000  # jobs per claim for the async child; the queue's limit is what counts
+ASYNC_AT_ONCE = 1000  # jobs per claim for the async child; the limit of the queue is lower
 HEAD_CHECK = 0.02  # a prefetched job that runs for this long is stored as PROCESSING
 RETURN_AFTER = 0.06  # when it runs for this long, its child returns the jobs behind it
 CLAIM_EVERY = 5.0  # seconds between two claims without a hint
@@ -106,7 +106,7 @@ class EmbeddedEngine:
         self._next_claim = -math.inf
         self._next_memory = -math.inf
 
-    # --- beginning and end
+    # --- start and stop
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -216,8 +216,8 @@ class EmbeddedEngine:
 
     def _on_status(self, attempt: Attempt, known: dict[str, Any]) -> None:
         now = self._now()
-        ours = (known["fence"], known.get("worker")) == (attempt.job.fence, self._owner)
-        if not ours or known["status"] not in (Status.PROCESSING, attempt.job.status):
+        is_current = (known["fence"], known.get("worker")) == (attempt.job.fence, self._owner)
+        if not is_current or known["status"] not in (Status.PROCESSING, attempt.job.status):
             attempt.stop(LEASE_LOST, now)
         elif known.get("cancelAsked") and attempt.stopping is None:
             attempt.stop(CANCEL, now)
@@ -304,10 +304,12 @@ class EmbeddedEngine:
     def received(self, child: ChildProcess, message: Any) -> None:
         if isinstance(message, p.JobsReturned):
             for job_id, fence in message.jobs:
-                given = self._attempts.get(job_id)
-                if given is not None and given.job.fence == fence:
+                returned = self._attempts.get(job_id)
+                if returned is not None and returned.job.fence == fence:
                     # It never ran, so it may run again even if its kind is at_most_once.
-                    self._end(given, None if given.stopping == LEASE_LOST else _handed_back(given.job))
+                    self._end(
+                        returned, None if returned.stopping == LEASE_LOST else _handed_back(returned.job)
+                    )
             return
         if isinstance(message, p.NeedsReplacement):
             child.request_exit()
@@ -323,9 +325,9 @@ class EmbeddedEngine:
 
     def exited(self, child: ChildProcess) -> None:
         # An attempt whose end waits until its spawned job is stored is not lost.
-        mine = [r for r in self._attempts.values() if r.child is child and not r.ended]
+        attempts = [r for r in self._attempts.values() if r.child is child and not r.ended]
         # From the end of the prefetch queue, so that no attempt becomes the head.
-        for attempt in reversed(mine):
+        for attempt in reversed(attempts):
             outcome = attempt.outcome_of_exit()
             self._end(attempt, outcome)
             if outcome is not None and not child.killed:
@@ -478,16 +480,16 @@ class EmbeddedEngine:
         for child in list(self._pool.children):
             if child.state == "starting" or child.memory() <= limit:
                 continue
-            mine = [r for r in self._attempts.values() if r.child is child]
-            if not mine and child in self._prefetch.idle:
+            attempts = [r for r in self._attempts.values() if r.child is child]
+            if not attempts and child in self._prefetch.idle:
                 self._prefetch.forget(child)
                 child.request_exit()
                 self._pool.fill()
-            for attempt in (r for r in mine if r.started is not None):
+            for attempt in (r for r in attempts if r.started is not None):
                 text = f"the child used more than memory_limit ({limit} bytes)"
                 attempt.stop("memory", now, Raised(code="MEMORY_LIMIT", message=text))
                 attempt.stage = 3
-            if mine:
+            if attempts:
                 child.kill()
 
     def _renew(self) -> None:

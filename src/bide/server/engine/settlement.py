@@ -163,17 +163,17 @@ class SettlementWriter:
             await asyncio.sleep(CHECK_EVERY)
 
     async def close(self) -> None:
-        """Discard what is not stored by now. Waits for writes in flight."""
+        """Discard the changes that are not stored by now. Waits for writes in flight."""
         self.flush()
         self._closed = True
         while self._in_flight:
             await asyncio.wait(self._in_flight)
-        if given_up := {job_id for job_id, _ in self.unwritten()}:
+        if discarded := {job_id for job_id, _ in self.unwritten()}:
             log.error(
                 "the store was unavailable until the shutdown: the last changes of %d jobs are discarded, "
                 "and their attempts count as lost: %s",
-                len(given_up),
-                ", ".join(sorted(given_up)),
+                len(discarded),
+                ", ".join(sorted(discarded)),
             )
 
 

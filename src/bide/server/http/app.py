@@ -67,8 +67,8 @@ class HttpApp:
         self._hosts: Hosts | None = None
 
     def check_hosts(self, address: str) -> None:
-        """Accepts only requests for hosts of a service that listens on `address` from now on. A mounted application leaves
-        this check to the outer one.
+        """Makes the application reject requests for a host that a service on `address` does not have. Without this call all
+        hosts are accepted, as for a mounted application: there the outer application checks the host.
         """
         self._hosts = Hosts(address, self._trusted)
 

@@ -51,14 +51,14 @@ def unchanged(request: HttpRequest, tag: str) -> Response | None:
 
 
 def requested_ranges(request: HttpRequest, tag: str, size: int) -> list[tuple[int, int]]:
-    asked = request.header(b"range")
-    if asked is None:
+    requested = request.header(b"range")
+    if requested is None:
         return []
     condition = request.header(b"if-range")
     # A date is too coarse to combine two responses, so only the ETag counts.
     if condition is not None and condition.strip() != tag:
         return []
-    return read_range(asked, size)
+    return read_range(requested, size)
 
 
 async def attachment(request: HttpRequest, info: FileInfo, declared: str, name: str) -> Response:
@@ -133,16 +133,16 @@ def _streaming(status: int, headers: Headers, body: AsyncGenerator[bytes, None])
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        gone = asyncio.ensure_future(disconnected())
+        disconnection = asyncio.ensure_future(disconnected())
         try:
             async with contextlib.aclosing(body):
                 await send({"type": "http.response.start", "status": status, "headers": headers})
                 async for chunk in body:
-                    if gone.done():
+                    if disconnection.done():
                         return
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
         finally:
-            gone.cancel()
+            disconnection.cancel()
 
     return stream

@@ -148,7 +148,7 @@ OPERATIONS = [
         "putChunk",
         "Send a chunk",
         "uploads",
-        description="In any order, and in parallel. Sending a chunk again is safe.",
+        description="In any order, and in parallel. Repeating a chunk is safe.",
         parameters=(UPLOAD_ID, _NUMBER),
         content=(("application/octet-stream", BINARY),),
         needs_body=False,
@@ -178,7 +178,7 @@ OPERATIONS = [
         "completeUpload",
         "Complete an upload",
         "uploads",
-        description="`Job-Location` is the URL of the job, if the upload has a kind. Sending it again is safe.",
+        description="`Job-Location` is the URL of the job, if the upload has a kind. Repeating this request is safe.",
         parameters=(UPLOAD_ID,),
         responses=(ResponseSpec(200, "The upload is complete.", WireUpload, headers=("Job-Location",)),),
         problems=(

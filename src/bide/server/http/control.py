@@ -105,12 +105,16 @@ OPERATIONS = [
         "cancelJob",
         "Cancel a job",
         "jobs",
-        description="A waiting job ends immediately. A running one is asked to stop, then terminated, then killed.",
+        description="A waiting job ends immediately. The service asks a running job to stop, then terminates it, then "
+        "kills it.",
         parameters=_PARAMETERS,
         responses=(
             ResponseSpec(200, "The job was waiting and is cancelled.", JobStatus),
             ResponseSpec(
-                202, "The job is running and was asked to stop.", JobStatus, headers=("Retry-After",)
+                202,
+                "The job is running, and the service has asked it to stop.",
+                JobStatus,
+                headers=("Retry-After",),
             ),
         ),
         problems=_PROBLEMS,

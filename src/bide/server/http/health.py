@@ -23,7 +23,7 @@ class Alive(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct, omit_defaults=True):
-    """Readiness, and what prevents jobs from running. `warnings` is omitted if `Host` is not trusted."""
+    """Readiness, and the conditions that keep jobs from running. `warnings` is omitted if `Host` is not trusted."""
 
     status: str
     warnings: list[ServiceWarning] | msgspec.UnsetType = msgspec.UNSET
@@ -56,8 +56,8 @@ class Health:
                 "getReadiness",
                 "Readiness",
                 "health",
-                description="503 while the service stops or cannot write to its store. `warnings` lists what prevents jobs "
-                f"from running:\n{codes}",
+                description="503 while the service stops or cannot write to its store. `warnings` lists the conditions "
+                f"that keep jobs from running:\n{codes}",
                 responses=(
                     ResponseSpec(200, "The service accepts jobs and answers requests.", Readiness),
                 ),
@@ -98,7 +98,7 @@ class Health:
 
 
 def warnings(components: Components, queues: list[Queue]) -> list[ServiceWarning]:
-    """Returns what prevents jobs from running."""
+    """Returns the conditions that keep jobs from running."""
     found = []
     for queue in queues:
         if not queue.served and (queue.kinds or queue.backlog):

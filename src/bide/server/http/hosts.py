@@ -55,7 +55,7 @@ def read_names(settings: Iterable[str]) -> frozenset[str]:
 
 
 class Hosts:
-    """The hosts whose requests a service accepts that listens on `address`."""
+    """The hosts of a service that listens on `address`. It accepts requests for these hosts only."""
 
     def __init__(self, address: str, trusted: frozenset[str]) -> None:
         own = split_host(f"[{address}]" if ":" in address else address)

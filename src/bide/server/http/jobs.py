@@ -34,7 +34,7 @@ MAX_LIMIT = 100
 
 
 class WireJobs(msgspec.Struct):
-    """Jobs; `next` is the cursor of the next page, `missing` are the ids of which no job exists."""
+    """Jobs; `next` is the cursor of the next page, `missing` lists the ids for which no job exists."""
 
     jobs: list[JobStatus]
     next: str | None = None
@@ -54,7 +54,7 @@ async def status(request: HttpRequest) -> Response:
         shown = JobView(request, await find(request.components, job_id))
         applied = []
     else:
-        shown = await hold(request, job_id, wait, _has_news(known))
+        shown = await hold(request, job_id, wait, _end_of_poll(known))
         applied = [(b"preference-applied", b"wait=%d" % wait)]
     # A log line does not change the ETag, so a request for the log never gets 304.
     same = shown.matching_etag(known) if known is not None and "log" not in includes else None
@@ -68,7 +68,7 @@ async def status(request: HttpRequest) -> Response:
     return json_response(200, encode(wire), *headers)
 
 
-def _has_news(known: str | None) -> Callable[[JobView], bool]:
+def _end_of_poll(known: str | None) -> Callable[[JobView], bool]:
     """Returns the condition that ends a long poll: the end of the job or, with If-None-Match, any change."""
     if known is None:
         return lambda shown: shown.job.status.terminal
@@ -214,7 +214,7 @@ OPERATIONS = [
         "listJobs",
         "List jobs, or get many jobs by id",
         "jobs",
-        description="With `id`: these jobs, and in `missing` the ids of which no job exists. Without: the list, newest "
+        description="With `id`: these jobs, and in `missing` the ids for which no job exists. Without: the list, newest "
         "first; `next` is the `cursor` of the next page.",
         parameters=(
             _query(

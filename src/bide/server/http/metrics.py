@@ -64,7 +64,7 @@ class Metrics:
         found = Counter(warning.code for warning in warnings(self._components, queues))
         current = GaugeMetricFamily(
             "bide_warnings",
-            "Warnings of /readyz by code: what prevents jobs from running.",
+            "Warnings of /readyz by code: conditions that keep jobs from running.",
             labels=["code"],
         )
         for code in WARNINGS:

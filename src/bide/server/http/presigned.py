@@ -53,7 +53,7 @@ class NewPresigned(NewUpload, kw_only=True):
 
 
 class PresignedUpload(msgspec.Struct, rename="camel"):
-    """The request that stores the file: send it exactly so. If the upload is multipart, `url` is null: sign each part."""
+    """The request that stores the file: send it unchanged. If the upload is multipart, `url` is null: sign each part."""
 
     upload_id: str
     url: str | None

@@ -92,7 +92,7 @@ class HttpRequest:
         path: str = scope["path"]
         root: str = scope.get("root_path", "")
         if root:
-            # Mounted in another application: its prefix is not part of our paths, but of our links.
+            # Mounted in another application: its prefix is part of the links in responses, but not of the routed paths.
             root = root.rstrip("/")
             if path == root or path.startswith(root + "/"):
                 path = path[len(root) :]

@@ -117,15 +117,15 @@ async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:
         for name, incoming in form.files:
             files.setdefault(name, []).append(await incoming.finish())
         new = await uploads.jobs.from_submission(submission, files, key=key, trace_id=request.trace_id)
-        kept = await store_files(uploads, [incoming for _, incoming in form.files], new)
+        stored = await store_files(uploads, [incoming for _, incoming in form.files], new)
     except BaseException:
         await form.discard()
         raise
-    assert isinstance(kept.job, Inserted)  # otherwise a Problem was raised
-    if not kept.job.created:  # the earlier job has its own copy of the files
-        for upload in kept.uploads:
+    assert isinstance(stored.job, Inserted)  # otherwise a Problem was raised
+    if not stored.job.created:  # the earlier job has its own copy of the files
+        for upload in stored.uploads:
             await uploads.discard(upload)
-    return kept.job
+    return stored.job
 
 
 async def _until_done(request: HttpRequest, shown: JobView, seconds: float) -> JobView:

@@ -117,18 +117,18 @@ async def create(request: HttpRequest) -> Response:
     partial, urls = read_concat(request.header(b"upload-concat"))
     upload_id = request.components.intake.id()
     size = _size(request, final=bool(urls))
-    kept: StoredUploads | None = None
+    stored: StoredUploads | None = None
     if urls:
         parts = [_id_of(url) for url in urls]
-        upload, kept = await concatenate(uploads, upload_id, parts, name, **fields)
-        return _response(request, 201, upload, kept, located=True)
+        upload, stored = await concatenate(uploads, upload_id, parts, name, **fields)
+        return _response(request, 201, upload, stored, located=True)
     if partial:
         fields = {"metadata": metadata}  # a partial upload has no name and no job
     upload = await uploads.begin(Way.TUS, name, upload_id, size=size, partial=partial, **fields)
     sent = _has_body(request) or size == 0
     if sent:
-        upload, kept = await _append(request, upload.id, 0)
-    return _response(request, 201, upload, kept, located=True, offset=sent)
+        upload, stored = await _append(request, upload.id, 0)
+    return _response(request, 201, upload, stored, located=True, offset=sent)
 
 
 def _size(request: HttpRequest, *, final: bool) -> int | None:
@@ -217,8 +217,8 @@ async def patch(request: HttpRequest) -> Response:
     offset = read_count("Upload-Offset", request.header(b"upload-offset"))
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
-    upload, kept = await _append(request, upload_id, offset)
-    return _response(request, 204, upload, kept, offset=True)
+    upload, stored = await _append(request, upload_id, offset)
+    return _response(request, 204, upload, stored, offset=True)
 
 
 async def head(request: HttpRequest) -> Response:
@@ -248,13 +248,13 @@ def _response(
     request: HttpRequest,
     status: int,
     upload: Upload,
-    kept: StoredUploads | None,
+    stored: StoredUploads | None,
     *,
     located: bool = False,
     offset: bool = False,
 ) -> Response:
-    if kept is not None:
-        upload = kept.uploads[0]
+    if stored is not None:
+        upload = stored.uploads[0]
     headers: Headers = []
     if status == 201:
         headers.append((b"content-length", b"0"))

@@ -57,11 +57,11 @@ async def create(request: HttpRequest) -> Response:
     try:
         incoming.promised = promised or incoming.promised
         await incoming.finish()
-        kept = await store_files(request.components.uploads, [incoming])
+        stored = await store_files(request.components.uploads, [incoming])
     except BaseException:
         await incoming.discard()
         raise
-    (upload,) = kept.uploads
+    (upload,) = stored.uploads
     return object_response(wire_upload(upload), location(request, upload), status=201)
 
 

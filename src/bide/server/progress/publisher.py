@@ -6,8 +6,9 @@ about a second.
    the store may forget it.
 2. The progress of a remote job is fetched on the first request for it, and then refreshed every REFRESH seconds while it
    is requested or has subscribers. Polls read the cached copy.
-3. The progress of an attempt never goes back, whatever the progress store returns. Progress is shown only for the attempt
-   that the record names, and only while the record is held; afterwards the record contains it.
+3. The progress of an attempt never decreases, even if the progress store returns an older value. Progress is
+   shown only for the attempt that the record names, and only while the record is held; afterwards the record contains
+   it.
 4. An unavailable progress store delays polls by at most TIMEOUT once per second, and has no other effect.
 """
 
@@ -35,12 +36,12 @@ TIMEOUT = 1.0
 class _Copy:
     """Cached progress of an attempt in another process."""
 
-    __slots__ = ("asked", "attempt", "live")
+    __slots__ = ("attempt", "live", "requested_at")
 
-    def __init__(self, attempt: int, live: LiveProgress | None, asked: float) -> None:
+    def __init__(self, attempt: int, live: LiveProgress | None, requested_at: float) -> None:
         self.attempt = attempt
         self.live = live
-        self.asked = asked
+        self.requested_at = requested_at
 
 
 class ProgressPublisher:
@@ -150,7 +151,7 @@ class ProgressPublisher:
         copy = self._copies.get(job.id)
         if copy is None or copy.attempt != number:
             return False
-        copy.asked = time.monotonic()
+        copy.requested_at = time.monotonic()
         return True
 
     async def refresh(self, jobs: Iterable[Job]) -> None:
@@ -161,11 +162,11 @@ class ProgressPublisher:
         if self._fetched is None:
             loop = asyncio.get_running_loop()
             self._fetched = loop.create_future()
-            loop.call_soon(self._fetch_wanted)
+            loop.call_soon(self._start_fetch)
         self._to_fetch.update(unknown)
         await asyncio.shield(self._fetched)
 
-    def _fetch_wanted(self) -> None:
+    def _start_fetch(self) -> None:
         wanted, self._to_fetch = list(self._to_fetch), set()
         answer, self._fetched = self._fetched, None
         assert answer is not None
@@ -178,7 +179,7 @@ class ProgressPublisher:
             await asyncio.sleep(REFRESH)
             now = time.monotonic()
             for job_id, copy in list(self._copies.items()):
-                if now - copy.asked > KEEP and not self._has_subscribers(job_id):
+                if now - copy.requested_at > KEEP and not self._has_subscribers(job_id):
                     del self._copies[job_id]
             known = [(job_id, copy.attempt) for job_id, copy in self._copies.items()]
             for start in range(0, len(known), PAGE):

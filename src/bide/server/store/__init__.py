@@ -7,7 +7,7 @@ Rules that `bide.testing.store` checks for every store:
 3. Every change goes through `core.job.advance` on the stored row, in one transaction with its event and its effects on
    other jobs.
 4. Event ids are unique and in commit order, across restarts too.
-5. `now()` is the only clock of leases, due times and deadlines. It never goes back and never stands still.
+5. `now()` is the only clock of leases, due times and deadlines. It always advances.
 6. Calls of one process are executed in the order of the calls. A write is queued when the call returns, before its future
    is awaited. So a claim right after an insert sees the new job.
 """

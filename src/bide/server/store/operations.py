@@ -102,7 +102,7 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
     if isinstance(change, StepKept):
         tx.keep_step(after, change.name, change.result)
     # The effects may have changed this row again, if a child ended immediately.
-    return (tx.job(after.id) or after) if ripple(tx, before, after) else after
+    return (tx.job(after.id) or after) if apply_effects(tx, before, after) else after
 
 
 def _repeats(job: Job, change: Change) -> bool:
@@ -116,13 +116,13 @@ def _repeats(job: Job, change: Change) -> bool:
     return known is Status.DONE or (isinstance(change, StepStarted) and known is Status.PROCESSING)
 
 
-def ripple(tx: Transaction, before: Job, after: Job) -> bool:
+def apply_effects(tx: Transaction, before: Job, after: Job) -> bool:
     """Apply the effects of a change to parent and children. Return whether there were any."""
     effects = ripples(before, after)
-    for relative, what in effects:
-        if what == "ended":
+    for relative, effect in effects:
+        if effect == "ended":
             apply(tx, ChildEnded(job_id=relative, child_id=after.id, status=after.status))
-        elif what == "rerun":
+        elif effect == "rerun":
             if isinstance(apply(tx, Rerun(job_id=relative)), Missing):
                 # The child was deleted and never finishes, so the parent must not wait for it.
                 gone = ChildEnded(job_id=after.id, child_id=relative, status=Status.CANCELLED)

@@ -62,31 +62,31 @@ def finish(tx: Transaction, finished: CompletedUploads) -> StoredUploads | Missi
         if stored is None and tx.was_removed(upload.id):
             return Missing(gone=True)
     if known and all(stored is not None and stored.status is UploadStatus.DONE for stored in known):
-        return _before(tx, [stored for stored in known if stored is not None])
+        return _earlier_result(tx, [stored for stored in known if stored is not None])
     for upload in finished.uploads:
         tx.put_upload(upload)
     outcome = None
     if finished.new is not None:
         outcome = insert(tx, finished.new)
         if isinstance(outcome, Inserted):
-            _lead_to(tx, finished.uploads, outcome.job.id)
+            _link_job(tx, finished.uploads, outcome.job.id)
     elif finished.files:
-        outcome = _arrived(tx, finished)
+        outcome = _make_job_due(tx, finished)
     return StoredUploads(tuple(tx.upload(u.id) or u for u in finished.uploads), outcome)
 
 
-def _before(tx: Transaction, uploads: list[Upload]) -> StoredUploads:
+def _earlier_result(tx: Transaction, uploads: list[Upload]) -> StoredUploads:
     """The result of the first run."""
     job = None if uploads[0].job_id is None else tx.job(uploads[0].job_id)
     return StoredUploads(tuple(uploads), None if job is None else Inserted(job, created=False))
 
 
-def _lead_to(tx: Transaction, uploads: Iterable[Upload], job_id: str) -> None:
+def _link_job(tx: Transaction, uploads: Iterable[Upload], job_id: str) -> None:
     for upload in uploads:
         tx.put_upload(replace(upload, job_id=job_id))
 
 
-def _arrived(tx: Transaction, finished: CompletedUploads) -> Inserted | None:
+def _make_job_due(tx: Transaction, finished: CompletedUploads) -> Inserted | None:
     """Make the job that waits for the uploads due; None if it has already ended."""
     (job_id,) = {upload.job_id for upload in finished.uploads}
     assert job_id is not None

@@ -132,6 +132,6 @@ class Chunks:
                 with contextlib.suppress(OSError):
                     await asyncio.wait([hashing])
             upload = await self._uploads.record(upload, received=upload.size)
-            kept = await self._uploads.finish(upload)
+            stored = await self._uploads.finish(upload)
             await self._release(upload)
-            return kept.uploads[0], kept
+            return stored.uploads[0], stored

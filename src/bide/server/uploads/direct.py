@@ -85,7 +85,7 @@ async def _store_files(
     for one in files:
         one.stored = True
     try:
-        kept = await uploads.store_finished(CompletedUploads(tuple(one.upload for one in files), new))
+        stored = await uploads.store_finished(CompletedUploads(tuple(one.upload for one in files), new))
     except Problem:
         # The idempotency key belongs to another job: the files were stored, the job was not.
         for one in files:
@@ -95,4 +95,4 @@ async def _store_files(
     for one in files:
         one.release()
         uploads.quota.add(one.upload)
-    return kept
+    return stored

@@ -68,7 +68,7 @@ class UploadExpiry:
     async def _sweep(self, now: float) -> None:
         """Removes files of uploads that no longer exist."""
         uploads = self._uploads
-        if not await self._orphans.ours(now):
+        if not await self._orphans.may_remove(now):
             return
         names = await uploads.staging.run(uploads.staging.old, now - ORPHAN_AGE)
         ids = [name for name in names if is_job_id(name)]

@@ -131,10 +131,10 @@ class Presigned:
         new = await self._uploads.jobs.new_job(upload)
         job = replace(new.job, status=Status.UPLOADING, due=None)
         # The fingerprint covers the request and not the upload id, which differs in each request.
-        asked = msgspec.json.encode(
+        identity = msgspec.json.encode(
             [upload.submission, upload.name, upload.content_type, upload.size, upload.promised]
         )
-        return replace(new, job=job, fingerprint=hashlib.sha256(asked).digest() if new.key else b"")
+        return replace(new, job=job, fingerprint=hashlib.sha256(identity).digest() if new.key else b"")
 
     async def _upload_of(self, job: Job) -> Upload:
         for name in _uploads_in(msgspec.json.decode(await self._store.input(job.id))):

@@ -2,8 +2,8 @@
 
 1. Bytes are charged as they arrive. Bytes that do not fit are not written.
 2. A declared size is reserved until its bytes arrive, so that an upload that was accepted can finish. An upload firmly
-   reserves as many bytes as it has sent. All other reservations together hold at most half of what is free: a caller
-   that only declares sizes keeps no other caller from uploading.
+   reserves as many bytes as it has sent. All other reservations together hold at most half of the free bytes, so that a
+   caller that only declares sizes cannot block other callers.
 3. The totals are read from the store every few seconds; changes in between are added here. Several replicas together
    may exceed the quota by the bytes that they accept between two reads.
 """

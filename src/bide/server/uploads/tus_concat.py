@@ -47,10 +47,10 @@ async def concatenate(
         staging.keep_digest(upload_id, digest)
         upload = await uploads.record(upload, received=size)
         charge.commit(size)
-    kept = await TusAppend(uploads).finish(upload)
+    stored = await TusAppend(uploads).finish(upload)
     for part in found:
         await uploads.record(part, expires_in=PART_LIFETIME)
-    return kept.uploads[0], kept
+    return stored.uploads[0], stored
 
 
 def _copy(sources: Sequence[tuple[Path, int]], goal: Path) -> Digest:

@@ -14,7 +14,7 @@ from bide.server.intake import Intake, Submission, read_submission
 from bide.server.registry import Kind, Registry
 from bide.server.store import NewJob
 
-# A form part of this name fills the only file parameter, whatever its name is.
+# A form part of this name fills the only file parameter, regardless of the parameter's name.
 DEFAULT_PART = "file"
 
 
@@ -30,7 +30,7 @@ class UploadJobs:
         self._intake = intake
 
     async def check(self, upload: Upload) -> None:
-        """Raises a Problem if the job would be rejected whatever the bytes are."""
+        """Raises a Problem if the job would be rejected for any content of the file."""
         if upload.submission is not None:
             await self.new_job(upload, promised=False)
 
@@ -51,7 +51,7 @@ class UploadJobs:
     def checks_content(self, upload: Upload) -> bool:
         """Whether the kind accepts only some content types, which the first bytes show."""
         assert upload.submission is not None
-        return self._registry.kind(read_submission(upload.submission).kind).choosy
+        return self._registry.kind(read_submission(upload.submission).kind).restricts_types
 
     async def from_submission(
         self,

@@ -78,10 +78,10 @@ class UploadService:
         self.turns = FairTurns()
         self.locks = WriteLocks(self.turns)
         # The responses to all uploads of one commit are sent in one loop iteration, and polls wait for that. So only a few
-        # uploads share a commit, however many have arrived.
+        # uploads share a commit, even if many have arrived.
         self.commits = asyncio.Semaphore(CONCURRENT_COMMITS)
         self.replica = ""
-        # Called before the bytes of an upload are removed, to remove what this class does not know of.
+        # Called before the bytes of an upload are removed, to remove data that this class does not manage.
         self.on_remove: list[Callable[[Upload], Awaitable[None]]] = []
 
     def open(self, replica: str) -> None:
@@ -180,10 +180,10 @@ class UploadService:
             raise ChecksumMismatch(f"SHA-256 mismatch: expected {upload.promised}, got {sha256}")
         new, problem = await self._new_job(done)
         await self.blobs.adopt(upload_key(upload.id), path, upload.content_type)
-        kept = await self.store_finished(CompletedUploads((done,), new))
+        stored = await self.store_finished(CompletedUploads((done,), new))
         if problem is not None:
             raise problem
-        return kept
+        return stored
 
     async def recovered(self, upload: Upload) -> Upload:
         """Checks that the bytes of an upload are in the staging folder. A crash between the move to the blobs and the
@@ -248,21 +248,21 @@ class UploadService:
         except Problem as problem:
             return None, problem
 
-    async def store_finished(self, what: CompletedUploads) -> StoredUploads:
+    async def store_finished(self, completed: CompletedUploads) -> StoredUploads:
         async with self.commits:
-            storing = self.store.finish(what)
-            if what.new is not None:
-                self.jobs.notify_engine(what.new)
-            kept = await uninterrupted(storing)
+            storing = self.store.finish(completed)
+            if completed.new is not None:
+                self.jobs.notify_engine(completed.new)
+            stored = await uninterrupted(storing)
         await self.turns.wait()
-        if isinstance(kept, Missing):
-            for upload in what.uploads:
+        if isinstance(stored, Missing):
+            for upload in completed.uploads:
                 await self.remove_bytes(upload)
             raise Gone("the upload was deleted during the request, or has expired")
-        if kept.job is not None and what.new is not None:
+        if stored.job is not None and completed.new is not None:
             # Raises a Problem if the idempotency key belongs to another job.
-            accepted(kept.job, what.new)
-        return kept
+            accepted(stored.job, completed.new)
+        return stored
 
     # --- removal
 
@@ -294,8 +294,8 @@ class UploadService:
         await self.blobs.remove(owner_of(upload.id))
 
 
-def job_of(kept: StoredUploads) -> Job | None:
-    return getattr(kept.job, "job", None)
+def job_of(stored: StoredUploads) -> Job | None:
+    return getattr(stored.job, "job", None)
 
 
 def _complete(path: Path, size: int, digest: Digest) -> tuple[str, bytes]:

@@ -68,15 +68,15 @@ class SyncChannel:
 
     @contextmanager
     def _shield(self) -> Iterator[None]:
-        mine = threading.get_ident() == self._main
-        if mine:
+        is_main = threading.get_ident() == self._main
+        if is_main:
             self.shielded += 1
         try:
             yield
         except OSError:
             end_group()
         finally:
-            if mine:
+            if is_main:
                 self.shielded -= 1
 
     def send(self, message: p.ChildMessage) -> None:

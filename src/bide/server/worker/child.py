@@ -90,14 +90,21 @@ class HandlerRun:
         ctx, run = self.context, self.run
         value, errors = ctx.finish(value)
         result: bytes | None = to_json(value, "the result")
-        missing = None if errors is None else to_json(errors, "what is missing from the result")
+        partial_errors = None if errors is None else to_json(errors, "the errors of the partial result")
         file = None
         if result is not None and len(result) > INLINE_RESULT:
             file = self._blobs.put(run.job_id, run.fence, ".result.json", result, "application/json")
             result = None
         took = monotonic() - self._began
         return p.AttemptDone(
-            run.job_id, run.fence, result, file, missing, ctx.take_files(), ctx.latest_progress(), took
+            run.job_id,
+            run.fence,
+            result,
+            file,
+            partial_errors,
+            ctx.take_files(),
+            ctx.latest_progress(),
+            took,
         )
 
     def raised(self, error: BaseException) -> p.ChildMessage:
@@ -123,9 +130,11 @@ class HandlerRun:
             return self._failed("INVALID_INPUT", f"{error.detail}: {places}", False)
         return self._failed(code_of(error), error, True)
 
-    def _failed(self, code: Any, what: Any, retryable: bool, step: str | None = None) -> p.AttemptFailed:
+    def _failed(
+        self, code: Any, message: Any, retryable: bool, step: str | None = None
+    ) -> p.AttemptFailed:
         ctx, run = self.context, self.run
-        text = text_of(what) or type(what).__name__
+        text = text_of(message) or type(message).__name__
         step = step or ctx.failed_step
         return p.AttemptFailed(
             run.job_id, run.fence, text_of(code, 100), text, retryable, step, ctx.latest_progress()

@@ -1,8 +1,8 @@
-"""`Context`: the handler's interface to its job. It lives in the child process and talks to the supervisor.
+"""`Context`: the handler's interface to its job. It runs in the child process and exchanges messages with the supervisor.
 
 1. A step's result is on disk before `step` returns; a later attempt gets it without running the step.
 2. `progress` is coalesced here: a million calls send a few messages.
-3. When the job is to stop, the next call of a context method raises `HandlerStopped`, which `except Exception` does not
+3. When the job must stop, the next call of a context method raises `HandlerStopped`, which `except Exception` does not
    catch.
 4. `gather` never blocks: it returns the results, or unwinds the handler, which runs again when the children have ended.
 """
@@ -42,7 +42,7 @@ _SUSPECT_NUMBER = re.compile(rb"NaN|Infinity|[0-9]{4300}")
 
 
 class HandlerStopped(BaseException):
-    """The job is to stop: it was cancelled, or ran out of time."""
+    """The job must stop: it was cancelled, or exceeded a time limit."""
 
 
 class HandlerParked(BaseException):
@@ -392,7 +392,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job is to stop. Context methods raise then; loops without context calls can check this."""
+        """Whether the job must stop. Context methods raise then; loops without context calls can check this."""
         return self._stop
 
     def log(self, message: str, **fields: Any) -> None:
@@ -401,7 +401,7 @@ class Context:
         self._lines += 1
         if self._lines <= LOG_LINES:
             line = {"message": text_of(message), **fields}
-            raw = to_json(line, "the line of the log")
+            raw = to_json(line, "the log line")
             self._channel.send(p.JobLogLine(self.job_id, self.fence, msgspec.json.decode(raw)))
 
     def finish(self, value: Any) -> tuple[Any, list[dict[str, Any]] | None]:

@@ -60,7 +60,7 @@ class ProcessState:
         return True
 
     def _restore(self) -> None:
-        # First what could end the process: a pending alarm, or a signal that its mask blocks.
+        # First the state that could end the process: a pending alarm, or a signal that its mask blocks.
         _signal.setitimer(signal.ITIMER_REAL, 0)
         getsignal, getrlimit = _signal.getsignal, resource.getrlimit
         for number, handler in self._handlers.items():

@@ -1,4 +1,4 @@
-"""What a process caches of the database between transactions. Other processes may change any of it at any time, so users
+"""The data that a process caches between transactions. Other processes may change any of it at any time, so users
 of the cache verify it in the database, or check that notifications of changes arrive (`fresh`).
 """
 

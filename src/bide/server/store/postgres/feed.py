@@ -57,14 +57,14 @@ class DatabaseClock(CatchUpClock):
         """The local time when the measurement starts, for `measured`."""
         return self._clock.now()
 
-    def measured(self, database: float, asked: float, newest: float | None = None) -> None:
-        """The database's time was `database` halfway between `asked` and now; the newest event is of `newest`. A response
+    def measured(self, database: float, started: float, newest: float | None = None) -> None:
+        """The database's time was `database` halfway between `started` and now; the newest event is of `newest`. A response
         that took longer than ALIVE is ignored, because the machine may have slept and the halfway point is unknown.
         """
-        if self._clock.now() - asked > ALIVE:
+        if self._clock.now() - started > ALIVE:
             return
         floor = newest if newest is not None and newest - database <= MOST_BEHIND else 0.0
-        self.follow(database - (asked + self._clock.now()) / 2, floor)
+        self.follow(database - (started + self._clock.now()) / 2, floor)
 
 
 class ChangeFeed:
@@ -183,27 +183,27 @@ class ChangeFeed:
                     await self._ping(connection)
 
     async def _ping(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
-        asked_at = time.monotonic()
+        pinged_at = time.monotonic()
         clock = self._clock if isinstance(self._clock, DatabaseClock) else None
-        asked = clock.begin() if clock is not None else 0.0
+        started = clock.begin() if clock is not None else 0.0
         now, newest = cast(Any, await (await connection.execute(_TIME)).fetchone())
         if clock is not None:
-            clock.measured(now, asked, newest)
-        self._cache.fresh_until = asked_at + ALIVE
+            clock.measured(now, started, newest)
+        self._cache.fresh_until = pinged_at + ALIVE
 
     async def _handle_notifications(
         self, connection: psycopg.AsyncConnection[tuple[Any, ...]], notes: Sequence[str]
     ) -> None:
         last, others = self._last, False
         for note in notes:
-            what, origin, *rest = note.split(" ")
+            code, origin, *rest = note.split(" ")
             own = origin == self._origin
-            if what == "e":
+            if code == "e":
                 last = max(last, int(rest[1]))
                 others = others or not own
-            elif what == "x" and not own:
+            elif code == "x" and not own:
                 self._forget(rest[0].split(","))
-            elif what == "p" and not own:
+            elif code == "p" and not own:
                 self._cache.pauses += 1
         if others:
             await self._deliver(connection, last)

@@ -71,13 +71,13 @@ class ReadPool:
     async def list_rows(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The rows of a query that may take long."""
 
-        async def asked() -> Rows:
+        async def query() -> Rows:
             async with _acquired(self._lists):
                 return await self._query(sql, values)
 
-        return await self._with_timeout(asked())
+        return await self._with_timeout(query())
 
-    async def _with_timeout(self, asked: Coroutine[Any, Any, Rows]) -> Rows:
+    async def _with_timeout(self, query: Coroutine[Any, Any, Rows]) -> Rows:
         """Await a query, or raise after QUERY_TIMEOUT. The query keeps running and keeps its connection."""
         future: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
 
@@ -92,7 +92,7 @@ class ReadPool:
             else:
                 future.set_result(task.result())
 
-        self._task(asked).add_done_callback(answered)
+        self._task(query).add_done_callback(answered)
         self._timeouts.watch(future)
         return await future
 

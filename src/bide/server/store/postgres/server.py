@@ -49,7 +49,7 @@ _SESSION = {
     "tcp_keepalives_interval": "3",
     "tcp_keepalives_count": "3",
 }
-# A successful commit is on disk, whatever the database's default is. A stricter setting stays.
+# A successful commit is on disk, regardless of the database's default. A stricter setting stays.
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 
 
@@ -191,8 +191,8 @@ _REASONS = {
     "53300": "the server has no free connection: raise max_connections, or run fewer processes",
     "25006": "the server is read-only, as a standby is: use the URL of the primary",
     "42501": "this user lacks a privilege: make it the owner of the schema",
-    "55P03": "another session has held a lock for too long: pg_stat_activity shows which",
-    "57014": "a statement took too long: pg_stat_activity shows what the server is doing",
+    "55P03": "another session has held a lock for too long: find it in pg_stat_activity",
+    "57014": "a statement took too long: find the cause in pg_stat_activity",
 }
 
 

@@ -2,11 +2,11 @@
 
 1. A transaction that conflicts with another process, or meets a deadlock, is retried with the current rows.
 2. When the connection breaks, the same operations run again on a new connection. Whether the first commit succeeded is
-   unknown then. However long the outage lasts, the first transaction that succeeds finds jobs that exist already, hands
+   unknown then. After an outage of any length, the first transaction that succeeds finds jobs that exist already, hands
    back claims that this process did not receive, and returns the events of the lost commit. After it the caches are
    cleared.
-3. The server may still execute what the broken connection has sent, and could commit it later. So the session ends the
-   old backend before it runs anything again.
+3. The server may still execute statements that the broken connection has sent, and could commit them later. So the
+   session ends the old backend before it runs anything again.
 4. If no new connection is possible immediately, all waiting operations fail, so that no caller hangs during an outage.
 """
 

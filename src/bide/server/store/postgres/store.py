@@ -96,7 +96,7 @@ class PostgresStore(PostgresUploads):
         held_only: bool = False,
         counts_age: float = 0.0,
     ) -> None:
-        """`held_only`: deliver only those changes of other processes that are about jobs which this process holds.
+        """`held_only`: of the changes of other processes, deliver only those to jobs that this process holds.
         `counts_age`: for how many seconds the counts of `queues` are reused.
         """
         self.server = PostgresServer(url)

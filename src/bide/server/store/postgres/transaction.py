@@ -118,15 +118,15 @@ class PostgresTransaction(Transaction):
         if wanted:
             found = {row[0]: job_of(row) for row in self.execute(LOCKED, (wanted,))}
             self._known.update((job_id, found.get(job_id)) for job_id in wanted)
-        asked = sorted(set(keys))
-        if asked:
+        full_keys = sorted(set(keys))
+        if full_keys:
             rows = self.execute(
                 "SELECT k.tenant, k.kind, k.key, k.fingerprint, k.job_id FROM keys k JOIN "
                 "unnest(%s::text[], %s::text[], %s::text[]) AS n(tenant, kind, key) "
                 "ON k.tenant = n.tenant AND k.kind = n.kind AND k.key = n.key",
-                tuple(map(list, zip(*asked, strict=True))),
+                tuple(map(list, zip(*full_keys, strict=True))),
             )
-            self._used.update(dict.fromkeys(asked))
+            self._used.update(dict.fromkeys(full_keys))
             self._used.update(
                 ((t, k, key), (bytes.fromhex(print_), job)) for t, k, key, print_, job in rows
             )
@@ -171,17 +171,17 @@ class PostgresTransaction(Transaction):
         return known
 
     def key(self, tenant: str, kind: str, key: str) -> tuple[bytes, str] | None:
-        asked = (tenant, kind, key)
-        if asked not in self._used:
-            self.prefetch((), [asked])
-        return self._used[asked]
+        full_key = (tenant, kind, key)
+        if full_key not in self._used:
+            self.prefetch((), [full_key])
+        return self._used[full_key]
 
     def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
         rows = self.execute(SMALL_STEPS, (job_id, limit))
-        kept: dict[str, str] = dict(rows.fetchall())
-        kept.update((name, s["result"]) for (of, name), s in self._steps.items() if of == job_id)
+        stored: dict[str, str] = dict(rows.fetchall())
+        stored.update((name, s["result"]) for (of, name), s in self._steps.items() if of == job_id)
         found: dict[str, msgspec.Raw] = {}
-        for name, text in kept.items():
+        for name, text in stored.items():
             result = text.encode()
             limit -= len(result)
             if limit < 0:
@@ -207,17 +207,17 @@ class PostgresTransaction(Transaction):
 
     def forget_keys(self) -> None:
         """Forget the keys that were read, because others were removed since."""
-        kept = {(k["tenant"], k["kind"], k["key"]) for k in self._keys}
-        self._used = {asked: used for asked, used in self._used.items() if asked in kept}
+        unwritten = {(k["tenant"], k["kind"], k["key"]) for k in self._keys}
+        self._used = {full_key: used for full_key, used in self._used.items() if full_key in unwritten}
 
     def keep_key(self, new: NewJob) -> None:
         job = new.job
         assert new.key is not None
-        asked = (job.tenant, job.kind, new.key)
+        full_key = (job.tenant, job.kind, new.key)
         names = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
-        values = (*asked, new.fingerprint.hex(), job.id, self.now)
+        values = (*full_key, new.fingerprint.hex(), job.id, self.now)
         self._keys.append(dict(zip(names, values, strict=True)))
-        self._used[asked] = (new.fingerprint, job.id)
+        self._used[full_key] = (new.fingerprint, job.id)
 
     def keep_step(self, job: Job, name: str, result: msgspec.Raw) -> None:
         written = encode(name).decode()
@@ -239,8 +239,8 @@ class PostgresTransaction(Transaction):
             self._stored.pop(job_id, None)
             self._jobs[job_id] = None
         self._removed.update(ids)
-        of_content = {asked for asked, used in self._used.items() if used and used[1] in ids}
-        of_content = {asked for asked in of_content if asked[2].startswith(BY_CONTENT)}
+        of_content = {full_key for full_key, used in self._used.items() if used and used[1] in ids}
+        of_content = {full_key for full_key in of_content if full_key[2].startswith(BY_CONTENT)}
         self._keys = [k for k in self._keys if (k["tenant"], k["kind"], k["key"]) not in of_content]
         self._used.update(dict.fromkeys(of_content))
         self.defer(END_OF_KEYS, self.now, ids)
@@ -404,15 +404,15 @@ class PostgresTransaction(Transaction):
         return encode([dict(zip(names, given, strict=True)) for given in values]).decode()
 
     def _notify_others(self, channel: str, origin: str) -> None:
-        """Notify other processes of what the events do not show: jobs that changed or were removed without an event, and
-        paused queues.
+        """Notify other processes of changes that have no event: jobs that changed or were removed without one, and paused
+        queues.
         """
         silent = sorted((self._changed | self._removed) - {event.job_id for event in self.events})
         held = held_channel(channel)
-        for where, what, ids in ((channel, "x", silent), (held, "h", sorted(self._held_elsewhere))):
+        for where, code, ids in ((channel, "x", silent), (held, "h", sorted(self._held_elsewhere))):
             for begin in range(0, len(ids), IDS_PER_NOTIFICATION):
                 names = ",".join(ids[begin : begin + IDS_PER_NOTIFICATION])
-                self.defer("SELECT pg_notify(%s, %s)", where, f"{what} {origin} {names}")
+                self.defer("SELECT pg_notify(%s, %s)", where, f"{code} {origin} {names}")
         if self.pauses:
             for where in (channel, held):
                 self.defer("SELECT pg_notify(%s, %s)", where, f"p {origin}")

@@ -45,12 +45,12 @@ class WorkerFeed(ChangeFeed):
     ) -> None:
         changed: set[str] = set()
         for note in notes:
-            what, origin, *rest = note.split(" ")
+            code, origin, *rest = note.split(" ")
             if origin == self._origin:
                 continue
-            if what == "h":
+            if code == "h":
                 changed.update(rest[0].split(","))
-            elif what == "p":
+            elif code == "p":
                 self._cache.pauses += 1
         self._repeat |= changed
         await self._deliver_held(connection, changed)

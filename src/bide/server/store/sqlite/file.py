@@ -12,8 +12,8 @@ from bide.server.durable_files import create, sync_path
 from bide.server.store import migrations
 
 _FULL = (
-    "the disk with the data folder is full, or its quota is used up: make room on it. Accepted jobs are safe and "
-    "continue when there is room"
+    "the disk with the data folder is full, or its quota is used up: free space on it. Accepted jobs are safe and "
+    "continue when there is free space"
 )
 _READ_ONLY = "the data folder or the database is not writable: give this user write permission, or mount the disk writable"
 _CANNOT_OPEN = (

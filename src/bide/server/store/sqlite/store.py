@@ -6,7 +6,7 @@
    Lists run in a thread. The jobs of each queue are counted as they change, not when they are requested.
 4. The clock never goes back, not even across restarts: it starts no earlier than the newest event. If the system clock is
    behind that, time runs at half speed until the system clock has caught up.
-5. A lease renewal that cannot be written counts nevertheless, so a full disk does not take jobs from working children.
+5. A lease renewal that cannot be written still counts, so a full disk does not take jobs from working children.
 6. Every lease belongs to this process, or was voided when the process started.
 """
 

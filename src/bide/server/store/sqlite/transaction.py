@@ -302,9 +302,9 @@ class SqliteTransaction(Transaction):
                 held.pop(job_id, None)
         self._cache.jobs.invalidate(self._jobs)
         if self._uploads:
-            self._remember_uploads(self._cache.uploads)
+            self._cache_uploads(self._cache.uploads)
 
-    def _remember_uploads(self, known: dict[str, Upload]) -> None:
+    def _cache_uploads(self, known: dict[str, Upload]) -> None:
         for upload_id, upload in self._uploads.items():
             known.pop(upload_id, None)
             if upload is not None and upload.status is UploadStatus.UPLOADING and _is_small(upload):
