@@ -38,18 +38,18 @@ CREATE TABLE jobs (
   children text,
   waiting_for text,
   trace_id text,
-  -- due and waiting for a worker; the claim looks at nothing else
+  -- due and waiting for a worker; claims read only these rows
   ready boolean NOT NULL,
   -- each label as the JSON of [name, value]
   tags text[]
 ) WITH (
-  -- A job is written a few times within a short life: room for that beside it, and vacuum by what has changed, not by
-  -- how much there is. An index entry of a job that was claimed slows the next claim until it is vacuumed.
+  -- A job is updated a few times within a short time, so each page keeps free space. Vacuum depends on the number of
+  -- changed rows, not on the size of the table: the index entry of a claimed job slows claims until it is vacuumed.
   fillfactor = 80,
   autovacuum_vacuum_scale_factor = 0.005, autovacuum_vacuum_threshold = 10000,
   autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0
 );
--- Each of these holds only jobs that are in that state, so that ended ones cost nothing, however many there are.
+-- Partial indexes: each contains only jobs in one state, so the number of ended jobs does not matter.
 CREATE INDEX jobs_claim ON jobs (queue, kind, priority DESC, seq) WHERE ready;
 CREATE INDEX jobs_due ON jobs (due) WHERE NOT ready AND due IS NOT NULL;
 CREATE INDEX jobs_lease ON jobs (lease_until) WHERE lease_until IS NOT NULL;
@@ -59,7 +59,7 @@ CREATE INDEX jobs_status ON jobs (status, id) WHERE status <> 'DONE';
 CREATE INDEX jobs_kind ON jobs (kind, id);
 CREATE INDEX jobs_tags ON jobs USING gin (tags) WHERE tags IS NOT NULL;
 
--- Apart from the job, for a status never needs it and a change would copy it.
+-- Separate from the job, because a status never needs the input and each update would copy it.
 CREATE TABLE inputs (
   job_id text COLLATE "C" PRIMARY KEY,
   tenant text NOT NULL,
@@ -69,14 +69,14 @@ CREATE TABLE inputs (
 
 CREATE TABLE steps (
   job_id text COLLATE "C" NOT NULL,
-  name text NOT NULL, -- as JSON, for a handler may choose any name
+  name text NOT NULL, -- as JSON, because a handler may use any name
   tenant text NOT NULL,
   result text NOT NULL,
   at double precision NOT NULL,
   PRIMARY KEY (job_id, name)
 );
 
--- Taken only by who holds the lock of the event log, until the end of the transaction: so numbers are in commit order.
+-- Used only by the transaction that holds the lock of the event log until its end, so numbers are in commit order.
 CREATE SEQUENCE event_numbers;
 CREATE TABLE events (
   id bigint PRIMARY KEY,
@@ -85,7 +85,7 @@ CREATE TABLE events (
   type text NOT NULL,
   at double precision NOT NULL,
   job text NOT NULL,
-  origin text NOT NULL -- the process that wrote it, which has heard of it already
+  origin text NOT NULL -- the process that wrote it and does not read it from the log
 );
 CREATE INDEX events_job ON events (job_id, id);
 
@@ -115,7 +115,7 @@ CREATE TABLE durations (
   PRIMARY KEY (tenant, kind)
 );
 
--- The latest progress of jobs that run, where there is no Redis for it; lost with a crash, and reported anew then.
+-- The latest progress of running jobs, if no Redis stores it. A crash of the server loses it; workers report it again.
 CREATE UNLOGGED TABLE progress (
   job_id text COLLATE "C" PRIMARY KEY,
   fence bigint NOT NULL,
@@ -132,7 +132,7 @@ CREATE TABLE tombstones (
 );
 CREATE INDEX tombstones_at ON tombstones (at);
 
--- Who runs jobs, by word of each every few seconds: nothing that a crash of the server would have to keep.
+-- Heartbeats of workers. Unlogged, because each worker writes its row again every few seconds.
 CREATE UNLOGGED TABLE workers (
   name text PRIMARY KEY,
   tenant text NOT NULL,
@@ -140,7 +140,7 @@ CREATE UNLOGGED TABLE workers (
   seen_at double precision NOT NULL
 );
 
--- Ends a transaction whose writes did not meet what it had remembered; the client tries again with what is true.
+-- Fails a transaction whose cached rows were out of date; the client retries it with the current rows.
 CREATE FUNCTION expect(met bigint, wanted bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF met <> wanted THEN

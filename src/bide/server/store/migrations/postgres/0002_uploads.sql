@@ -8,13 +8,13 @@ CREATE TABLE uploads (
   updated_at double precision NOT NULL,
   expires_at double precision,
   record text NOT NULL,
-  -- the job that it is to become; apart, for it is written once
+  -- the job that it creates; a separate column, because it is written once
   submission text
 ) WITH (fillfactor = 80);
 CREATE INDEX uploads_expiry ON uploads (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX uploads_unfinished ON uploads (replica, updated_at) WHERE status = 'UPLOADING';
 
--- Whoever is in here keeps the upload's bytes from expiring.
+-- The jobs that use an upload. It does not expire while a job uses it.
 CREATE TABLE upload_uses (
   upload_id text COLLATE "C" NOT NULL,
   job_id text COLLATE "C" NOT NULL,

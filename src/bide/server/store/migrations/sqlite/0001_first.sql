@@ -37,7 +37,7 @@ CREATE TABLE jobs (
   children TEXT,
   waiting_for TEXT,
   trace_id TEXT,
-  -- 1: due and waiting for a worker; the claim looks at nothing else
+  -- 1: due and waiting for a worker; claims read only these rows
   ready INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX jobs_claim ON jobs (queue, kind, priority DESC, seq) WHERE ready = 1;
@@ -48,7 +48,7 @@ CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX jobs_status ON jobs (status, id) WHERE status <> 'DONE';
 CREATE INDEX jobs_kind ON jobs (kind, id);
 
--- Apart from the job, for a status never needs it and a change would copy it.
+-- Separate from the job, because a status never needs the input and each update would copy it.
 CREATE TABLE inputs (
   job_id TEXT PRIMARY KEY,
   tenant TEXT NOT NULL,

@@ -1,2 +1,2 @@
--- What workers hold is few, and the writer remembers it: an index would be one more page in every commit.
+-- Few jobs are held, and the writer caches them. An index would add a page to every commit.
 DROP INDEX jobs_lease;

@@ -7,13 +7,13 @@ CREATE TABLE uploads (
   updated_at REAL NOT NULL,
   expires_at REAL,
   record TEXT NOT NULL,
-  -- the job that it is to become; apart, for it is written once
+  -- the job that it creates; a separate column, because it is written once
   submission TEXT
 ) WITHOUT ROWID;
 CREATE INDEX uploads_expiry ON uploads (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX uploads_unfinished ON uploads (replica, updated_at) WHERE status = 'UPLOADING';
 
--- Whoever is in here keeps the upload's bytes from expiring.
+-- The jobs that use an upload. It does not expire while a job uses it.
 CREATE TABLE upload_uses (
   upload_id TEXT NOT NULL,
   job_id TEXT NOT NULL,
