@@ -129,8 +129,8 @@ async def test_a_store_that_cannot_be_asked_is_complained_of_once_and_asked_agai
         yard.claims.claim_free()
     await settle()
     assert [r.getMessage() for r in caplog.records] == [
-        "jobs cannot be claimed: away",
-        "jobs cannot be claimed: full",
+        "cannot claim jobs; retrying: away",
+        "cannot claim jobs; retrying: full",
     ]
     assert yard.started == ["wide"]
 

@@ -93,7 +93,7 @@ class UploadConfig:
 @dataclass(frozen=True)
 class UpkeepConfig:
     interval: float = 1.0
-    tombstones: float = 30 * 86400.0  # seconds for which a purged job responds with 410
+    tombstones: float = 30 * 86400.0  # seconds for which the URL of a purged job returns 410
     idempotency: float = 86400.0  # seconds for which a key is kept after the end of its job
     orphan_age: float = 3600.0  # seconds after which a file without a job is moved to quarantine
     quarantine: float = 7 * 86400.0  # seconds after which a file in quarantine is removed

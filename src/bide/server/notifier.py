@@ -29,7 +29,7 @@ class Notifier:
             subscription.wake()
 
     def notify_all(self) -> None:
-        """Any job may have changed: wake all subscribers."""
+        """Wake all subscribers, because any job may have changed."""
         for job_id in list(self._subscriptions):
             self.notify(job_id)
 

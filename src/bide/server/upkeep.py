@@ -101,7 +101,7 @@ class Upkeep:
         try:
             await self._save()
         except StoreUnavailable as error:  # durations can be learned again, and the stop must finish
-            log.error("learned durations are not saved: %s", error)
+            log.error("cannot save learned durations: %s", error)
 
     def on_events(self, events: Sequence[Event]) -> None:
         """Start the next round earlier if a job becomes due before it."""

@@ -184,7 +184,7 @@ class Service:
         self.folder.unlock()
 
     async def _prepare_spawn(self, message: Spawn, parent: Job) -> NewJob:
-        """The intake is created after the engine, so the engine cannot get its method."""
+        """Calls the intake, which is created after the engine."""
         return await self.intake.prepare_spawn(message, parent)
 
     def _on_events(self, events: Sequence[Event]) -> None:

@@ -55,7 +55,7 @@ class Engine(Protocol):
         ...
 
     def hint(self, queue: str, kind: str) -> None:
-        """This queue may have jobs of this kind."""
+        """Report that this queue may have jobs of this kind."""
         ...
 
     def on_events(self, events: Sequence[Event]) -> None:
@@ -67,7 +67,7 @@ class Engine(Protocol):
         ...
 
     def reset(self) -> None:
-        """The store may have lost claims: check immediately which attempts this process still owns."""
+        """Check immediately which attempts this process still owns, because the store may have lost claims."""
         ...
 
     def workers(self) -> list[WorkerState]: ...

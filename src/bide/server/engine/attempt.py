@@ -52,7 +52,7 @@ class Attempt:
             self.live = LiveProgress(self.live.number + 1, progress, at)
 
     def start(self, now: float, at: float) -> None:
-        """The child runs it now. `at` is the same instant on the store's clock."""
+        """Record that the child runs it now. `at` is the same instant on the store's clock."""
         self.started = self.last_activity = now
         self.started_at = at
         if self.stopping is not None:  # stopped while it waited in the prefetch queue

@@ -74,7 +74,7 @@ class CeleryEngine:
             try:
                 await self.refresh()
             except Exception:
-                log.exception("the engine cannot refresh its workers; retrying")
+                log.exception("cannot read the live workers; retrying")
 
     async def refresh(self) -> None:
         """Read the live workers, and request hints for waiting jobs that they can run."""

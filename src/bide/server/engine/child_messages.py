@@ -157,7 +157,7 @@ class MessageHandler:
         try:
             result = await self._stored_step(attempt, message)
         except Exception as error:
-            log.exception("job %s: step %r cannot be read from the store", message.job_id, message.step)
+            log.exception("job %s: cannot read step %r from the store", message.job_id, message.step)
             text = (
                 f"the result of step {message.step!r} could not be read: {type(error).__name__}: {error}"
             )
@@ -169,7 +169,9 @@ class MessageHandler:
             try:
                 return await self._store.step(message.job_id, message.step)
             except StoreUnavailable as error:
-                log.error("job %s: reading step %r; retrying: %s", message.job_id, message.step, error)
+                log.error(
+                    "job %s: cannot read step %r; retrying: %s", message.job_id, message.step, error
+                )
             if attempt.stopping is not None:
                 break
             await asyncio.sleep(RETRY_AFTER)
@@ -194,7 +196,7 @@ class MessageHandler:
                 text = f"{message.kind} cannot be spawned: {problem.detail} {places}".strip()
                 self._fail(attempt, "SPAWN_REFUSED", text, retryable=problem.retryable)
             except Exception as error:
-                log.exception("job %s: a spawned %s job cannot be stored", attempt.job.id, message.kind)
+                log.exception("job %s: cannot store a spawned %s job", attempt.job.id, message.kind)
                 text = f"{message.kind} could not be stored: {type(error).__name__}: {error}"
                 self._fail(attempt, "SPAWN_FAILED", text, retryable=True)
             finally:

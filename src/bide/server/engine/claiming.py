@@ -64,13 +64,13 @@ class Claimer:
         self.claim_free()
 
     def hint_queue(self, queue: str) -> None:
-        """This queue may have jobs of any kind."""
+        """Report that this queue may have jobs of any kind."""
         self._number += 1
         self._hints.update((pair, self._number) for pair in self._limits.pairs() if pair[0] == queue)
         self.claim_free()
 
     def hint_everywhere(self) -> None:
-        """Every queue may have jobs. Called at the start, and periodically in case a hint was lost."""
+        """Report that every queue may have jobs. Called at the start, and periodically in case a hint was lost."""
         for pair in self._limits.pairs():
             self._hints.setdefault(pair, 0)
         self.claim_free()
@@ -160,7 +160,7 @@ class Claimer:
         if now >= self._log_again_at.get(reason, -math.inf):
             recent = {other: until for other, until in self._log_again_at.items() if until > now}
             self._log_again_at = {**recent, reason: now + LOG_EVERY}
-            log.error("jobs cannot be claimed: %s", reason)
+            log.error("cannot claim jobs; retrying: %s", reason)
 
     def _reserve(self, is_async: bool, requests: list[ClaimRequest], limit: int, sign: int) -> None:
         self._requested[is_async] += sign * limit

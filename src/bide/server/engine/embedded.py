@@ -269,7 +269,7 @@ class EmbeddedEngine:
         return busy or self._prefetch.take_idle()
 
     def _start_running(self, attempt: Attempt) -> None:
-        """The child now runs this attempt. A prefetched job is stored as begun when it ends or after HEAD_CHECK."""
+        """Record that the child runs this attempt. A prefetched job is stored as begun when it ends or after HEAD_CHECK."""
         attempt.start(self._now(), self._store.now())
         if attempt.inbox:
             self._loop.call_soon(self._messages.handle_queued, attempt)
@@ -466,8 +466,8 @@ class EmbeddedEngine:
         self._claimer.claim_free()
 
     def _on_suspension(self, now: float, seconds: float) -> None:
-        """This process was stopped or starved, while its children may have sent heartbeats. Give each child a whole lease
-        from now on, and each handler its whole `stall` time.
+        """Called after this process was stopped or starved, while its children may have sent heartbeats. Give each child a
+        whole lease from now on, and each handler its whole `stall` time.
         """
         log.warning("this process did not run for %.1f s (stopped, or too little CPU)", seconds)
         for child in self._pool.children:

@@ -29,7 +29,7 @@ class HintReceiver(Protocol):
         ...
 
     def hint(self, queue: str) -> None:
-        """This queue may have jobs."""
+        """Report that this queue may have jobs."""
         ...
 
 

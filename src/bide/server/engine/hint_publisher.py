@@ -76,7 +76,7 @@ class HintPublisher:
             except self._errors as error:
                 self._failed(wanted, error)
             except Exception as error:
-                log.exception("hints cannot be sent; retrying")
+                log.exception("cannot send hints; retrying")
                 self._failed(wanted, error)
             if going:
                 time.sleep(PAUSE if self.problem is None else RETRY_AFTER)

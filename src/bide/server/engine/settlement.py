@@ -68,7 +68,7 @@ class SettlementWriter:
                 return
             error = future.exception()
             if error is not None:
-                log.error("the changes of %d jobs cannot be stored; retrying: %s", len(entries), error)
+                log.error("cannot store the changes of %d jobs; retrying: %s", len(entries), error)
                 self._postpone(entries, error)
                 return
             outcomes = iter(future.result())

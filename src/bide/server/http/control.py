@@ -90,7 +90,7 @@ async def delete_job(request: HttpRequest) -> Response:
         await components.blobs.remove(job.id)
     except StorageUnavailable as error:
         # The job is deleted in any case; the upkeep removes its orphaned files.
-        log.warning("cannot remove the files of deleted job %s, the upkeep will: %s", job.id, error)
+        log.warning("cannot remove the files of deleted job %s; the upkeep retries: %s", job.id, error)
     return Response(204, [])
 
 

@@ -68,7 +68,9 @@ def _inline(request: HttpRequest, body: bytes, name: str) -> Response:
 
 
 _RANGE = Parameter("Range", "header", "The bytes to return, for example `bytes=0-999`.")
-_IF_RANGE = Parameter("If-Range", "header", "Return the range only if the ETag matches, else the whole.")
+_IF_RANGE = Parameter(
+    "If-Range", "header", "Return the range only if the ETag matches, otherwise the whole content."
+)
 _BINARY = {"type": "string", "format": "binary"}
 _HEADERS = ("ETag", "Content-Disposition")
 _COMMON = (JOB_ID, _RANGE, _IF_RANGE, IF_NONE_MATCH)

@@ -49,7 +49,7 @@ class ProgressSink(Protocol):
         ...
 
     def ended(self, attempt: AttemptKey) -> None:
-        """The attempt's end and its last progress are stored, or the attempt has lost its lease."""
+        """Forget the attempt: its end and its last progress are stored, or it has lost its lease."""
         ...
 
 

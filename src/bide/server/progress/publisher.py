@@ -218,7 +218,7 @@ class ProgressPublisher:
         if not self._unavailable:
             self._unavailable = True
             reason = str(error) or type(error).__name__
-            log.warning("progress cannot be shared between replicas; retrying: %s", reason)
+            log.warning("cannot share progress between replicas; retrying: %s", reason)
 
     def _succeeded(self) -> None:
         if self._unavailable:

@@ -40,7 +40,7 @@ class JobCache:
                 self._floor = self._changes.pop(next(iter(self._changes)))
 
     def clear(self) -> None:
-        """Any job may have changed."""
+        """Forget all jobs, because any of them may have changed."""
         with self._lock:
             self.generation += 1
             self._floor = self.generation

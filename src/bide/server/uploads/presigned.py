@@ -363,7 +363,7 @@ class Presigned:
 
 
 def _dedupes_content(upload: Upload) -> bool:
-    """Whether the identity of the job depends on the content, so that it cannot be created before."""
+    """Whether the identity of the job depends on the content, so that the job cannot exist before the file is complete."""
     assert upload.submission is not None
     return msgspec.json.decode(upload.submission).get("dedupe") is not None
 

@@ -108,7 +108,7 @@ class ChildProcess:
     # --- messages
 
     def send(self, message: p.ChildMessage, *, at_once: bool = False) -> None:
-        """Send a message at the end of this iteration of the event loop, together with others, or at once."""
+        """Send a message at the end of this iteration of the event loop, together with others, or immediately."""
         if self._gone:
             return
         if not self._outgoing and not at_once:
@@ -216,7 +216,7 @@ class ChildProcess:
         self._signal(signal.SIGTERM)
 
     def kill(self, *, lost: bool = False) -> None:
-        """Kill the child. `lost`: it did not respond any more, so its jobs count as lost and are not handed back."""
+        """Kill the child. `lost`: it stopped responding, so its jobs count as lost and are not handed back."""
         self.killed = not lost
         self._signal(signal.SIGKILL)
 

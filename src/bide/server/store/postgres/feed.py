@@ -58,8 +58,9 @@ class DatabaseClock(CatchUpClock):
         return self._clock.now()
 
     def measured(self, database: float, started: float, newest: float | None = None) -> None:
-        """The database's time was `database` halfway between `started` and now; the newest event is of `newest`. A response
-        that took longer than ALIVE is ignored, because the machine may have slept and the halfway point is unknown.
+        """Record a measurement: the database's time was `database` halfway between `started` and now, and its newest event
+        is from `newest`. A response that took longer than ALIVE is ignored, because the machine may have slept, and the
+        halfway point is unknown.
         """
         if self._clock.now() - started > ALIVE:
             return
