@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.servers.relay import Relay
 
 from bench.chaos import marks
-from bench.chaos.crew import Blow, Broker, Crew
 from bench.chaos.hosts import Host
+from bench.chaos.workers import Broker, Fault, WorkerGroup
 from bench.service import servers
 
 MODULE = "bench.chaos.peers.celery_courier"
@@ -41,17 +41,17 @@ class Bare:
             command = [servers.peer_python(), "-m", "celery", "-A", MODULE, "worker", "-n", f"w{n}@%h"]
             command += ["--concurrency", "2", "--loglevel", "WARNING"]
             hosts.append(Host(folder / f"worker-{n}", command, self._env, own_clock=n == 2))
-        self.crew = Crew(hosts, broker, [self._wire], self.tail, rng, frozen)
+        self.workers = WorkerGroup(hosts, broker, [self._wire], self.tail, rng, frozen)
 
     @property
-    def blows(self) -> dict[str, Blow]:
-        return self.crew.blows
+    def faults(self) -> dict[str, Fault]:
+        return self.workers.faults
 
     def start(self) -> None:
-        self.crew.start()
+        self.workers.start()
 
     def stop(self) -> None:
-        self.crew.stop()
+        self.workers.stop()
         self._wire.end()
 
     def submission(self, jobs: int, backlog: int) -> Submission:
@@ -91,11 +91,11 @@ class Submission(threading.Thread):
         self._process.wait()
 
     def over(self) -> None:
-        """The storm is."""
+        """Announce that all faults are injected."""
         self._over.touch()
 
     def settle(self, quiet: float, longest: float) -> None:
-        """Until every job has had its effect, or nothing more is to be expected."""
+        """Wait until every job has run, or no job has run for `quiet` seconds."""
         end, last = time.monotonic() + longest, time.monotonic()
         while time.monotonic() < min(end, last + quiet):
             if self._bare.tail.grow():

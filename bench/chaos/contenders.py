@@ -18,8 +18,8 @@ from tests.servers import processes
 from tests.servers.service import ServiceProcess
 
 from bench.chaos import marks
+from bench.chaos.kills import Target
 from bench.chaos.peers.submission import GAP
-from bench.chaos.strike import Target
 from bench.service import servers
 
 

@@ -1,4 +1,4 @@
-"""The same jobs under the same blows for each contender; judged by the marks alone, for that is what all of them leave."""
+"""The same jobs with the same faults for each contender, judged by the marks alone because all contenders write them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.chaos import marks, recovery
 from bench.chaos.contenders import CONTENDERS, Contender
-from bench.chaos.strike import Striker
+from bench.chaos.kills import KillInjector
 from bench.service.servers import Unready
 from bench.service.table import Line
 
@@ -34,7 +34,7 @@ class Outcome:
 
 def measure(folder: Path) -> list[Line]:
     """Prints all of them; only bide has a bar. Peers that cannot be run are named."""
-    print(f"{JOBS} jobs under the same blows; after a kill, until … begins: p50/p99")
+    print(f"{JOBS} jobs with the same faults; seconds from a kill until … starts: p50/p99")
     print(HEAD.format(*TITLES))
     lines = []
     for name in CONTENDERS:
@@ -87,15 +87,15 @@ def contest(
         return Outcome(missing=str(error).strip().splitlines()[-1])
 
 
-def _run(contender: Contender, place: Path, jobs: int, blows: tuple[int, int], seed: int) -> Outcome:
+def _run(contender: Contender, place: Path, jobs: int, faults: tuple[int, int], seed: int) -> Outcome:
     tail = marks.Tail(place)
     submission = _Submission(contender, jobs)
-    striker = Striker(contender, tail, random.Random(seed), submission.answered, patient=True)
+    injector = KillInjector(contender, tail, random.Random(seed), submission.answered, patient=True)
     begin = time.monotonic()
     contender.start()
     try:
         submission.start()
-        striker.strike(*blows)
+        injector.inject(*faults)
         _settle(contender, tail, submission, begin + LONGEST)
     finally:
         contender.stop()
@@ -112,10 +112,10 @@ def _run(contender: Contender, place: Path, jobs: int, blows: tuple[int, int], s
         lost=len(set(submission.acknowledged) - set(ended)),
         repeated=recovery.repetitions(left),
         repeated_steps=len(steps) - len(set(steps)),
-        child_kills=striker.count("child"),
-        service_kills=striker.count("service"),
-        of_jobs=recovery.of_jobs(left, striker.kills),
-        of_services=recovery.of_services(left, striker.kills),
+        child_kills=injector.count("child"),
+        service_kills=injector.count("service"),
+        of_jobs=recovery.of_jobs(left, injector.kills),
+        of_services=recovery.of_services(left, injector.kills),
         seconds=max(ended.values(), default=begin) - begin,
     )
 

@@ -16,8 +16,8 @@ WORKERS = 2  # so many jobs are under way when a service is killed
 
 def measure(folder: Path) -> list[Line]:
     report = trial(folder, jobs=JOBS, child_kills=CHILD_KILLS, service_kills=SERVICE_KILLS, seed=1)
-    for fault in report.faults[:20]:
-        print(f"  {fault.promise}: {fault.text}")
+    for violation in report.violations[:20]:
+        print(f"  {violation.promise}: {violation.text}")
     return [*_amounts(report), *_promises(report), *_costs(report)]
 
 
@@ -34,7 +34,7 @@ def _amounts(report: Report) -> list[Line]:
 
 
 def _promises(report: Report) -> list[Line]:
-    counts = Counter(fault.promise for fault in report.faults)
+    counts = Counter(violation.promise for violation in report.violations)
     return [Line(text, counts[promise], "≤", 0, "") for promise, text in PROMISES.items()]
 
 

@@ -1,6 +1,7 @@
 """bide past one machine: PostgreSQL, a broker, two replicas of the service, two workers, and callers that retry.
 
-Every connection goes over a wire that can be cut. The broker keeps nothing on disk. What is struck here beside a crew:
+Every connection goes over a wire that can be cut. The broker keeps nothing on disk.
+Faults in addition to those of `WorkerGroup`:
 
 - database: SIGKILL of PostgreSQL, and its recovery;
 - replica: SIGKILL of a service and its start;
@@ -27,9 +28,9 @@ from tests.servers.relay import Relay
 from tests.servers.service import ServiceProcess
 
 from bench.chaos import marks
-from bench.chaos.crew import Blow, Broker, Crew, Struck
 from bench.chaos.hosts import Host
 from bench.chaos.judge import Wanted
+from bench.chaos.workers import Broker, Fault, Injected, WorkerGroup
 
 TARGET = "bench.chaos.app:app"
 CONNECTIONS = 3  # for the reads of a replica: few
@@ -70,12 +71,12 @@ class Fleet:
         for n in (1, 2):
             home = folder / f"worker-{n}"
             hosts.append(Host(home, [*worker, "--data", str(home / "data")], env, own_clock=n == 2))
-        self.crew = Crew(hosts, broker, self._wires, self.tail, rng, frozen=1.5 * lease)
+        self.workers = WorkerGroup(hosts, broker, self._wires, self.tail, rng, frozen=1.5 * lease)
 
     @property
-    def blows(self) -> dict[str, Blow]:
+    def faults(self) -> dict[str, Fault]:
         return {
-            **self.crew.blows,
+            **self.workers.faults,
             "database": self._database,
             "replica": self._replica,
             "pool": self._pool,
@@ -84,10 +85,10 @@ class Fleet:
     def start(self) -> None:
         for replica in self.replicas:
             replica.start_again()
-        self.crew.start()
+        self.workers.start()
 
     def stop(self) -> None:
-        self.crew.stop()
+        self.workers.stop()
         for replica in self.replicas:
             replica.stop()
         for wire in self._wires:
@@ -105,20 +106,20 @@ class Fleet:
                     raise
                 time.sleep(0.05)
 
-    def _database(self) -> Struck:
+    def _database(self) -> Injected:
         self._server.kill()
         time.sleep(self._rng.uniform(0.0, 0.5))
         self._server.start()
-        return Struck(back=time.monotonic())
+        return Injected(back=time.monotonic())
 
-    def _replica(self) -> Struck:
+    def _replica(self) -> Injected:
         replica = self._rng.choice(self.replicas)
         replica.kill(alone=False)
         time.sleep(self._rng.uniform(0.0, 0.5))
         replica.start_again()
-        return Struck(back=time.monotonic())
+        return Injected(back=time.monotonic())
 
-    def _pool(self) -> Struck:
+    def _pool(self) -> Injected:
         taken = []
         with ThreadPoolExecutor(CALLERS) as callers:
             with contextlib.suppress(psycopg.OperationalError):
@@ -129,7 +130,7 @@ class Fleet:
             time.sleep(0.5)
         for connection in taken:
             connection.close()
-        return Struck(back=time.monotonic())
+        return Injected(back=time.monotonic())
 
     def _look(self, number: int) -> None:
         """Any answer will do, a refusal too; what matters is what becomes of the others' jobs."""
@@ -138,7 +139,7 @@ class Fleet:
 
 
 class Callers(threading.Thread):
-    """Keep the queue filled until so many were acknowledged, and the storm is over."""
+    """Keep the queue filled until enough jobs were acknowledged and all faults are injected."""
 
     def __init__(self, fleet: Fleet, jobs: int, backlog: int) -> None:
         super().__init__(daemon=True)  # a trial that fails does not wait for it

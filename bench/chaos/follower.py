@@ -10,7 +10,7 @@ import time
 
 import psycopg
 
-from bench.chaos.judge import Fault
+from bench.chaos.judge import Violation
 
 NEW = "SELECT id FROM events WHERE id > %s ORDER BY id"
 ALL = "SELECT id FROM events ORDER BY id"
@@ -33,20 +33,21 @@ class Follower(threading.Thread):
                     while not self._over.is_set():
                         self._read(link)
                         time.sleep(0.02)
-            except psycopg.Error:  # struck too, or too early
+            except psycopg.Error:  # a fault, or the schema does not exist yet
                 time.sleep(0.1)
 
     def _read(self, link: psycopg.Connection[tuple[int]]) -> None:
         last = self.seen[-1] if self.seen else 0
         self.seen += [number for (number,) in link.execute(NEW, (last,))]
 
-    def missed(self) -> list[Fault]:
-        """When all is over."""
+    def missed(self) -> list[Violation]:
+        """Stop, and return the events that were visible only after a later one."""
         self._over.set()
         self.join(10)
         with psycopg.connect(self._url, options=SEARCH) as link:
             self._read(link)
             every = [number for (number,) in link.execute(ALL)]
         return [
-            Fault("log", f"event {number} came late") for number in sorted(set(every) - set(self.seen))
+            Violation("log", f"event {number} came late")
+            for number in sorted(set(every) - set(self.seen))
         ]

@@ -330,7 +330,7 @@ class Report:
     rss: dict[str, int] = field(default_factory=dict)
     answered_in: float = 0.0
     cut_in: float = 0.0
-    faults: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
     @property
     def ratio(self) -> float:
@@ -351,12 +351,12 @@ async def trial(
     with served.running():
         await _crowded(served, report, folder / "gate", slow, polls, (requests, rounds, timeout))
         for name, data in NONSENSE.items():
-            fault = judge_nonsense(name, await served.say(data, patience=timeout + 10))
-            report.faults += [fault] if fault else []
+            violation = judge_nonsense(name, await served.say(data, patience=timeout + 10))
+            report.violations += [violation] if violation else []
         report.rss["after nonsense"] = served.rss
         if (await served.ask("GET", "/healthz"))[0] != 200:
-            report.faults.append("it is not well afterwards")
-    report.faults += served.complaints
+            report.violations.append("it is not well afterwards")
+    report.violations += served.complaints
     return report
 
 
@@ -372,7 +372,7 @@ async def _crowded(
         report.alone.append(await measured_p99(served.port, status, requests))
     waiting = await _wait_for(served, held, polls)
     if not await served.until_long_polls(polls):
-        report.faults.append(f"{await served.long_polls()} of {polls} long polls are known")
+        report.violations.append(f"{await served.long_polls()} of {polls} long polls are known")
     crowd = Crowd(served)
     gathered = time.monotonic()
     await crowd.gather(slow)
@@ -380,18 +380,18 @@ async def _crowded(
         report.crowded.append(await measured_p99(served.port, status, requests))
     report.rss["crowded"] = served.rss
     if served.files < files + slow + polls - 10:
-        report.faults.append(f"only {served.files - files} of {slow + polls} connections were open")
+        report.violations.append(f"only {served.files - files} of {slow + polls} connections were open")
     await _end_polls(served, report, waiting, opened)
     still = await crowd.until_cut(timeout + 10)
     report.cut_in = time.monotonic() - gathered
     if still:
-        report.faults.append(f"{still} slow connections are open after {report.cut_in:.0f} s")
+        report.violations.append(f"{still} slow connections are open after {report.cut_in:.0f} s")
     # Slow clients do not disconnect on request, so the service must.
     end = time.monotonic() + 8
     while served.files > files + 10 and time.monotonic() < end:
         await asyncio.sleep(0.1)
     if served.files > files + 10:
-        report.faults.append(f"{served.files - files} connections were never closed")
+        report.violations.append(f"{served.files - files} connections were never closed")
     await crowd.leave()
     report.rss["after"] = served.rss
     for _ in range(rounds - 1):
@@ -414,7 +414,7 @@ async def _end_polls(served: Served, report: Report, waiting: list[Pair], opened
     for pair in leaving:
         pair[1].transport.abort()
     if not await served.until_long_polls(len(staying)):
-        report.faults.append(f"{await served.long_polls()} watches, {len(staying)} callers")
+        report.violations.append(f"{await served.long_polls()} watches, {len(staying)} callers")
     opened.touch()
     begin = time.monotonic()
     async with asyncio.timeout(60):
@@ -422,11 +422,11 @@ async def _end_polls(served: Served, report: Report, waiting: list[Pair], opened
     report.answered_in = time.monotonic() - begin
     wrong = [a for a in answers if a[0] != 200 or a[1].get("status") != "DONE"]
     if wrong:
-        report.faults.append(f"{len(wrong)} long polls got something else: {wrong[0]}")
+        report.violations.append(f"{len(wrong)} long polls got something else: {wrong[0]}")
     for pair in staying:
         pair[1].transport.abort()
     if not await served.until_long_polls(0):
-        report.faults.append(f"{await served.long_polls()} watches are left over")
+        report.violations.append(f"{await served.long_polls()} watches are left over")
 
 
 def _allow_files(wanted: int) -> None:
@@ -458,8 +458,8 @@ def _measure(port: str, job_id: str, requests: str) -> None:
 def measure(folder: Path) -> list[Line]:
     slow, polls, timeout = 2000, 1000, 10.0
     report = asyncio.run(trial(folder, slow=slow, polls=polls, requests=2000, timeout=timeout))
-    for fault in report.faults[:20]:
-        print("  " + fault)
+    for violation in report.violations[:20]:
+        print("  " + violation)
     alone, crowded = (statistics.median(x) * 1000 for x in (report.alone, report.crowded))
     p99 = f"{crowded:.2f} ms : {alone:.2f} ms alone"
     told = f"{polls - polls // 5} are told; the others have left"
@@ -468,7 +468,7 @@ def measure(folder: Path) -> list[Line]:
         Line("memory that it took", report.growth / 2**20, "≤", 100, "MB"),
         Line(f"{polls} long polls, told within", report.answered_in, "≤", 10, "s", told),
         Line(f"{slow} slow connections, cut within", report.cut_in, "≤", timeout + 5, "s"),
-        Line("other faults of the edge", len(report.faults), "≤", 0, ""),
+        Line("other violations of the edge", len(report.violations), "≤", 0, ""),
     ]
 
 

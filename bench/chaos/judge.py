@@ -26,7 +26,7 @@ PROMISES = {
 }
 
 
-class Fault(NamedTuple):
+class Violation(NamedTuple):
     promise: str
     text: str
 
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 class Verdict:
     ended: Counter[str] = field(default_factory=Counter)
     repeated_steps: int = 0  # run again because they were not kept yet: allowed
-    faults: list[Fault] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
 
 
 class Row(NamedTuple):
@@ -76,31 +76,31 @@ def judge_record(
     rows = {row[0]: Row(*row) for row in jobs}
     events = [(job_id, type_, json.loads(text)) for job_id, type_, text in told]
     verdict = Verdict(Counter(rows[w.job_id].status for w in wanted if w.job_id in rows))
-    verdict.faults += _ends(rows, wanted)
-    verdict.faults += _stale(rows, marks)
-    verdict.faults += _once(rows, events)
-    verdict.faults += _families(rows)
-    repeated, faults = _steps(events, marks)
+    verdict.violations += _ends(rows, wanted)
+    verdict.violations += _stale(rows, marks)
+    verdict.violations += _once(rows, events)
+    verdict.violations += _families(rows)
+    repeated, violations = _steps(events, marks)
     verdict.repeated_steps = repeated
-    verdict.faults += faults
+    verdict.violations += violations
     return verdict
 
 
-def _ends(rows: dict[str, Row], wanted: Sequence[Wanted]) -> list[Fault]:
-    faults = []
+def _ends(rows: dict[str, Row], wanted: Sequence[Wanted]) -> list[Violation]:
+    violations = []
     if len({w.job_id for w in wanted}) != len(wanted):
-        faults.append(Fault("ends", "an idempotency key made two jobs"))
+        violations.append(Violation("ends", "an idempotency key made two jobs"))
     for job_id, result in wanted:
         row = rows.get(job_id)
         if row is None:
-            faults.append(Fault("ends", f"{job_id} was acknowledged and is lost"))
+            violations.append(Violation("ends", f"{job_id} was acknowledged and is lost"))
         elif row.status not in TERMINAL:
-            faults.append(Fault("ends", f"{job_id} never ended: {row.status}"))
+            violations.append(Violation("ends", f"{job_id} never ended: {row.status}"))
         elif row.status != "DONE" and not _given_up(row, rows):
-            faults.append(Fault("failed", f"{job_id} is {row.status}: {row.error}"))
+            violations.append(Violation("failed", f"{job_id} is {row.status}: {row.error}"))
         elif row.status == "DONE" and _number(row) != result:
-            faults.append(Fault("result", f"{job_id} has {row.result} instead of {result}"))
-    return faults
+            violations.append(Violation("result", f"{job_id} has {row.result} instead of {result}"))
+    return violations
 
 
 def _number(row: Row) -> Any:
@@ -109,19 +109,19 @@ def _number(row: Row) -> Any:
     return found["number"] if isinstance(found, dict) else found
 
 
-def _stale(rows: dict[str, Row], marks: Sequence[Mark]) -> list[Fault]:
+def _stale(rows: dict[str, Row], marks: Sequence[Mark]) -> list[Violation]:
     """Nobody was at work with a higher fence than the one that ended it, and it is that one's result that is kept."""
     highest: dict[str, int] = defaultdict(int)
     for mark in marks:
         highest[mark.job] = max(highest[mark.job], mark.fence)
-    faults = []
+    violations = []
     for row in rows.values():
         told = None if row.result is None else json.loads(row.result)
         fence = told["fence"] if isinstance(told, dict) else row.fence
         if fence != row.fence or highest[row.id] > row.fence:
             text = f"{row.id} has the result of fence {fence}, its own is {row.fence}, seen was {highest[row.id]}"
-            faults.append(Fault("stale", text))
-    return faults
+            violations.append(Violation("stale", text))
+    return violations
 
 
 def _given_up(row: Row, rows: dict[str, Row]) -> bool:
@@ -132,41 +132,43 @@ def _given_up(row: Row, rows: dict[str, Row]) -> bool:
     return row.error is not None and json.loads(row.error)["code"] == "POISONED" and row.losses >= 2
 
 
-def _once(rows: dict[str, Row], events: list[tuple[str, str, Any]]) -> list[Fault]:
-    faults = []
+def _once(rows: dict[str, Row], events: list[tuple[str, str, Any]]) -> list[Violation]:
+    violations = []
     ends: Counter[str] = Counter()
     for job_id, type_, known in events:
         if type_ == "status" and known["status"] in TERMINAL:
             ends[job_id] += 1  # nothing is run again by hand here: a job has one run
             if known["fence"] != rows[job_id].fence:
-                faults.append(Fault("stale", f"{job_id} was ended by a stale attempt"))
+                violations.append(Violation("stale", f"{job_id} was ended by a stale attempt"))
     for job_id in rows:
         if ends[job_id] != 1:
-            faults.append(Fault("once", f"{job_id} has {ends[job_id]} terminal events"))
-    return faults
+            violations.append(Violation("once", f"{job_id} has {ends[job_id]} terminal events"))
+    return violations
 
 
-def _families(rows: dict[str, Row]) -> list[Fault]:
-    faults = []
+def _families(rows: dict[str, Row]) -> list[Violation]:
+    violations = []
     for row in rows.values():
         if row.parent is not None and row.parent not in rows:
-            faults.append(Fault("family", f"{row.id} has no parent"))
+            violations.append(Violation("family", f"{row.id} has no parent"))
         for child in json.loads(row.children) if row.children else ():
             known = rows.get(child["job_id"])
             if known is None or known.status != child["status"]:
-                faults.append(Fault("family", f"{row.id} and its child {child['job_id']} disagree"))
-    return faults
+                violations.append(
+                    Violation("family", f"{row.id} and its child {child['job_id']} disagree")
+                )
+    return violations
 
 
-def _steps(events: list[tuple[str, str, Any]], marks: Sequence[Mark]) -> tuple[int, list[Fault]]:
+def _steps(events: list[tuple[str, str, Any]], marks: Sequence[Mark]) -> tuple[int, list[Violation]]:
     """How many were run again before they were kept, and those that were run again afterwards."""
-    faults = []
+    violations = []
     kept: dict[tuple[str, str], int] = {}
     for job_id, type_, known in events:
         if type_ == "step" and known["step"]["status"] == "DONE":
             place = (job_id, known["step"]["name"])
             if place in kept:
-                faults.append(Fault("steps", f"{job_id} kept step {place[1]} twice"))
+                violations.append(Violation("steps", f"{job_id} kept step {place[1]} twice"))
             kept[place] = known["fence"]
     runs: dict[tuple[str, str], list[int]] = defaultdict(list)
     for mark in marks:
@@ -174,5 +176,7 @@ def _steps(events: list[tuple[str, str, Any]], marks: Sequence[Mark]) -> tuple[i
             runs[mark.job, mark.step].append(mark.fence)
     for place, fences in runs.items():
         if place in kept and max(fences) > kept[place]:
-            faults.append(Fault("steps", f"{place[0]} repeated step {place[1]} after it was kept"))
-    return sum(len(fences) - 1 for fences in runs.values()), faults
+            violations.append(
+                Violation("steps", f"{place[0]} repeated step {place[1]} after it was kept")
+            )
+    return sum(len(fences) - 1 for fences in runs.values()), violations

@@ -110,7 +110,7 @@ def on_many_machines(folder: Path) -> list[Line]:
 def _worker(fleet: Fleet) -> list[Line]:
     """The other service takes over its jobs, and its late results are ignored."""
     ids = lasting.begin(fleet.insist, fleet.tail, SECONDS)
-    host = fleet.crew.hosts[0]
+    host = fleet.workers.hosts[0]
     _stop(host.family)
     found = lasting.ended(fleet.insist, ids)
     left = [mark for mark in marks.read(fleet.place) if mark.job in ids]

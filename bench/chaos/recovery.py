@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from bench.chaos.kills import Kill
 from bench.chaos.marks import BEGIN, END, UNWOUND, Mark
-from bench.chaos.strike import Kill
 
 
 def of_jobs(marks: Sequence[Mark], kills: Sequence[Kill]) -> list[float]:

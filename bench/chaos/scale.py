@@ -1,4 +1,4 @@
-"""bide on PostgreSQL and Celery, and bare Celery, under the same blows: what was lost, repeated, and how long it took."""
+"""bide on PostgreSQL and Celery, and bare Celery, with the same faults: lost jobs, repeated jobs, and recovery times."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.servers.redis import RedisServer
 
 from bench.chaos import marks, recovery
 from bench.chaos.bare import Bare
-from bench.chaos.crew import Broker
+from bench.chaos.faults import FaultInjector
 from bench.chaos.fleet import SETTINGS, Callers, Fleet
 from bench.chaos.follower import SEARCH, Follower
-from bench.chaos.judge import EVENTS, JOBS, PROMISES, TERMINAL, Fault, judge_record
+from bench.chaos.judge import EVENTS, JOBS, PROMISES, TERMINAL, Violation, judge_record
+from bench.chaos.kills import Kill
 from bench.chaos.recovery import percentile
-from bench.chaos.storm import Storm
-from bench.chaos.strike import Kill
+from bench.chaos.workers import Broker
 from bench.service.servers import Unready
 from bench.service.table import Line
 
@@ -48,8 +48,8 @@ class Outcome:
     lost: int = 0
     repeated: int = 0
     ended: Counter[str] = field(default_factory=Counter)
-    struck: Counter[str] = field(default_factory=Counter)
-    faults: list[Fault] = field(default_factory=list)
+    injected: Counter[str] = field(default_factory=Counter)
+    violations: list[Violation] = field(default_factory=list)
     seconds: float = 0.0
     given_up: int = 0  # workers that ended by themselves, and were started again
     recovered: dict[str, list[float]] = field(default_factory=dict)
@@ -62,34 +62,34 @@ def measure(folder: Path) -> list[Line]:
         here = folder / name
         here.mkdir()
         outcome = trial(
-            here, BROKERS[name], jobs=jobs, blows=ON_ALL, lease=LEASE, seed=1, home=str(here)
+            here, BROKERS[name], jobs=jobs, faults=ON_ALL, lease=LEASE, seed=1, home=str(here)
         )
         print(row(f"bide, {name}", outcome), flush=True)
-        for fault in outcome.faults[:20]:
-            print(f"  {fault.promise}: {fault.text}")
+        for violation in outcome.violations[:20]:
+            print(f"  {violation.promise}: {violation.text}")
         lines += _lines(name, jobs, outcome)
-        for what, blows in ((f"Celery, {name}", ON_WORKERS), ("the same, also flushed", FLUSHED)):
-            print(_beside(what, folder / f"celery-{name}-{len(blows)}", name, jobs, blows), flush=True)
+        for what, faults in ((f"Celery, {name}", ON_WORKERS), ("the same, also flushed", FLUSHED)):
+            print(_beside(what, folder / f"celery-{name}-{len(faults)}", name, jobs, faults), flush=True)
     return lines
 
 
-def _beside(what: str, folder: Path, broker: str, jobs: int, blows: Mapping[str, int]) -> str:
+def _beside(what: str, folder: Path, broker: str, jobs: int, faults: Mapping[str, int]) -> str:
     folder.mkdir()
     try:
-        return row(what, bare(folder, broker, jobs=jobs, blows=blows, seed=1))
+        return row(what, bare(folder, broker, jobs=jobs, faults=faults, seed=1))
     except (Unready, ServerMissing) as missing:
         return f"{what:<24} NOT RUN: {str(missing).splitlines()[-1]}"
 
 
 def _lines(name: str, jobs: int, outcome: Outcome) -> list[Line]:
-    faults = Counter(fault.promise for fault in outcome.faults)
-    struck = ", ".join(f"{times} {what}" for what, times in sorted(outcome.struck.items()))
+    violations = Counter(violation.promise for violation in outcome.violations)
+    injected = ", ".join(f"{times} {what}" for what, times in sorted(outcome.injected.items()))
     ended = ", ".join(f"{count} {status}" for status, count in outcome.ended.items())
     return [
         Line(f"{name}: acknowledged jobs", outcome.acknowledged, "≥", jobs, "", ended),
-        Line(f"{name}: blows", sum(outcome.struck.values()), "≥", sum(ON_ALL.values()), "", struck),
+        Line(f"{name}: faults", sum(outcome.injected.values()), "≥", sum(ON_ALL.values()), "", injected),
         *(
-            Line(f"{name}: {text}", faults[promise], "≤", 0, "")
+            Line(f"{name}: {text}", violations[promise], "≤", 0, "")
             for promise, text in ALL_PROMISES.items()
         ),
     ]
@@ -98,7 +98,7 @@ def _lines(name: str, jobs: int, outcome: Outcome) -> list[Line]:
 TITLES = (
     "",
     "jobs",
-    "blows",
+    "faults",
     "lost",
     "again",
     "child killed",
@@ -110,10 +110,10 @@ HEAD = "{:<24} {:>6} {:>6} {:>5} {:>6} {:>14} {:>14} {:>14} {:>10}"
 
 
 def row(name: str, outcome: Outcome) -> str:
-    """Times until the job of the one that was struck begins again: p50/p99."""
+    """Times from a fault of a worker until its job starts again: p50/p99."""
     times = [_seconds(outcome.recovered.get(what, ())) for what in ("child", "worker", "frozen")]
-    blows = sum(outcome.struck.values())
-    counts = (outcome.acknowledged, blows, outcome.lost, outcome.repeated)
+    faults = sum(outcome.injected.values())
+    counts = (outcome.acknowledged, faults, outcome.lost, outcome.repeated)
     return HEAD.format(name, *counts, *times, f"{outcome.seconds:.0f} s")
 
 
@@ -126,13 +126,13 @@ def trial(
     make: Callable[[str | None], Broker],
     *,
     jobs: int,
-    blows: Mapping[str, int] | Sequence[str],
+    faults: Mapping[str, int] | Sequence[str],
     lease: float,
     seed: int,
     longest: float = 240.0,
     home: str | None = None,
 ) -> Outcome:
-    """One of bide. `longest` is for what is left when the last job was acknowledged; servers have their data in `home`."""
+    """A trial of bide. `longest` limits the wait after the last job was acknowledged; `home` holds the servers' data."""
     rng = random.Random(seed)
     begin = time.monotonic()
     with ExitStack() as stack:
@@ -147,16 +147,16 @@ def trial(
         follower.start()
         callers = Callers(fleet, jobs, backlog=min(200, jobs // 4))
         callers.start()
-        fleet.crew.await_work()
-        storm = Storm(fleet.blows, rng, callers.share)
-        storm.rage(blows)
+        fleet.workers.await_work()
+        injector = FaultInjector(fleet.faults, rng, callers.share)
+        injector.inject(faults)
         callers.over.set()
         callers.join(longest)
-        fleet.crew.thaw()
+        fleet.workers.thaw()
         _await_ends(server.url, longest)
         if callers.error is not None:
             raise callers.error
-        return _judge(server.url, fleet, storm, callers, follower, begin)
+        return _judge(server.url, fleet, injector, callers, follower, begin)
 
 
 def _await_ends(url: str, longest: float) -> None:
@@ -170,18 +170,22 @@ def _await_ends(url: str, longest: float) -> None:
 
 
 def _judge(
-    url: str, fleet: Fleet, storm: Storm, callers: Callers, follower: Follower, begin: float
+    url: str, fleet: Fleet, injector: FaultInjector, callers: Callers, follower: Follower, begin: float
 ) -> Outcome:
     left = marks.read(fleet.place)
     with psycopg.connect(url, options=SEARCH) as connection:
         rows = connection.execute(JOBS).fetchall()
         events = connection.execute(EVENTS).fetchall()
     verdict = judge_record(rows, events, left, callers.acknowledged)
-    faults = [*verdict.faults, *follower.missed()]
-    lost = sum(fault.promise == "ends" for fault in faults)
-    outcome = _outcome(left, storm, begin)
+    violations = [*verdict.violations, *follower.missed()]
+    lost = sum(violation.promise == "ends" for violation in violations)
+    outcome = _outcome(left, injector, begin)
     outcome.acknowledged, outcome.lost = len(callers.acknowledged), lost
-    outcome.ended, outcome.faults, outcome.given_up = verdict.ended, faults, fleet.crew.given_up
+    outcome.ended, outcome.violations, outcome.given_up = (
+        verdict.ended,
+        violations,
+        fleet.workers.given_up,
+    )
     return outcome
 
 
@@ -190,11 +194,11 @@ def bare(
     name: str,
     *,
     jobs: int,
-    blows: Mapping[str, int],
+    faults: Mapping[str, int],
     seed: int,
     frozen: float = 1.5 * LEASE,
 ) -> Outcome:
-    """One of bare Celery. Its Redis writes to an append-only file, because it is the only record."""
+    """A trial of bare Celery. Its Redis writes to an append-only file, because it is the only record."""
     rng = random.Random(seed)
     begin = time.monotonic()
     with ExitStack() as stack:
@@ -210,34 +214,34 @@ def bare(
         submission = field_.submission(jobs, backlog=min(200, jobs // 4))
         stack.callback(submission.end)
         submission.start()
-        field_.crew.await_work()
-        storm = Storm(field_.blows, rng, submission.share)
-        storm.rage(blows)
+        field_.workers.await_work()
+        injector = FaultInjector(field_.faults, rng, submission.share)
+        injector.inject(faults)
         submission.over()
-        field_.crew.thaw()
+        field_.workers.thaw()
         submission.settle(QUIET, longest=400)
-        outcome = _outcome(marks.read(field_.place), storm, begin)
+        outcome = _outcome(marks.read(field_.place), injector, begin)
         outcome.acknowledged = len(submission.acknowledged)
-        outcome.given_up = field_.crew.given_up
+        outcome.given_up = field_.workers.given_up
         outcome.lost = len(set(submission.acknowledged) - field_.tail.finished)
         return outcome
 
 
-def _outcome(left: list[marks.Mark], storm: Storm, begin: float) -> Outcome:
+def _outcome(left: list[marks.Mark], injector: FaultInjector, begin: float) -> Outcome:
     def kills(what: str) -> list[Kill]:
-        return [kill for kill in storm.kills if kill.what == what]
+        return [kill for kill in injector.kills if kill.what == what]
 
     ends = [mark.at for mark in left if mark.step == marks.END]
     return Outcome(
         repeated=recovery.repetitions(left),
-        struck=storm.struck,
+        injected=injector.injected,
         seconds=max(ends, default=begin) - begin,
         recovered={
             "child": recovery.of_jobs(left, kills("child")),
             "worker": recovery.of_jobs(left, kills("worker")),
             "frozen": recovery.of_frozen(left, kills("frozen")),
             **{
-                what: recovery.of_returns(left, [at for name, at in storm.back if name == what])
+                what: recovery.of_returns(left, [at for name, at in injector.back if name == what])
                 for what in ("broker", "flushed", "reset", "database", "replica", "pool")
             },
         },

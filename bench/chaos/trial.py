@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.servers.service import ServiceProcess
 
 from bench.chaos import marks, recovery
-from bench.chaos.judge import TERMINAL, Fault, Wanted, judge
-from bench.chaos.strike import Striker
+from bench.chaos.judge import TERMINAL, Violation, Wanted, judge
+from bench.chaos.kills import KillInjector
 
 BACKLOG = 100  # jobs that wait at most, so that answers come until the end
 
@@ -32,7 +32,7 @@ class Report:
     after_children: list[float] = field(default_factory=list)  # seconds
     after_services: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    faults: list[Fault] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
 
 
 def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed: int) -> Report:
@@ -41,7 +41,7 @@ def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed
     victim = ServiceProcess(folder, "bench.chaos.app:app", env={marks.PLACE: str(place)})
     database = victim.data / "bide.db"
     submission = Submission(victim, jobs)
-    striker = Striker(
+    injector = KillInjector(
         victim,
         marks.Tail(place),
         random.Random(seed),
@@ -53,7 +53,7 @@ def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed
     victim.start()
     try:
         submission.start()
-        striker.strike(child_kills, service_kills)
+        injector.inject(child_kills, service_kills)
         submission.join()
         _wait(victim, [wanted.job_id for wanted in submission.acknowledged])
     finally:
@@ -64,15 +64,15 @@ def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed
     return Report(
         acknowledged=len(submission.acknowledged),
         ended=verdict.ended,
-        child_kills=striker.count("child"),
-        service_kills=striker.count("service"),
-        moments=striker.moments,
+        child_kills=injector.count("child"),
+        service_kills=injector.count("service"),
+        moments=injector.moments,
         repeated_steps=verdict.repeated_steps,
         repetitions=recovery.repetitions(left),
-        after_children=recovery.of_jobs(left, [k for k in striker.kills if k.what == "child"]),
-        after_services=recovery.of_services(left, striker.kills),
+        after_children=recovery.of_jobs(left, [k for k in injector.kills if k.what == "child"]),
+        after_services=recovery.of_services(left, injector.kills),
         seconds=seconds,
-        faults=verdict.faults,
+        violations=verdict.violations,
     )
 
 

@@ -1,6 +1,6 @@
-"""Jobs go into two replicas on one database while the database, replicas, children and connections are struck.
+"""Submits jobs to two replicas on one database, with faults of the database, replicas, children and connections.
 
-A replica is killed, or stopped for longer than its leases last and then let go on.
+A replica is killed, or stopped for longer than its leases last and then resumed.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tests.servers.postgres import Postgres, postgres
 from tests.servers.service import ServiceProcess
 
 from bench.chaos import marks
-from bench.chaos.judge import EVENTS, JOBS, Fault, judge_record
+from bench.chaos.judge import EVENTS, JOBS, Violation, judge_record
 from bench.chaos.trial import Submission, _wait
 from bench.service.table import Line
 
 LEASE = 4
 SUBMITTED = 1000
-BLOWS = {"database": 6, "replica": 6, "child": 20, "connections": 6, "stopped": 3}
+FAULTS = {"database": 6, "replica": 6, "child": 20, "connections": 6, "stopped": 3}
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'bide'"
 
 
 def measure(folder: Path, rounds: int) -> list[Line]:
     with postgres(str(folder)) as server:
-        report = Trial(folder, server, seed=rounds).run(SUBMITTED, BLOWS)
-    for fault in report.faults[:20]:
-        print(f"{fault.promise}: {fault.text}")
-    struck = ", ".join(f"{times} {blow}" for blow, times in sorted(report.blows.items()))
+        report = Trial(folder, server, seed=rounds).run(SUBMITTED, FAULTS)
+    for violation in report.violations[:20]:
+        print(f"{violation.promise}: {violation.text}")
+    injected = ", ".join(f"{times} {fault}" for fault, times in sorted(report.faults.items()))
     ended = ", ".join(f"{count} {status}" for status, count in report.ended.items())
     return [
-        Line("broken promises in a trial", len(report.faults), "≤", 0, "", f"{ended}; {struck}"),
+        Line("broken promises in a trial", len(report.violations), "≤", 0, "", f"{ended}; {injected}"),
         Line("jobs that were not acknowledged", SUBMITTED - report.acknowledged, "≤", 0, ""),
         Line("until a database that is back is used again", max(report.away), "≤", 5, "s"),
     ]
@@ -48,16 +48,15 @@ def measure(folder: Path, rounds: int) -> list[Line]:
 class Report:
     acknowledged: int = 0
     ended: Counter[str] = field(default_factory=Counter)
-    blows: Counter[str] = field(default_factory=Counter)
-    away: list[float] = field(
-        default_factory=list
-    )  # seconds from the database's return until it was used again
+    faults: Counter[str] = field(default_factory=Counter)
+    # Seconds from the database's return until it was used again.
+    away: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    faults: list[Fault] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
 
 
 class Trial:
-    """One server, two replicas with folders of their own."""
+    """One server, and two replicas with separate folders."""
 
     def __init__(self, folder: Path, server: Postgres, seed: int) -> None:
         self._server = server
@@ -72,14 +71,14 @@ class Trial:
             options = ("--store", server.url, "--lease", str(LEASE))
             self.replicas.append(ServiceProcess(home, "bench.chaos.app:app", env=env, options=options))
 
-    def run(self, jobs: int, blows: dict[str, int]) -> Report:
+    def run(self, jobs: int, faults: dict[str, int]) -> Report:
         begin = time.monotonic()
         try:
             for replica in self.replicas:
                 replica.start()
             submission = Submission(self.replicas[0], jobs)
             submission.start()
-            self._strike([blow for blow, times in blows.items() for _ in range(times)], submission)
+            self._inject([fault for fault, times in faults.items() for _ in range(times)], submission)
             submission.join()
             _wait(self.replicas[1], [wanted.job_id for wanted in submission.acknowledged])
         finally:
@@ -96,16 +95,16 @@ class Trial:
                 submission.acknowledged,
             )
         self.report.ended = verdict.ended
-        self.report.faults = verdict.faults
+        self.report.violations = verdict.violations
         return self.report
 
-    def _strike(self, blows: list[str], submission: Submission) -> None:
+    def _inject(self, faults: list[str], submission: Submission) -> None:
         submission.answered.wait(30)
-        self._rng.shuffle(blows)
-        for blow in blows:
+        self._rng.shuffle(faults)
+        for fault in faults:
             time.sleep(self._rng.uniform(0.1, 0.6))
-            getattr(self, f"_{blow}")(submission)
-            self.report.blows[blow] += 1
+            getattr(self, f"_{fault}")(submission)
+            self.report.faults[fault] += 1
 
     def _database(self, submission: Submission) -> None:
         self._server.kill()
@@ -122,7 +121,7 @@ class Trial:
         replica.start()
 
     def _stopped(self, submission: Submission) -> None:
-        (pid,) = self.replicas[1].pids  # the other one takes submissions
+        (pid,) = self.replicas[1].pids  # the other one accepts submissions
         os.kill(pid, signal.SIGSTOP)
         time.sleep(1.5 * LEASE)
         os.kill(pid, signal.SIGCONT)

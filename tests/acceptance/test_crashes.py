@@ -9,14 +9,14 @@ from pathlib import Path
 
 from bench.chaos import marks, recovery
 from bench.chaos.judge import PROMISES, Row, Wanted, judge
+from bench.chaos.kills import Kill
 from bench.chaos.marks import BEGIN, END, UNWOUND, Mark
-from bench.chaos.strike import Kill
 from bench.chaos.trial import trial
 
 
 def test_nothing_is_lost_repeated_or_told_twice(tmp_path: Path) -> None:
     report = trial(tmp_path, jobs=200, child_kills=8, service_kills=2, seed=7)
-    assert report.faults == []
+    assert report.violations == []
     assert report.acknowledged == 200
     assert sum(report.ended.values()) == 200
     assert report.service_kills >= 1 and report.child_kills >= 1
@@ -82,8 +82,10 @@ def test_a_record_that_breaks_a_promise_is_found_out(tmp_path: Path) -> None:
         database.commit()
     left = [Mark("good", "first", fence, 10, 1.0) for fence in (1, 2)]
     wanted = [Wanted(name, 7) for name in ("lost", *(row.id for row in known))]
-    faults = {(f.promise, f.text.split()[0]) for f in judge(tmp_path / "record.db", left, wanted).faults}
-    assert faults == {
+    violations = {
+        (f.promise, f.text.split()[0]) for f in judge(tmp_path / "record.db", left, wanted).violations
+    }
+    assert violations == {
         ("ends", "lost"),
         ("ends", "hung"),
         ("failed", "failed"),
@@ -94,4 +96,4 @@ def test_a_record_that_breaks_a_promise_is_found_out(tmp_path: Path) -> None:
         ("steps", "good"),
         ("family", "orphan"),
     }
-    assert {promise for promise, _ in faults} == set(PROMISES)
+    assert {promise for promise, _ in violations} == set(PROMISES)

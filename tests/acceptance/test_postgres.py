@@ -55,11 +55,11 @@ def say(*words: str) -> tuple[int, str]:
 
 
 def test_nothing_is_lost_repeated_or_told_twice(tmp_path: Path, server: Postgres) -> None:
-    blows = {"database": 1, "replica": 1, "child": 2, "connections": 1}
-    report = Trial(tmp_path, server, seed=3).run(60, blows)
-    assert report.faults == []
+    faults = {"database": 1, "replica": 1, "child": 2, "connections": 1}
+    report = Trial(tmp_path, server, seed=3).run(60, faults)
+    assert report.violations == []
     assert report.acknowledged == sum(report.ended.values()) == 60
-    assert report.blows == blows
+    assert report.faults == faults
     assert max(report.away) < 10, "it is used again soon after it is back, without a restart"
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL, a broker, two replicas and two workers, and everything is struck: what was acknowledged ends, once.
+"""PostgreSQL, a broker, two replicas and two workers, with faults of all of them: each acknowledged job ends, once.
 
 The larger version is `python -m bench.chaos --only scale`.
 """
@@ -14,8 +14,8 @@ import pytest
 from bench.chaos import recovery, scale
 from bench.chaos.follower import Follower
 from bench.chaos.judge import Row, Wanted, judge_record
+from bench.chaos.kills import Kill
 from bench.chaos.marks import BEGIN, END, Mark
-from bench.chaos.strike import Kill
 
 from tests.servers.postgres import Postgres
 from tests.servers.rabbitmq import RabbitServer
@@ -38,11 +38,17 @@ ON_ALL = (
     "child",
     "database",
 )
-ON_BROKER = ("child", "flushed", "reset", "worker", "reset")  # its restart takes too long for every day
+ON_BROKER = (
+    "child",
+    "flushed",
+    "reset",
+    "worker",
+    "reset",
+)  # without a restart, which takes too long for this test
 
 
 class Spared(RabbitServer):
-    """The one that all tests share: it is struck, and goes on afterwards."""
+    """The broker that all tests share: it gets faults, and is not stopped at the end."""
 
     def __init__(self, rabbit: RabbitServer) -> None:
         self.__dict__ = rabbit.__dict__
@@ -62,11 +68,11 @@ def outcomes(
     one, two = (tmp_path_factory.mktemp(name) for name in ("redis", "rabbitmq"))
 
     def redis() -> scale.Outcome:
-        return scale.trial(one, RedisServer, jobs=200, blows=ON_ALL, lease=LEASE, seed=7, longest=60)
+        return scale.trial(one, RedisServer, jobs=200, faults=ON_ALL, lease=LEASE, seed=7, longest=60)
 
     def rabbitmq() -> scale.Outcome:
         return scale.trial(
-            two, lambda home: Spared(rabbit), jobs=100, blows=ON_BROKER, lease=LEASE, seed=8, longest=60
+            two, lambda home: Spared(rabbit), jobs=100, faults=ON_BROKER, lease=LEASE, seed=8, longest=60
         )
 
     with ThreadPoolExecutor(2) as pool:
@@ -77,15 +83,15 @@ def outcomes(
 @pytest.mark.timeout(180)
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("name", "jobs", "blows"), [("Redis", 200, ON_ALL), ("RabbitMQ", 100, ON_BROKER)]
+    ("name", "jobs", "faults"), [("Redis", 200, ON_ALL), ("RabbitMQ", 100, ON_BROKER)]
 )
 def test_nothing_is_lost_repeated_or_told_twice(
-    outcomes: dict[str, scale.Outcome], name: str, jobs: int, blows: tuple[str, ...]
+    outcomes: dict[str, scale.Outcome], name: str, jobs: int, faults: tuple[str, ...]
 ) -> None:
     outcome = outcomes[name]
-    assert outcome.faults == []
+    assert outcome.violations == []
     assert sum(outcome.ended.values()) == outcome.acknowledged >= jobs
-    assert sum(outcome.struck.values()) == len(blows), "somebody was there for every blow"
+    assert sum(outcome.injected.values()) == len(faults), "each fault had a target"
     again = sum(each.repeated for each in outcomes.values())
     assert again >= 1, "who was killed at work was begun again"
 
@@ -102,8 +108,8 @@ def test_a_result_of_a_stale_attempt_is_found_out() -> None:
         Mark("fine", BEGIN, 2, 11, 2.0),
         Mark("ran-newer", BEGIN, 2, 11, 3.0),
     ]
-    found = judge_record(rows, events, left, [Wanted(row.id, 7) for row in rows]).faults
-    assert [(fault.promise, fault.text.split()[0]) for fault in found] == [
+    found = judge_record(rows, events, left, [Wanted(row.id, 7) for row in rows]).violations
+    assert [(violation.promise, violation.text.split()[0]) for violation in found] == [
         ("stale", "kept-old"),
         ("stale", "ran-newer"),
     ]
@@ -120,7 +126,7 @@ def test_an_event_that_is_numbered_below_what_was_seen_is_found_out(postgres: Po
         connection.execute("INSERT INTO bide.events VALUES (1), (3)")
         until(lambda: follower.seen == [1, 3])
         connection.execute("INSERT INTO bide.events VALUES (2), (4)")
-        assert [fault.text for fault in follower.missed()] == ["event 2 came late"]
+        assert [violation.text for violation in follower.missed()] == ["event 2 came late"]
 
 
 def test_who_was_frozen_has_recovered_when_another_begins_its_job() -> None:

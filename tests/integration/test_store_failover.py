@@ -16,7 +16,7 @@ import pytest
 from bide.core.job import Stale, Succeeded
 from bide.core.record import Status
 from bide.testing import ManualClock
-from bide.testing.store.bench import LEASE
+from bide.testing.store.harness import LEASE
 from tests.integration.cable import Cable
 from tests.integration.test_store_postgres import Process
 from tests.servers import ServerMissing
@@ -107,7 +107,7 @@ async def test_a_failover_that_loses_a_claim(primary: Postgres) -> None:
         standby.leave()
         await eventually(lambda: standby.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
         (claim,) = await first.claim(owner="a")
-        await eventually(lambda: len(second.heard) == 2)
+        await eventually(lambda: len(second.published) == 2)
         await cable.cut()
         primary.kill()
         cable._goal = (HOST, standby.port)
@@ -121,7 +121,9 @@ async def test_a_failover_that_loses_a_claim(primary: Postgres) -> None:
         assert isinstance(late, Stale)
         assert await first.store.renew("a", [(job.id, 1)], LEASE) == [(job.id, 1)]
         assert (await second.succeed(again.job)).status is Status.DONE
-        await eventually(lambda: [e.job["status"] for e in first.heard][-2:] == ["PROCESSING", "DONE"])
+        await eventually(
+            lambda: [e.job["status"] for e in first.published][-2:] == ["PROCESSING", "DONE"]
+        )
         assert (await first.get(job.id)).status is Status.DONE
     finally:
         await first.store.close()

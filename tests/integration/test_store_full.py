@@ -25,8 +25,8 @@ from bide.server.store import StoreUnavailable
 from bide.server.store.sqlite.store import SqliteStore
 from bide.server.upkeep import Upkeep
 from bide.testing import ManualClock
-from bide.testing.store import Bench
-from bide.testing.store.bench import LEASE
+from bide.testing.store import StoreHarness
+from bide.testing.store.harness import LEASE
 
 T = TypeVar("T")
 
@@ -71,12 +71,12 @@ def room() -> None:
     Disk.before, Disk.statements = float("inf"), 0
 
 
-async def opened(folder: Path, clock: ManualClock | None = None) -> Bench:
+async def opened(folder: Path, clock: ManualClock | None = None) -> StoreHarness:
     clock = clock or ManualClock()
     folder.mkdir(exist_ok=True)
-    bench = Bench(lambda: SqliteStore(folder / "bide.db", clock), clock)
-    await bench.open()
-    return bench
+    harness = StoreHarness(lambda: SqliteStore(folder / "bide.db", clock), clock)
+    await harness.open()
+    return harness
 
 
 async def insist(make: Callable[[], Awaitable[T]]) -> T:
@@ -87,40 +87,40 @@ async def insist(make: Callable[[], Awaitable[T]]) -> T:
             assert "free space" in str(error)
 
 
-async def life(bench: Bench) -> tuple[list[Job], list[Event]]:
+async def life(harness: StoreHarness) -> tuple[list[Job], list[Event]]:
     """A family from its submission to its end; whatever cannot be written is tried again."""
-    new = [bench.new(key="k"), bench.new()]
-    await insist(lambda: bench.store.insert(new))
-    parent = next(c.job for c in await insist(bench.claim) if c.job.id == new[0].job.id)
+    new = [harness.new(key="k"), harness.new()]
+    await insist(lambda: harness.store.insert(new))
+    parent = next(c.job for c in await insist(harness.claim) if c.job.id == new[0].job.id)
     fields: dict[str, Any] = {"job_id": parent.id, "owner": parent.owner, "fence": parent.fence}
     kept = StepKept(name="one", result=msgspec.Raw(b'"kept"'), **fields)
-    await insist(lambda: bench.store.apply([StepStarted(name="one", **fields), kept]))
-    await insist(lambda: bench.store.log(parent.id, "worker", parent.fence, [{"message": "hello"}]))
-    child = await insist(lambda: bench.spawn(parent))
-    await insist(lambda: bench.store.apply([Parked(waiting_for=(child.id,), **fields)]))
-    (claim,) = await insist(lambda: bench.claim("part", queue="parts"))
+    await insist(lambda: harness.store.apply([StepStarted(name="one", **fields), kept]))
+    await insist(lambda: harness.store.log(parent.id, "worker", parent.fence, [{"message": "hello"}]))
+    child = await insist(lambda: harness.spawn(parent))
+    await insist(lambda: harness.store.apply([Parked(waiting_for=(child.id,), **fields)]))
+    (claim,) = await insist(lambda: harness.claim("part", queue="parts"))
     done = Succeeded(job_id=child.id, owner="worker", fence=claim.job.fence, result=msgspec.Raw(b"1"))
-    await insist(lambda: bench.store.apply([done]))
-    (claim,) = await insist(bench.claim)
+    await insist(lambda: harness.store.apply([done]))
+    (claim,) = await insist(harness.claim)
     assert claim.steps == {"one": msgspec.Raw(b'"kept"')}
     held = [(parent.id, claim.job.fence)]
-    assert await insist(lambda: bench.store.renew("worker", held, LEASE)) == []
+    assert await insist(lambda: harness.store.renew("worker", held, LEASE)) == []
     done = Succeeded(job_id=parent.id, owner="worker", fence=claim.job.fence, result=msgspec.Raw(b"2"))
-    await insist(lambda: bench.store.apply([done]))
-    await insist(lambda: bench.store.delete(child.id))
-    jobs = [await bench.get(item.job.id) for item in new]
-    events = await bench.store.events()
+    await insist(lambda: harness.store.apply([done]))
+    await insist(lambda: harness.store.delete(child.id))
+    jobs = [await harness.get(item.job.id) for item in new]
+    events = await harness.store.events()
     await asyncio.sleep(0)  # heard right after those who waited for the write
-    assert [e for e in bench.heard if e.job_id != child.id] == events, "told once, in order"
-    await bench.reopen()
-    assert await bench.store.events() == events
-    assert [await bench.get(item.job.id) for item in new] == jobs
-    await bench.store.close()
+    assert [e for e in harness.published if e.job_id != child.id] == events, "told once, in order"
+    await harness.reopen()
+    assert await harness.store.events() == events
+    assert [await harness.get(item.job.id) for item in new] == jobs
+    await harness.store.close()
     return jobs, events
 
 
-class Plain(Bench):
-    """A bench whose children have the same ids, however often they were tried."""
+class Plain(StoreHarness):
+    """A harness whose children have the same ids, however often they were tried."""
 
     async def spawn(self, parent: Job, key: str = "0", **fields: Any) -> Job:
         return await super().spawn(parent, key, id="0" * 26, **fields)
@@ -131,10 +131,10 @@ async def test_a_full_disk_at_every_statement_leaves_the_same_record(tmp_path: P
         folder = tmp_path / name
         folder.mkdir()
         clock = ManualClock()
-        bench = Plain(lambda: SqliteStore(folder / "bide.db", clock), clock)
-        await bench.open()
+        harness = Plain(lambda: SqliteStore(folder / "bide.db", clock), clock)
+        await harness.open()
         Disk.statements = 0
-        return await life(bench)
+        return await life(harness)
 
     whole = await lived("whole")
     statements = Disk.statements
@@ -146,41 +146,41 @@ async def test_a_full_disk_at_every_statement_leaves_the_same_record(tmp_path: P
 
 
 async def test_a_renewal_that_could_not_be_written_counts(tmp_path: Path) -> None:
-    bench = await opened(tmp_path)
-    works, hangs = await bench.run(), await bench.run()
-    before = bench.clock.now() + LEASE
-    bench.clock.advance(LEASE - 1)
+    harness = await opened(tmp_path)
+    works, hangs = await harness.run(), await harness.run()
+    before = harness.clock.now() + LEASE
+    harness.clock.advance(LEASE - 1)
     full()
     with pytest.raises(StoreUnavailable):
-        await bench.store.renew("worker", [(works.id, works.fence)], LEASE)
-    renewed = bench.clock.now() + LEASE
-    assert {lease.until for lease in await bench.store.leases()} == {before, renewed}
-    (unchanged,) = [lease for lease in await bench.store.leases() if lease.until == before]
-    assert [job.id for job in (await bench.store.overdue([unchanged])).leases] == [hangs.id]
-    bench.clock.advance(LEASE)
+        await harness.store.renew("worker", [(works.id, works.fence)], LEASE)
+    renewed = harness.clock.now() + LEASE
+    assert {lease.until for lease in await harness.store.leases()} == {before, renewed}
+    (unchanged,) = [lease for lease in await harness.store.leases() if lease.until == before]
+    assert [job.id for job in (await harness.store.overdue([unchanged])).leases] == [hangs.id]
+    harness.clock.advance(LEASE)
     room()
-    assert await bench.store.renew("worker", [(works.id, works.fence)], LEASE) == []
-    assert [job.id for job in (await bench.store.overdue([unchanged])).leases] == [hangs.id]
-    assert {lease.until for lease in await bench.store.leases()} == {before, renewed + LEASE}
-    await bench.store.close()
+    assert await harness.store.renew("worker", [(works.id, works.fence)], LEASE) == []
+    assert [job.id for job in (await harness.store.overdue([unchanged])).leases] == [hangs.id]
+    assert {lease.until for lease in await harness.store.leases()} == {before, renewed + LEASE}
+    await harness.store.close()
 
 
 async def test_a_renewal_that_changes_nothing(tmp_path: Path) -> None:
-    bench = await opened(tmp_path)
-    job = await bench.run()
+    harness = await opened(tmp_path)
+    job = await harness.run()
     for _ in range(2):
-        assert await bench.store.renew("worker", [(job.id, job.fence)], LEASE) == []
-    assert await bench.get(job.id) == job
-    await bench.store.close()
+        assert await harness.store.renew("worker", [(job.id, job.fence)], LEASE) == []
+    assert await harness.get(job.id) == job
+    await harness.store.close()
 
 
 async def test_files_are_swept_when_nothing_can_be_written(tmp_path: Path) -> None:
-    bench = await opened(tmp_path, ManualClock())
+    harness = await opened(tmp_path, ManualClock())
     orphan = tmp_path / "work" / "01ARZ3NDEKTSV4RRFFQ69G5FAV"
     orphan.mkdir(parents=True)
     os.utime(orphan, (0, 0))
     upkeep = Upkeep(
-        bench.store,
+        harness.store,
         FileBlobs(tmp_path / "blobs"),
         Registry(),
         Estimates(),
@@ -194,7 +194,7 @@ async def test_files_are_swept_when_nothing_can_be_written(tmp_path: Path) -> No
     assert not orphan.exists(), "which is what makes room"
     room()
     await upkeep.tick()
-    await bench.store.close()
+    await harness.store.close()
 
 
 async def test_time_goes_on_after_the_clock_was_set_back(
@@ -242,10 +242,10 @@ async def test_a_clock_that_is_ahead_is_left_alone(
 
 
 async def test_a_check_fails_while_nothing_can_be_written(tmp_path: Path) -> None:
-    bench = await opened(tmp_path)
+    harness = await opened(tmp_path)
     full()
     with pytest.raises(StoreUnavailable, match="free space"):
-        await bench.store.check_writable()
+        await harness.store.check_writable()
     room()
-    await bench.store.check_writable()
-    await bench.store.close()
+    await harness.store.check_writable()
+    await harness.store.close()

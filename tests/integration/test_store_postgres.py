@@ -46,8 +46,8 @@ from bide.server.store.postgres.store import PostgresStore
 from bide.server.store.postgres.transaction import PostgresTransaction
 from bide.service.backends import describe
 from bide.testing import ManualClock
-from bide.testing.store import Bench, StoreSuite
-from bide.testing.store.bench import LEASE, OOPS
+from bide.testing.store import StoreHarness, StoreSuite
+from bide.testing.store.harness import LEASE, OOPS
 from tests.servers.postgres import Postgres
 from tests.servers.relay import Relay
 from tests.waiting import eventually
@@ -115,7 +115,7 @@ async def test_text_is_read_as_utf_8_whatever_the_address_and_the_environment_sa
         await store.close()
 
 
-class Process(Bench):
+class Process(StoreHarness):
     """One of several that have the same database."""
 
     store: Any
@@ -128,7 +128,7 @@ class Process(Bench):
     async def open(self) -> None:
         self.resets = 0
         await self.store.open(
-            self._hear, lambda queue, kind: self.hints.append((queue, kind)), self._reset
+            self._publish, lambda queue, kind: self.hints.append((queue, kind)), self._reset
         )
 
     def _reset(self) -> None:
@@ -227,10 +227,10 @@ async def test_each_hears_everything_once_and_new_work_of_others_is_hinted_at(
     await first.claim(limit=3)
     log = await first.store.events()
     assert len(log) == 14
-    await eventually(lambda: len(first.heard) >= 14 and len(second.heard) >= 14)
+    await eventually(lambda: len(first.published) >= 14 and len(second.published) >= 14)
     for process in two:
-        assert sorted(e.id for e in process.heard) == [e.id for e in log]
-    mine = {e.id for e in first.heard} - {e.id for e in log if e.job_id == log[0].job_id}
+        assert sorted(e.id for e in process.published) == [e.id for e in log]
+    mine = {e.id for e in first.published} - {e.id for e in log if e.job_id == log[0].job_id}
     assert mine
     assert set(first.hints) == set(second.hints) == {("default", "work")}
 
@@ -416,20 +416,20 @@ def cut(url: str, *, how: str = "") -> None:
 
 
 async def test_connections_that_are_cut_are_made_again(url: str) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
-    job = await bench.run()
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
+    job = await harness.run()
     for _ in range(3):
         await asyncio.to_thread(cut, url)
-        assert await bench.get(job.id) == job
-        other = await bench.put(queue="other")
-        assert (await bench.get(other.id)).id == other.id
-    assert (await bench.succeed(job)).status is Status.DONE
-    await eventually(lambda: bool(bench.store._cache.fresh))
-    writes = [e.id for e in await bench.store.events()]
+        assert await harness.get(job.id) == job
+        other = await harness.put(queue="other")
+        assert (await harness.get(other.id)).id == other.id
+    assert (await harness.succeed(job)).status is Status.DONE
+    await eventually(lambda: bool(harness.store._cache.fresh))
+    writes = [e.id for e in await harness.store.events()]
     assert len(writes) == len(set(writes)) == 6
-    await eventually(lambda: len(bench.heard) == 6)
-    await bench.store.close()
+    await eventually(lambda: len(harness.published) == 6)
+    await harness.store.close()
 
 
 async def test_what_others_wrote_during_a_break_is_heard_afterwards(
@@ -438,11 +438,11 @@ async def test_what_others_wrote_during_a_break_is_heard_afterwards(
     first, second = two
     await asyncio.to_thread(cut, url)
     jobs = [await first.put() for _ in range(3)]
-    await eventually(lambda: len(second.heard) >= 3)
-    assert [e.job_id for e in second.heard] == [job.id for job in jobs]
+    await eventually(lambda: len(second.published) >= 3)
+    assert [e.job_id for e in second.published] == [job.id for job in jobs]
     await eventually(lambda: bool(second.store._cache.fresh))
     await second.put()
-    assert len({e.id for e in second.heard}) == len(second.heard)
+    assert len({e.id for e in second.published}) == len(second.published)
 
 
 def end_all(url: str) -> None:
@@ -459,7 +459,7 @@ async def test_a_log_that_has_gone_back_is_heard_anew(two: tuple[Process, Proces
     first, second = two
     job = await first.put()
     ended = await first.succeed((await first.claim())[0].job)
-    await eventually(lambda: len(second.heard) == 3)
+    await eventually(lambda: len(second.published) == 3)
     assert (await remembered(second, job.id)).status is Status.DONE
     with PostgresServer(url).connect() as connection:
         connection.execute("DELETE FROM events WHERE id > 1")
@@ -472,13 +472,13 @@ async def test_a_log_that_has_gone_back_is_heard_anew(two: tuple[Process, Proces
     await eventually(lambda: first.resets == second.resets == 1)
     await eventually(lambda: bool(second.store._cache.fresh))
     assert (await remembered(second, job.id)).status is Status.PENDING
-    second.heard.clear()
+    second.published.clear()
     (claim,) = await first.claim(owner="other")
     assert claim.job.fence == ended.fence == 1
-    await eventually(lambda: [e.job["status"] for e in second.heard] == ["PROCESSING"])
+    await eventually(lambda: [e.job["status"] for e in second.published] == ["PROCESSING"])
     assert (await remembered(second, job.id)).status is Status.PROCESSING
     await first.succeed(claim.job)
-    await eventually(lambda: len(second.heard) == 2)
+    await eventually(lambda: len(second.published) == 2)
     assert (await remembered(second, job.id)).status is Status.DONE
     assert [process.resets for process in two] == [1, 1]
 
@@ -488,7 +488,7 @@ async def test_another_timeline_is_another_log_even_if_it_is_longer(
 ) -> None:
     first, second = two
     await first.put()
-    await eventually(lambda: len(second.heard) == 1)
+    await eventually(lambda: len(second.published) == 1)
     monkeypatch.setattr(postgres_feed, "_TIMELINE", "SELECT 'FFFFFFFF'")
     await asyncio.to_thread(end_all, url)
     await eventually(lambda: first.resets == second.resets == 1)
@@ -522,80 +522,80 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
     lose_next = lose_answers(monkeypatch)
     lose_next()
-    job = await bench.put()
+    job = await harness.put()
     lose_next()
-    keyed = await bench.put(key="k")
-    assert [e.job_id for e in await bench.store.events()] == [job.id, keyed.id]
+    keyed = await harness.put(key="k")
+    assert [e.job_id for e in await harness.store.events()] == [job.id, keyed.id]
     lose_next()
-    claims = await bench.claim()
+    claims = await harness.claim()
     assert ids(claims) == [job.id, keyed.id], "what nobody has heard of is given back, and claimed again"
     assert [c.job.fence for c in claims] == [2, 2]
     assert [c.job.losses for c in claims] == [0, 0]
     one: dict[str, Any] = {"job_id": job.id, "owner": "worker", "fence": 2, "name": "probe"}
     lose_next()
-    await bench.store.apply([StepStarted(**one), StepKept(**one, result=msgspec.Raw(b"1"))])
-    told = [e.job["step"]["status"] for e in await bench.store.events() if e.type == "step"]
+    await harness.store.apply([StepStarted(**one), StepKept(**one, result=msgspec.Raw(b"1"))])
+    told = [e.job["step"]["status"] for e in await harness.store.events() if e.type == "step"]
     assert told == [Status.PROCESSING, Status.DONE], "once, although both were carried out again"
-    await bench.succeed(claims[0].job)
-    await bench.store.close()
+    await harness.succeed(claims[0].job)
+    await harness.store.close()
 
 
 async def test_after_a_commit_whose_answer_was_lost_polls_and_listeners_see_what_it_did(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
     lose_next = lose_answers(monkeypatch)
-    job = await bench.run()
-    await eventually(lambda: bool(bench.store._cache.fresh))
-    assert (await remembered(bench, job.id)).status is Status.PROCESSING
+    job = await harness.run()
+    await eventually(lambda: bool(harness.store._cache.fresh))
+    assert (await remembered(harness, job.id)).status is Status.PROCESSING
     lose_next()
-    (answer,) = await bench.store.apply([Succeeded(job_id=job.id, owner=job.owner, fence=job.fence)])
+    (answer,) = await harness.store.apply([Succeeded(job_id=job.id, owner=job.owner, fence=job.fence)])
     assert isinstance(answer, Refused), "it was stored the first time"
-    await eventually(lambda: bench.resets == 1)
-    assert (await bench.get(job.id)).status is Status.DONE
-    await eventually(lambda: len(bench.heard) == 3)
-    assert bench.heard == await bench.store.events(), "each event once, in order"
-    await bench.store.close()
+    await eventually(lambda: harness.resets == 1)
+    assert (await harness.get(job.id)).status is Status.DONE
+    await eventually(lambda: len(harness.published) == 3)
+    assert harness.published == await harness.store.events(), "each event once, in order"
+    await harness.store.close()
 
 
 async def test_a_cancel_whose_answer_was_lost_is_heard_where_the_job_runs(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
     lose_next = lose_answers(monkeypatch)
-    job = await bench.run()
+    job = await harness.run()
     lose_next()
-    await bench.store.apply([CancelAsked(job_id=job.id)])
-    await eventually(lambda: any(e.job.get("cancelAsked") for e in bench.heard))
-    assert [e.id for e in bench.heard] == [e.id for e in await bench.store.events()]
-    await bench.store.close()
+    await harness.store.apply([CancelAsked(job_id=job.id)])
+    await eventually(lambda: any(e.job.get("cancelAsked") for e in harness.published))
+    assert [e.id for e in harness.published] == [e.id for e in await harness.store.events()]
+    await harness.store.close()
 
 
 async def test_a_connection_that_breaks_before_the_commit_leaves_no_doubt(url: str) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
-    await bench.put()
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
+    await harness.put()
     await asyncio.to_thread(cut, url)
-    assert len(await bench.claim()) == 1
+    assert len(await harness.claim()) == 1
     await asyncio.sleep(0)
-    assert bench.resets == 0
-    await bench.store.close()
+    assert harness.resets == 0
+    await harness.store.close()
 
 
 async def test_a_claim_that_was_not_heard_of_is_given_back_after_the_database_was_away(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
-    job = await bench.put()
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
+    job = await harness.put()
     commit = PostgresTransaction._commit
-    arguments = bench.store.server._arguments
+    arguments = harness.store.server._arguments
     port = arguments["port"]
 
     def killed(self: PostgresTransaction, channel: str, origin: str) -> None:
@@ -607,65 +607,67 @@ async def test_a_claim_that_was_not_heard_of_is_given_back_after_the_database_wa
 
     monkeypatch.setattr(PostgresTransaction, "_commit", killed)
     with pytest.raises(StoreUnavailable):
-        await bench.claim()
+        await harness.claim()
     with pytest.raises(StoreUnavailable):
-        await bench.claim()
+        await harness.claim()
     arguments["port"] = port
-    (claim,) = await bench.claim()
+    (claim,) = await harness.claim()
     assert (claim.job.id, claim.job.fence, claim.job.losses) == (job.id, 2, 0)
-    await bench.store.close()
+    await harness.store.close()
 
 
 async def test_a_commit_that_is_still_under_way_when_its_connection_is_cut_claims_nothing_behind_ones_back(
     postgres: Postgres, url: str
 ) -> None:
     wire = Relay(postgres.port)
-    bench = Process(url.replace(f":{postgres.port}", f":{wire.port}"), ManualClock(), count(1))
-    await bench.open()
-    job = await bench.put()
+    harness = Process(url.replace(f":{postgres.port}", f":{wire.port}"), ManualClock(), count(1))
+    await harness.open()
+    job = await harness.put()
     with psycopg.connect(postgres.url, autocommit=True) as other:
 
         def waiting() -> set[int]:
             rows = other.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
             return {pid for (pid,) in rows}
 
-        log = (NUMBERING, bench.store.server.schema)
+        log = (NUMBERING, harness.store.server.schema)
         other.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", log)
-        claiming = asyncio.create_task(bench.claim())
+        claiming = asyncio.create_task(harness.claim())
         await eventually(lambda: bool(waiting()))
         first = waiting()
         wire.reset()  # the server has the whole of it, and notices nothing
         await eventually(lambda: claiming.done() or waiting().isdisjoint(first))
         other.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", log)
         claims = await claiming
-        assert ids(claims or await bench.claim()) == [job.id], "it is claimed, and by somebody who knows"
-    await bench.store.close()
+        assert ids(claims or await harness.claim()) == [job.id], (
+            "it is claimed, and by somebody who knows"
+        )
+    await harness.store.close()
     wire.end()
 
 
 async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
-    job = await bench.put()
-    port, nowhere = bench.store.server._arguments["port"], "1"
-    bench.store.server._arguments["port"] = nowhere
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
+    job = await harness.put()
+    port, nowhere = harness.store.server._arguments["port"], "1"
+    harness.store.server._arguments["port"] = nowhere
     await asyncio.to_thread(cut, url)
     begin = time.monotonic()
     with pytest.raises(StoreUnavailable, match=r"does not answer.*check its log"):
-        await bench.put()
+        await harness.put()
     with pytest.raises(StoreUnavailable, match="does not answer"):
-        await bench.store.get([job.id])
+        await harness.store.get([job.id])
     many = await asyncio.gather(
-        *(bench.store.insert([bench.new()]) for _ in range(50)), return_exceptions=True
+        *(harness.store.insert([harness.new()]) for _ in range(50)), return_exceptions=True
     )
     assert all(isinstance(answer, StoreUnavailable) for answer in many)
     assert time.monotonic() - begin < 3
-    bench.store.server._arguments["port"] = port
-    assert await bench.get(job.id) == job
-    assert len(await bench.claim()) == 1
-    await bench.store.close()
+    harness.store.server._arguments["port"] = port
+    assert await harness.get(job.id) == job
+    assert len(await harness.claim()) == 1
+    await harness.store.close()
 
 
 async def test_without_a_free_connection_a_read_is_refused_in_time(
@@ -695,72 +697,74 @@ async def test_a_server_that_hangs_hangs_nobody(
 ) -> None:
     monkeypatch.setattr("bide.server.store.postgres.store.WRITE_TIMEOUT", 0.5)
     monkeypatch.setattr(postgres_reads, "QUERY_TIMEOUT", 0.5)
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
-    job = await bench.put(queue="other")
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
+    job = await harness.put(queue="other")
     begin = time.monotonic()
     postgres.stop()
     try:
-        under_way = asyncio.ensure_future(bench.store.insert([bench.new()]))
+        under_way = asyncio.ensure_future(harness.store.insert([harness.new()]))
         await asyncio.sleep(0.05)
-        queued = [asyncio.ensure_future(bench.store.insert([bench.new()])) for _ in range(3)]
-        reads = [bench.store.get([job.id]), bench.store.find(Filter()), bench.store.queues()]
+        queued = [asyncio.ensure_future(harness.store.insert([harness.new()])) for _ in range(3)]
+        reads = [harness.store.get([job.id]), harness.store.find(Filter()), harness.store.queues()]
         answers = await asyncio.gather(under_way, *queued, *reads, return_exceptions=True)
         assert time.monotonic() - begin < 5
     finally:
         postgres.stop(signal.SIGCONT)
     assert all(isinstance(answer, StoreUnavailable) for answer in answers), answers
     assert "unknown whether this was stored" in str(answers[0])
-    assert await bench.get(job.id) == job
-    assert len(await bench.claim()) == 1, "the one that was under way; what waited behind it is not done"
-    await bench.store.close()
+    assert await harness.get(job.id) == job
+    assert len(await harness.claim()) == 1, (
+        "the one that was under way; what waited behind it is not done"
+    )
+    await harness.store.close()
 
 
 async def test_a_process_that_stops_within_a_transaction_does_not_hold_up_the_others(url: str) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
-    job = await bench.run()
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
+    job = await harness.run()
     options = "options=-c%20idle_in_transaction_session_timeout%3D300ms"
     stopped = PostgresServer(f"{url}&{options}").connect()
     stopped.execute("BEGIN")
     stopped.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", (job.id,))
-    leases = await bench.store.leases()
-    assert (await bench.store.overdue(leases)).leases == (), "it is not even waited for"
+    leases = await harness.store.leases()
+    assert (await harness.store.overdue(leases)).leases == (), "it is not even waited for"
     begin = time.monotonic()
-    assert (await bench.succeed(job)).status is Status.DONE
+    assert (await harness.succeed(job)).status is Status.DONE
     assert 0.1 < time.monotonic() - begin < 4
     stopped.close()
-    await bench.store.close()
+    await harness.store.close()
 
 
 async def test_a_lease_is_not_lost_while_one_of_its_jobs_is_locked(url: str) -> None:
     """As by a long UPDATE of an operator: the worker renews all of its jobs together, and cannot."""
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
-    jobs = [await bench.put() for _ in range(2)]
-    assert len(await bench.claim()) == 2
-    leases = await bench.store.leases()
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
+    jobs = [await harness.put() for _ in range(2)]
+    assert len(await harness.claim()) == 2
+    leases = await harness.store.leases()
     assert len(leases) == 1
     with PostgresServer(url).connect() as other:
         other.execute("BEGIN")
         other.execute("UPDATE jobs SET priority = priority WHERE id = %s", (jobs[0].id,))
-        assert (await bench.store.overdue(leases)).leases == ()
+        assert (await harness.store.overdue(leases)).leases == ()
         other.execute("ROLLBACK")
-    found = (await bench.store.overdue(leases)).leases
+    found = (await harness.store.overdue(leases)).leases
     assert {job.id for job in found} == {job.id for job in jobs}
-    await bench.store.close()
+    await harness.store.close()
 
 
 async def test_a_caller_that_has_left_harms_nobody(url: str) -> None:
-    bench = Process(url, ManualClock(), count(1))
-    await bench.open()
-    job = await bench.put()
-    left = asyncio.create_task(bench.store.get([job.id]))
-    stays = asyncio.create_task(bench.store.get([job.id]))
+    harness = Process(url, ManualClock(), count(1))
+    await harness.open()
+    job = await harness.put()
+    left = asyncio.create_task(harness.store.get([job.id]))
+    stays = asyncio.create_task(harness.store.get([job.id]))
     await asyncio.sleep(0)
     left.cancel()
     assert await stays == [job]
-    await bench.store.close()
+    await harness.store.close()
 
 
 # --- time

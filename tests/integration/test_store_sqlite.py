@@ -23,7 +23,7 @@ from bide.server.store.sqlite.store import SqliteStore
 from bide.server.store.sqlite.transaction import SqliteCache, SqliteSession, SqliteTransaction
 from bide.server.store.writer import GroupCommitWriter
 from bide.testing import ManualClock
-from bide.testing.store import Bench, StoreSuite
+from bide.testing.store import StoreHarness, StoreSuite
 
 NEWEST = scripts("sqlite")[-1][0]
 
@@ -89,38 +89,38 @@ async def test_a_damaged_database_is_found_at_the_start(tmp_path: Path) -> None:
         await SqliteStore(path).open(hear_nothing)
 
 
-async def a_bench(tmp_path: Path) -> Bench:
+async def a_bench(tmp_path: Path) -> StoreHarness:
     clock = ManualClock()
-    bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
-    await bench.open()
-    return bench
+    harness = StoreHarness(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+    await harness.open()
+    return harness
 
 
 async def test_an_operation_that_raises_takes_no_other_with_it(tmp_path: Path) -> None:
-    bench = await a_bench(tmp_path)
-    first = bench.new()
-    calls = [bench.store.insert([new]) for new in (first, bench.new(), first, bench.new())]
+    harness = await a_bench(tmp_path)
+    first = harness.new()
+    calls = [harness.store.insert([new]) for new in (first, harness.new(), first, harness.new())]
     done = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(d) for d in done] == [list, list, sqlite3.IntegrityError, list]
-    assert len(await bench.claim()) == 3
-    events = await bench.store.events()
+    assert len(await harness.claim()) == 3
+    events = await harness.store.events()
     assert len(events) == 6
     await asyncio.sleep(0)  # heard right after those who waited for the write
-    assert [e.id for e in bench.heard] == [e.id for e in events]
-    await bench.store.close()
+    assert [e.id for e in harness.published] == [e.id for e in events]
+    await harness.store.close()
 
 
 async def test_all_of_an_insert_or_nothing(tmp_path: Path) -> None:
-    bench = await a_bench(tmp_path)
-    good, twice = bench.new(key="k"), bench.new()
+    harness = await a_bench(tmp_path)
+    good, twice = harness.new(key="k"), harness.new()
     with pytest.raises(sqlite3.IntegrityError):
-        await bench.store.insert([good, twice, twice])
-    assert await bench.store.events() == []
-    assert await bench.claim() == []
-    (again,) = await bench.store.insert([good])
+        await harness.store.insert([good, twice, twice])
+    assert await harness.store.events() == []
+    assert await harness.claim() == []
+    (again,) = await harness.store.insert([good])
     assert isinstance(again, Inserted)
     assert again.created, "its key was not used up"
-    await bench.store.close()
+    await harness.store.close()
 
 
 async def test_what_is_queued_shares_a_commit(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ async def test_what_is_queued_shares_a_commit(tmp_path: Path) -> None:
 
 
 async def test_what_a_future_resolved_for_is_in_the_files(tmp_path: Path) -> None:
-    bench = await a_bench(tmp_path)
-    job = await bench.run(key="k")
+    harness = await a_bench(tmp_path)
+    job = await harness.run(key="k")
     crashed = tmp_path / "crashed"
     crashed.mkdir()
     for file in tmp_path.glob("bide.db*"):
@@ -154,47 +154,47 @@ async def test_what_a_future_resolved_for_is_in_the_files(tmp_path: Path) -> Non
     assert await later.get(job.id) == job
     assert [e.job["status"] for e in await later.store.events()] == ["PENDING", "PROCESSING"]
     await later.store.close()
-    await bench.store.close()
+    await harness.store.close()
 
 
 async def test_writes_under_way_at_the_close_are_carried_out(tmp_path: Path) -> None:
-    bench = await a_bench(tmp_path)
-    new = bench.new()
-    inserting = bench.store.insert([new])
-    await bench.reopen()
+    harness = await a_bench(tmp_path)
+    new = harness.new()
+    inserting = harness.store.insert([new])
+    await harness.reopen()
     (done,) = await inserting
     assert isinstance(done, Inserted)
-    assert await bench.statuses(new.job.id) == [Status.PENDING]
-    await bench.store.close()
+    assert await harness.statuses(new.job.id) == [Status.PENDING]
+    await harness.store.close()
 
 
 async def test_a_closed_store_takes_no_more_writes(tmp_path: Path) -> None:
-    bench = await a_bench(tmp_path)
-    await bench.store.close()
+    harness = await a_bench(tmp_path)
+    await harness.store.close()
     with pytest.raises(RuntimeError, match="closed"):
-        await bench.store.insert([bench.new()])
+        await harness.store.insert([harness.new()])
 
 
 async def test_a_caller_that_has_left_harms_nobody(tmp_path: Path) -> None:
-    bench = await a_bench(tmp_path)
-    left = asyncio.ensure_future(bench.store.insert([bench.new()]))
+    harness = await a_bench(tmp_path)
+    left = asyncio.ensure_future(harness.store.insert([harness.new()]))
     left.cancel()
-    job = await bench.put()
-    assert isinstance(await bench.get(job.id), Job)
-    assert len(await bench.claim()) == 2
-    await bench.store.close()
+    job = await harness.put()
+    assert isinstance(await harness.get(job.id), Job)
+    assert len(await harness.claim()) == 2
+    await harness.store.close()
 
 
 async def test_asking_for_the_queues_counts_no_rows(tmp_path: Path) -> None:
     """It is done on the event loop, and counting takes longer the more jobs wait."""
     clock = ManualClock()
-    bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
-    await bench.open()
-    store = bench.store
+    harness = StoreHarness(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+    await harness.open()
+    store = harness.store
     assert isinstance(store, SqliteStore)
     try:
         for i in range(3):
-            await bench.put(queue="video", run_at=clock.now() + 5 if i == 0 else None)
+            await harness.put(queue="video", run_at=clock.now() + 5 if i == 0 else None)
         asked: list[str] = []
         store._reader.set_trace_callback(asked.append)
         (video,) = await store.queues()
@@ -207,12 +207,12 @@ async def test_asking_for_the_queues_counts_no_rows(tmp_path: Path) -> None:
 
 async def test_counts_do_not_know_what_was_rolled_back(tmp_path: Path) -> None:
     clock = ManualClock()
-    bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
-    await bench.open()
-    store = bench.store
-    job = await bench.put(queue="video")
+    harness = StoreHarness(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+    await harness.open()
+    store = harness.store
+    job = await harness.put(queue="video")
     with pytest.raises(sqlite3.IntegrityError):
-        await store.insert([bench.new(queue="video"), NewJob(job, b"{}")])
+        await store.insert([harness.new(queue="video"), NewJob(job, b"{}")])
     (video,) = await store.queues()
     assert video.waiting == 1
     await store.close()
@@ -228,15 +228,15 @@ async def test_after_a_start_with_a_clock_that_was_ahead_time_converges_over_res
 
     async def run(clock: ManualClock, seconds: float) -> tuple[float, float]:
         """One start of the service; the store's first and last time, each with an event."""
-        bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
-        bench._numbers = numbers
-        await bench.store.open(hear_nothing)
-        first = bench.store.now()
-        await bench.put()
+        harness = StoreHarness(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+        harness._numbers = numbers
+        await harness.store.open(hear_nothing)
+        first = harness.store.now()
+        await harness.put()
         clock.advance(seconds)
-        await bench.put()
-        last = bench.store.now()
-        await bench.store.close()
+        await harness.put()
+        last = harness.store.now()
+        await harness.store.close()
         return first, last
 
     _, last = await run(ManualClock(right.now() + 3600), 0.0)

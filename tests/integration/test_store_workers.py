@@ -15,14 +15,14 @@ import pytest_asyncio
 from bide.core.job import CancelAsked
 from bide.server.store.postgres.store import PostgresStore
 from bide.testing import ManualClock
-from bide.testing.store import Bench
-from bide.testing.store.bench import LEASE
+from bide.testing.store import StoreHarness
+from bide.testing.store.harness import LEASE
 from tests.integration.test_store_postgres import url_of
 from tests.servers.postgres import Postgres
 from tests.waiting import eventually
 
 
-class Process(Bench):
+class Process(StoreHarness):
     store: Any
 
     def __init__(self, url: str, clock: ManualClock, numbers: count[int], *, held_only: bool) -> None:
@@ -53,14 +53,14 @@ async def test_a_worker_hears_of_its_own_jobs_only(pair: tuple[Process, Process]
     mine, other = await service.put(), await service.put(queue="others")
     await worker.claim()
     (theirs,) = await service.claim(queue="others", owner="service")
-    worker.heard.clear()
+    worker.published.clear()
     await service.apply(CancelAsked(job_id=other.id))
     await service.put()
     await service.succeed(theirs.job)
     await service.apply(CancelAsked(job_id=mine.id))
-    await eventually(lambda: bool(worker.heard))
-    assert {event.job_id for event in worker.heard} == {mine.id}
-    assert worker.heard[0].job["cancelAsked"]
+    await eventually(lambda: bool(worker.published))
+    assert {event.job_id for event in worker.published} == {mine.id}
+    assert worker.published[0].job["cancelAsked"]
 
 
 async def test_a_job_that_was_taken_from_a_worker_is_told_to_it(pair: tuple[Process, Process]) -> None:
@@ -69,12 +69,12 @@ async def test_a_job_that_was_taken_from_a_worker_is_told_to_it(pair: tuple[Proc
     (claim,) = await worker.claim()
     await service.store.void("worker")
     (overdue,) = (await service.store.overdue()).leases
-    worker.heard.clear()
+    worker.published.clear()
     from bide.core.job import HandedBack
 
     await service.apply(HandedBack(job_id=job.id, fence=overdue.fence))
-    await eventually(lambda: bool(worker.heard))
-    assert worker.heard[0].job["status"] == "PENDING"
+    await eventually(lambda: bool(worker.published))
+    assert worker.published[0].job["status"] == "PENDING"
     held = [(job.id, claim.job.fence)]
     assert await worker.store.renew("worker", held, LEASE) == held
 
@@ -85,7 +85,7 @@ async def test_what_happened_while_a_worker_was_deaf_is_told_to_it(
     service, worker = pair
     job = await service.put()
     await worker.claim()
-    worker.heard.clear()
+    worker.published.clear()
     channel = f"LISTEN {worker.store.server.channel}_held"
     with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
         ended = connection.execute(
@@ -95,7 +95,7 @@ async def test_what_happened_while_a_worker_was_deaf_is_told_to_it(
         ).fetchall()
     assert ended
     await service.apply(CancelAsked(job_id=job.id))
-    await eventually(lambda: any(event.job.get("cancelAsked") for event in worker.heard))
+    await eventually(lambda: any(event.job.get("cancelAsked") for event in worker.published))
 
 
 async def test_a_worker_hears_of_a_pause(pair: tuple[Process, Process]) -> None:

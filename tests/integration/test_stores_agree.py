@@ -39,8 +39,8 @@ from bide.server.store.postgres.server import PostgresServer, prepare
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.store.sqlite.store import SqliteStore
 from bide.testing import ManualClock
-from bide.testing.store import Bench
-from bide.testing.store.bench import LEASE, OOPS
+from bide.testing.store import StoreHarness
+from bide.testing.store.harness import LEASE, OOPS
 from tests.integration.test_store_postgres import TABLES
 from tests.servers.postgres import Postgres
 
@@ -92,7 +92,7 @@ class Script:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self._bench = Bench(lambda: SqliteStore(Path("/nowhere"), self.clock), self.clock)
+        self._bench = StoreHarness(lambda: SqliteStore(Path("/nowhere"), self.clock), self.clock)
         self.jobs: list[Job] = []  # as they were before this round
 
     def call(self, what: str, which: int, a: int, b: int) -> Call | None:

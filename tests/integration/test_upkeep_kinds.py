@@ -17,19 +17,19 @@ from bide.server.estimates import Estimates
 from bide.server.store.sqlite.store import SqliteStore
 from bide.server.upkeep import Upkeep
 from bide.testing.clock import ManualClock
-from bide.testing.store.bench import Bench
+from bide.testing.store.harness import StoreHarness
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def harness(tmp_path: Path) -> AsyncIterator[StoreHarness]:
     clock = ManualClock()
-    bench = Bench(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
-    await bench.open()
-    yield bench
-    await bench.store.close()
+    harness = StoreHarness(lambda: SqliteStore(tmp_path / "bide.db", clock), clock)
+    await harness.open()
+    yield harness
+    await harness.store.close()
 
 
-def service(bench: Bench, folder: Path, *kinds: str) -> Upkeep:
+def service(harness: StoreHarness, folder: Path, *kinds: str) -> Upkeep:
     """The upkeep of a service whose app has these kinds. They must not run twice."""
     app = App()
     for kind in kinds:
@@ -38,7 +38,7 @@ def service(bench: Bench, folder: Path, *kinds: str) -> Upkeep:
         def handler(ctx: Context) -> None: ...
 
     return Upkeep(
-        bench.store,
+        harness.store,
         FileBlobs(folder / "blobs"),
         app,
         Estimates(),
@@ -49,41 +49,43 @@ def service(bench: Bench, folder: Path, *kinds: str) -> Upkeep:
 
 
 async def test_a_service_that_does_not_know_the_kind_leaves_a_lost_job_to_one_that_does(
-    bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    harness: StoreHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = await bench.run()
-    await bench.store.void()
-    other = service(bench, tmp_path, "new")
+    job = await harness.run()
+    await harness.store.void()
+    other = service(harness, tmp_path, "new")
     for _ in range(3):
         await other.recover()
-    left = await bench.get(job.id)
+    left = await harness.get(job.id)
     assert (left.status, left.held, left.losses) == (Status.PROCESSING, True, 0)
     assert caplog.text.count("does not know its kind 'work'") == 1
-    await service(bench, tmp_path, "work").recover()
-    ended = await bench.get(job.id)
+    await service(harness, tmp_path, "work").recover()
+    ended = await harness.get(job.id)
     assert ended.status is Status.ERROR and ended.error is not None
     assert ended.error.code == "WORKER_LOST"
 
 
-async def test_a_job_whose_kind_no_service_knows_can_be_cancelled(bench: Bench, tmp_path: Path) -> None:
-    job = await bench.run()
-    await bench.store.void()
-    other = service(bench, tmp_path, "new")
+async def test_a_job_whose_kind_no_service_knows_can_be_cancelled(
+    harness: StoreHarness, tmp_path: Path
+) -> None:
+    job = await harness.run()
+    await harness.store.void()
+    other = service(harness, tmp_path, "new")
     await other.recover()
-    await bench.apply(cancel(await bench.get(job.id)))
+    await harness.apply(cancel(await harness.get(job.id)))
     await other.recover()
-    assert (await bench.get(job.id)).status is Status.CANCELLED
+    assert (await harness.get(job.id)).status is Status.CANCELLED
 
 
 async def test_jobs_of_unknown_kinds_do_not_keep_others_from_being_rescued(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: StoreHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "RESCUE_BATCH", 3)
     for _ in range(4):
-        await bench.run()
-    known = await bench.run(kind="new")
-    await bench.store.void()
-    other = service(bench, tmp_path, "new")
+        await harness.run()
+    known = await harness.run(kind="new")
+    await harness.store.void()
+    other = service(harness, tmp_path, "new")
     for _ in range(3):
         await other.recover()
-    assert (await bench.get(known.id)).status is Status.ERROR
+    assert (await harness.get(known.id)).status is Status.ERROR

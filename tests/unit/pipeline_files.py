@@ -62,7 +62,7 @@ def schema(*columns: str | dict[str, Any], **more: Any) -> Schema:
     return read_schema({"columns": tables, **more}, "schema")
 
 
-class Bench:
+class PipelineFolder:
     """A folder in which files are normalized."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """`python -m bench.chaos.peers.submission MODULE JOBS` submits, and prints each number once it is acknowledged.
 
-One after another, a little slower than two workers work, so that it lasts until the last blow and hardly anything waits:
-what is measured as recovery is not the way through a long queue.
+Submits one job after another, slightly slower than two workers run them. Submission lasts until the last fault, and the
+queue stays short, so that the measured recovery time does not include the wait in a long queue.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class BudgetState(msgspec.Struct, array_like=True):
     pace: float = LONG_AGO  # of the documented limit
     pause: float = LONG_AGO
     probe: float = LONG_AGO
-    strikes: int = 0  # refusals since the last success
+    refusals: int = 0  # refusals since the last success
     refused: float = LONG_AGO  # when the first of them arrived
     took: float = 0.0  # seconds from the first refusal to the next success, the last time
     met: bool = False  # there was a response; before it, one request goes alone
@@ -162,7 +162,7 @@ class Budget:
         if seeker.found or (self._seeking and not s.meters):
             seeker.spend(now, cost)
             next = max(next, seeker.next)
-        if (s.strikes and now >= s.pause) or not (s.met or self._limit):
+        if (s.refusals and now >= s.pause) or not (s.met or self._limit):
             s.probe = now + PROBE_HOLD
         s.next = max(next, s.probe)
         s.alone = not sent
@@ -205,7 +205,7 @@ class Budget:
         told = telling(headers)
         if status == 429 or (status == 503 and told and read_pause(told, wall) is not None):
             self._refused(now, told or {}, wall, took)
-        elif told is None and not s.strikes:
+        elif told is None and not s.refusals:
             if s.meters:
                 self._land(now)
                 self._plan()
@@ -226,9 +226,9 @@ class Budget:
         else:
             self._land(now)
         if now >= s.pause:
-            if s.strikes:
+            if s.refusals:
                 s.took = now - s.refused
-            s.strikes, s.probe = 0, LONG_AGO
+            s.refusals, s.probe = 0, LONG_AGO
             if s.seeker.found or self._seeking:
                 s.seeker.accept(now, took)
 
@@ -274,12 +274,12 @@ class Budget:
         asked = read_pause(told, wall)
         fresh = now >= s.pause  # not one that was on its way when the first was refused
         if fresh:
-            s.strikes += 1
-            s.refused = now if s.strikes == 1 else s.refused
+            s.refusals += 1
+            s.refused = now if s.refusals == 1 else s.refused
         wait = min(asked * self._rng.uniform(1.0, 1.05), LONGEST_PAUSE) if asked else 0.0
-        if fresh and (not asked or s.strikes > 1):  # no Retry-After, or it did not help
+        if fresh and (not asked or s.refusals > 1):  # no Retry-After, or it did not help
             # The time that it took the last time is a good first guess.
-            ceiling = min(LONGEST_BACKOFF, max(FIRST_PAUSE, s.took / 2) * 2.0 ** min(s.strikes - 1, 10))
+            ceiling = min(LONGEST_BACKOFF, max(FIRST_PAUSE, s.took / 2) * 2.0 ** min(s.refusals - 1, 10))
             wait = max(wait, self._rng.uniform(0.5, 1.0) * ceiling)
         s.pause = max(s.pause, now + wait)
         s.probe = LONG_AGO

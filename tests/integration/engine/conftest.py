@@ -9,20 +9,20 @@ import pytest_asyncio
 
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
 from bide.server.registry import Registry
-from bide.testing.engine.house import House
+from bide.testing.engine.harness import EngineHarness
 from tests.stores import store_config
 
-Open = Callable[..., Awaitable[House]]
+Open = Callable[..., Awaitable[EngineHarness]]
 
 
 @pytest.fixture
 async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     """Opens services on this test's folder, and closes them after it."""
-    houses: list[House] = []
+    harnesses: list[EngineHarness] = []
 
     async def open_(
         target: str = "tests.apps.handlers", *, app: Registry | None = None, **worker: float
-    ) -> House:
+    ) -> EngineHarness:
         settings = {"workers": 2, "grace": 2.5, "drain": 0.0, **worker}
         config = Config(
             data=tmp_path / "data",
@@ -30,19 +30,19 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
             worker=WorkerConfig(**settings),  # type: ignore[arg-type]
             upkeep=UpkeepConfig(interval=0.05),
         )
-        house = House(target, config)
-        await house.start()
-        houses.append(house)
-        return house
+        harness = EngineHarness(target, config)
+        await harness.start()
+        harnesses.append(harness)
+        return harness
 
     yield open_
-    for house in houses:
-        await house.stop()
+    for harness in harnesses:
+        await harness.stop()
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[House]:
-    house = House(
+async def running(folder: Path) -> AsyncIterator[EngineHarness]:
+    harness = EngineHarness(
         "tests.apps.handlers",
         Config(
             data=folder,
@@ -51,18 +51,18 @@ async def running(folder: Path) -> AsyncIterator[House]:
             upkeep=UpkeepConfig(interval=0.05),
         ),
     )
-    await house.start()
+    await harness.start()
     try:
-        yield house
+        yield harness
     finally:
-        await house.stop()
+        await harness.stop()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EngineHarness]:
     """One service for all tests of a module: children take a moment to start."""
-    async with running(tmp_path_factory.mktemp("house")) as house:
-        yield house
+    async with running(tmp_path_factory.mktemp("engine")) as harness:
+        yield harness
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from bide.server.store import StoreUnavailable
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.worker import work_folders
 from bide.service.worker_runtime import sweep_work
-from bide.testing.engine import House, result
+from bide.testing.engine import EngineHarness, result
 from tests.conftest import started
 from tests.integration.asgi import call
 from tests.integration.engine.test_engines import schema
@@ -54,11 +54,11 @@ def config(postgres: Postgres, redis: RedisServer, tmp_path: Path) -> Config:
 
 
 @pytest.fixture
-async def house(config: Config) -> AsyncIterator[House]:
-    house = House(TARGET, config)
-    await house.start()
-    yield house
-    await house.stop()
+async def harness(config: Config) -> AsyncIterator[EngineHarness]:
+    harness = EngineHarness(TARGET, config)
+    await harness.start()
+    yield harness
+    await harness.stop()
 
 
 @pytest.fixture
@@ -87,26 +87,26 @@ def waiting(config: Config) -> int:
     return check(config.engine.broker, ["default"])["default"]
 
 
-async def test_a_crowd_of_jobs_makes_few_hints(house: House, config: Config) -> None:
+async def test_a_crowd_of_jobs_makes_few_hints(harness: EngineHarness, config: Config) -> None:
     for _ in range(5):
         for _ in range(40):
-            await house.submit("add", {"a": 1})
+            await harness.submit("add", {"a": 1})
         await asyncio.sleep(0.03)
     await eventually(lambda: waiting(config) > 0)
     assert waiting(config) <= MIN_LIMIT
-    engine = house.service.engine
+    engine = harness.service.engine
     assert isinstance(engine, CeleryEngine)
     assert engine._hints.sent <= MIN_LIMIT
 
 
 async def test_a_broker_that_is_away_keeps_no_job_out(
-    house: House, config: Config, redis: RedisServer
+    harness: EngineHarness, config: Config, redis: RedisServer
 ) -> None:
     redis.kill()
-    job_id = await house.submit("add", {"a": 1})
-    assert (await house.job(job_id)).status is Status.PENDING
-    engine = house.service.engine
-    ready = await call(house.service.http, "GET", "/readyz")
+    job_id = await harness.submit("add", {"a": 1})
+    assert (await harness.job(job_id)).status is Status.PENDING
+    engine = harness.service.engine
+    ready = await call(harness.service.http, "GET", "/readyz")
     assert ready.status == 200
     await eventually(lambda: any(warning.code == "broker-unreachable" for warning in engine.warnings()))
     redis.start()
@@ -117,9 +117,9 @@ async def test_a_broker_that_is_away_keeps_no_job_out(
 
 
 async def test_a_worker_sweeps_its_own_folder(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: EngineHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = await house.submit("add", {"a": 1})
+    job_id = await harness.submit("add", {"a": 1})
     orphan, young, work = "0" * 26, "1" * 26, tmp_path / "work"
     for name in (orphan, job_id, young, "stranger"):
         (work / name).mkdir(parents=True)
@@ -129,7 +129,7 @@ async def test_a_worker_sweeps_its_own_folder(
     half.mkdir()
     os.utime(half, (0, 0))
     assert work_folders.rename(str(half)) is not None  # and then came a crash
-    store = house.store
+    store = harness.store
     assert isinstance(store, PostgresStore)
     now = store.now
     monkeypatch.setattr(store, "now", lambda: now() + 86400)  # as of a database whose clock is ahead
@@ -137,125 +137,125 @@ async def test_a_worker_sweeps_its_own_folder(
     assert {path.name for path in work.iterdir()} == {job_id, young, "stranger"}
 
 
-async def test_without_a_worker_it_says_so(house: House) -> None:
-    engine = house.service.engine
+async def test_without_a_worker_it_says_so(harness: EngineHarness) -> None:
+    engine = harness.service.engine
     assert engine.workers() == [] and not engine.serves("default")
     assert "no-workers" in [warning.code for warning in engine.warnings()]
-    ready = await call(house.service.http, "GET", "/readyz")
+    ready = await call(harness.service.http, "GET", "/readyz")
     assert ready.status == 200
     found = [warning["code"] for warning in ready.json()["warnings"]]
     assert "no-workers" in found and "queue-unserved" in found
 
 
-async def test_queues_of_the_app_and_of_living_workers_are_accepted(house: House) -> None:
+async def test_queues_of_the_app_and_of_living_workers_are_accepted(harness: EngineHarness) -> None:
     """A fleet that has just started has no worker yet. A worker's own queue is known as soon as it has said so."""
-    assert isinstance(house.store, PostgresStore)
-    await house.submit("add", {"a": 1}, queue="children")
+    assert isinstance(harness.store, PostgresStore)
+    await harness.submit("add", {"a": 1}, queue="children")
     with pytest.raises(InvalidInput, match="gpu"):
-        await house.submit("add", {"a": 1}, queue="gpu")
-    await house.store.record_worker("new", write(WorkerHeartbeat("new", ("gpu",), ("add",), 1)))
+        await harness.submit("add", {"a": 1}, queue="gpu")
+    await harness.store.record_worker("new", write(WorkerHeartbeat("new", ("gpu",), ("add",), 1)))
     async with asyncio.timeout(30):
-        while not await house.service.engine.confirm_served("gpu"):
+        while not await harness.service.engine.confirm_served("gpu"):
             await asyncio.sleep(0.02)
-    await house.submit("add", {"a": 1}, queue="gpu")
+    await harness.submit("add", {"a": 1}, queue="gpu")
 
 
 async def test_while_the_roster_cannot_be_read_an_unknown_queue_is_not_refused_for_good(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue may well be served: 503, and the client sends it again."""
 
     async def away(age: float) -> dict[str, str]:
         raise StoreUnavailable("the database does not answer")
 
-    monkeypatch.setattr(house.store, "live_workers", away)
+    monkeypatch.setattr(harness.store, "live_workers", away)
     await asyncio.sleep(REFRESH_SOON * 1.5)
     job = {"kind": "add", "input": {"a": 1}, "queue": "gpu"}
-    assert (await call(house.service.http, "POST", "/jobs", json=job)).status == 503
+    assert (await call(harness.service.http, "POST", "/jobs", json=job)).status == 503
     monkeypatch.undo()
     async with asyncio.timeout(30):
-        while (reply := await call(house.service.http, "POST", "/jobs", json=job)).status == 503:
+        while (reply := await call(harness.service.http, "POST", "/jobs", json=job)).status == 503:
             await asyncio.sleep(0.05)
     assert reply.status == 422
 
 
 async def test_hints_that_are_lost_are_sent_again_and_a_worker_survives_its_broker(
-    house: House, redis: RedisServer, start: Start
+    harness: EngineHarness, redis: RedisServer, start: Start
 ) -> None:
     start()
-    await house.ready()
-    assert result(await house.run("add", {"a": 1})) == 2
-    await house.store.pause("default", True)
-    ids = [await house.submit("add", {"a": n}) for n in range(3)]
+    await harness.ready()
+    assert result(await harness.run("add", {"a": 1})) == 2
+    await harness.store.pause("default", True)
+    ids = [await harness.submit("add", {"a": n}) for n in range(3)]
     redis.flush()
-    await house.store.pause("default", False)  # and nobody says so
-    assert [result(await house.ended(i)) for i in ids] == [1, 2, 3]
+    await harness.store.pause("default", False)  # and nobody says so
+    assert [result(await harness.ended(i)) for i in ids] == [1, 2, 3]
     redis.restart()
-    assert result(await house.run("add", {"a": 5})) == 6
+    assert result(await harness.run("add", {"a": 5})) == 6
 
 
 async def test_a_worker_that_is_killed_and_comes_back_goes_on_at_once(
-    house: House, start: Start, log: Path
+    harness: EngineHarness, start: Start, log: Path
 ) -> None:
     worker = start()
-    await house.ready()
-    job_id = await house.submit("sleep", {"seconds": 60, "log": str(log)})
-    await house.until(job_id, lambda job: job.running)
+    await harness.ready()
+    job_id = await harness.submit("sleep", {"seconds": 60, "log": str(log)})
+    await harness.until(job_id, lambda job: job.running)
     worker.send(signal.SIGKILL)
     worker.wait()
     again = start()  # its lease of half a minute is void: whoever has its folder is its heir
-    job = await house.until(job_id, lambda job: job.fence == 2 and job.running)
+    job = await harness.until(job_id, lambda job: job.fence == 2 and job.running)
     assert (job.attempt, job.losses) == (1, 1)
     # The first signal drains, which would take as long as the job; the second does not wait.
     again.send(signal.SIGTERM)
     await eventually(lambda: "stopping" in again.said)
     again.send(signal.SIGTERM)
     assert await asyncio.to_thread(again.wait) == 0, again.said
-    job = await house.job(job_id)
+    job = await harness.job(job_id)
     assert (job.status, job.held, job.losses) == (Status.PENDING, False, 1)
-    assert isinstance(house.store, PostgresStore)
-    assert await house.store.live_workers(60.0) == {}  # it has signed off, and is not only silent
-    await eventually(lambda: house.service.engine.workers() == [])
+    assert isinstance(harness.store, PostgresStore)
+    assert await harness.store.live_workers(60.0) == {}  # it has signed off, and is not only silent
+    await eventually(lambda: harness.service.engine.workers() == [])
 
 
 async def test_celerys_own_command_starts_a_worker_with_the_options_that_its_users_know(
-    house: House, start: Start, tmp_path: Path
+    harness: EngineHarness, start: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "courier.py").write_text(
         "import os\nfrom bide.testing.engine.handlers import app\n"
         "celery = app.celery(os.environ['BIDE_STORE'], os.environ['BIDE_BROKER'], "
-        f"data={str(house.service.config.data)!r})\n"
+        f"data={str(harness.service.config.data)!r})\n"
     )
     program = Path(sys.executable).with_name("celery")
     words = ["-A", "courier:celery", "worker", "-Q", "default,elsewhere", "-c", "1", "-l", "INFO"]
     worker = start(command=[str(program), *words])
-    engine = house.service.engine
+    engine = harness.service.engine
     await eventually(lambda: engine.serves("default"))
     assert engine.serves("elsewhere") and not engine.serves("children")
-    job = await house.run("add", {"a": 1})
-    named = await house.run("add", {"a": 3}, queue="elsewhere")
+    job = await harness.run("add", {"a": 1})
+    named = await harness.run("add", {"a": 3}, queue="elsewhere")
     assert [result(j) for j in (job, named)] == [2, 4]
-    nobodys = await house.submit("child", {"number": 1})
+    nobodys = await harness.submit("child", {"number": 1})
     assert await asyncio.to_thread(worker.drain) == 0, worker.said
-    assert (await house.job(nobodys)).status is Status.PENDING
+    assert (await harness.job(nobodys)).status is Status.PENDING
 
 
 async def test_kinds_that_no_worker_knows_are_named_and_not_hinted_at(
-    house: House, config: Config
+    harness: EngineHarness, config: Config
 ) -> None:
-    engine = house.service.engine
-    assert isinstance(engine, CeleryEngine) and isinstance(house.store, PostgresStore)
-    await house.store.record_worker("old", write(WorkerHeartbeat("old", ("default",), ("add",), 1)))
+    engine = harness.service.engine
+    assert isinstance(engine, CeleryEngine) and isinstance(harness.store, PostgresStore)
+    await harness.store.record_worker("old", write(WorkerHeartbeat("old", ("default",), ("add",), 1)))
     await engine.refresh()
     assert engine.serves("default")
     assert "no worker knows kind child" in " ".join(warning.detail for warning in engine.warnings())
-    await house.submit("runs_once", {"log": "/dev/null"})
+    await harness.submit("runs_once", {"log": "/dev/null"})
     await eventually(lambda: engine._hints.sent == 1)  # which it finds nothing by
     queue_of("default")(Broker(str(config.engine.broker)).connect(engine._hints._app)).purge()
     await engine.refresh()
     await asyncio.sleep(0.1)
     assert waiting(config) == 0
-    await house.submit("add", {"a": 1})
+    await harness.submit("add", {"a": 1})
     await eventually(lambda: waiting(config) >= 1)
 
 

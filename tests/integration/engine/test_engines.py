@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
-from bide.testing.engine import EngineSuite, House
+from bide.testing.engine import EngineHarness, EngineSuite
 from tests.servers.postgres import Postgres
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
@@ -59,8 +59,8 @@ class OnCelery(OnPostgres):
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def crew(cls, house: House, target: str) -> AsyncIterator[None]:
-        config = house.service.config
+    async def workers(cls, harness: EngineHarness, target: str) -> AsyncIterator[None]:
+        config = harness.service.config
         worker = WorkerProcess(config, target, config.data / "worker.log")
         try:
             yield

@@ -21,14 +21,14 @@ from bide.server.config import Config, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.engine import embedded, settlement
 from bide.server.store.postgres.server import PostgresServer, prepare
 from bide.server.store.sqlite.store import SqliteStore
-from bide.testing.engine.house import House, result
+from bide.testing.engine.harness import EngineHarness, result
 from tests.integration.cable import Cable
 from tests.integration.test_store_full import Disk, full, room
 from tests.integration.test_store_postgres import end_all
 from tests.servers.postgres import Postgres
 
 LEASE = 1.0
-Start = Callable[..., Awaitable[House]]
+Start = Callable[..., Awaitable[EngineHarness]]
 
 
 class StepClock(SystemClock):
@@ -43,12 +43,14 @@ class StepClock(SystemClock):
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Start]:
     """Starts services, each in a folder of its own, and stops them after the test."""
-    houses: list[House] = []
+    harnesses: list[EngineHarness] = []
 
     async def start_(
-        name: str = "one", url: str | None = None, prepared: Callable[[House], None] | None = None
-    ) -> House:
-        house = House(
+        name: str = "one",
+        url: str | None = None,
+        prepared: Callable[[EngineHarness], None] | None = None,
+    ) -> EngineHarness:
+        harness = EngineHarness(
             "tests.apps.leases",
             Config(
                 data=tmp_path / name,
@@ -58,14 +60,14 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             ),
         )
         if prepared is not None:
-            prepared(house)
-        await house.start()
-        houses.append(house)
-        return house
+            prepared(harness)
+        await harness.start()
+        harnesses.append(harness)
+        return harness
 
     yield start_
-    for house in houses:
-        await house.stop()
+    for harness in harnesses:
+        await harness.stop()
 
 
 class Work:
@@ -77,13 +79,13 @@ class Work:
         self._gate = folder / "gate"
         self._gate.touch()
 
-    async def start(self, house: House, *kinds: str) -> list[Job]:
+    async def start(self, harness: EngineHarness, *kinds: str) -> list[Job]:
         inputs = {"until": str(self._gate), "log": str(self.log)}
-        return [await house.started(kind, inputs) for kind in kinds]
+        return [await harness.started(kind, inputs) for kind in kinds]
 
-    async def end(self, house: House, jobs: list[Job]) -> list[Job]:
+    async def end(self, harness: EngineHarness, jobs: list[Job]) -> list[Job]:
         self.let_go()
-        return [await house.ended(job.id) for job in jobs]
+        return [await harness.ended(job.id) for job in jobs]
 
     def let_go(self) -> None:
         self._gate.unlink(missing_ok=True)
@@ -108,7 +110,7 @@ def schema_url(server: Postgres, place: Path) -> str:
     return f"{server.url}?schema=l{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
 
 
-async def looked(house: House, leases: float) -> None:
+async def looked(harness: EngineHarness, leases: float) -> None:
     """Until the upkeep has observed for so many leases."""
     await asyncio.sleep(leases * LEASE)
 
@@ -119,17 +121,17 @@ async def looked(house: House, leases: float) -> None:
 async def test_a_machine_that_slept_loses_no_lease(start: Start, work: Work) -> None:
     clock = StepClock()
 
-    def on_this_clock(house: House) -> None:
-        store = cast(SqliteStore, house.store)
+    def on_this_clock(harness: EngineHarness) -> None:
+        store = cast(SqliteStore, harness.store)
         store._clock = store._wall = clock
 
-    house = await start(prepared=on_this_clock)
-    jobs = await work.start(house, "steady", "plain")
+    harness = await start(prepared=on_this_clock)
+    jobs = await work.start(harness, "steady", "plain")
     clock.ahead += 60.0
-    await looked(house, 1.5)
+    await looked(harness, 1.5)
     clock.ahead += 3600.0
-    await looked(house, 0.5)
-    unharmed(await work.end(house, jobs), work)
+    await looked(harness, 0.5)
+    unharmed(await work.end(harness, jobs), work)
 
 
 def stepping(server: Postgres, place: Path) -> tuple[str, Callable[[float], None]]:
@@ -218,16 +220,16 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_a_disk_that_is_full_for_longer_than_a_lease_discards_no_result(
     start: Start, work: Work
 ) -> None:
-    house = await start()
-    jobs = await work.start(house, "steady", "plain")
+    harness = await start()
+    jobs = await work.start(harness, "steady", "plain")
     full()
     work.let_go()
     async with asyncio.timeout(10):
-        while any(worker.jobs for worker in house.service.engine.workers()):
+        while any(worker.jobs for worker in harness.service.engine.workers()):
             await asyncio.sleep(0.01)
-    await looked(house, 2.5)
+    await looked(harness, 2.5)
     room()
-    unharmed(await work.end(house, jobs), work)
+    unharmed(await work.end(harness, jobs), work)
 
 
 async def test_a_database_that_is_full_for_longer_than_a_lease_discards_no_result(
@@ -280,20 +282,20 @@ async def test_a_job_that_is_claimed_again_by_who_still_runs_it_runs_once_at_a_t
     start: Start, work: Work, postgres: Postgres, tmp_path: Path
 ) -> None:
     url = schema_url(postgres, tmp_path)
-    house = await start("one", url)
-    (job,) = await work.start(house, "plain")
+    harness = await start("one", url)
+    (job,) = await work.start(harness, "plain")
     await asyncio.to_thread(lose_claim, url, job)
-    house.service.engine.hint("default", "plain")
+    harness.service.engine.hint("default", "plain")
     async with asyncio.timeout(20):
         while work.ran()[job.id] < 2:
-            running = [w.pid for w in house.service.engine.workers() if job.id in w.jobs]
+            running = [w.pid for w in harness.service.engine.workers() if job.id in w.jobs]
             assert len(running) <= 1
             await asyncio.sleep(0.01)
-    (ended,) = await work.end(house, [job])
+    (ended,) = await work.end(harness, [job])
     assert result(ended) == "plain"
     # No child was forgotten: as many jobs run at once as before.
     work = Work(tmp_path / "one")
-    assert len(await work.end(house, await work.start(house, "plain", "plain"))) == 2
+    assert len(await work.end(harness, await work.start(harness, "plain", "plain"))) == 2
 
 
 async def test_the_result_of_an_attempt_whose_claim_was_lost_is_not_taken_for_another_ones(
@@ -344,7 +346,7 @@ async def test_a_replica_forgets_what_a_lossy_failover_has_undone_and_wakes_who_
     assert (await two.job(job.id)).status is Status.PENDING
     assert rendered == {}
     await one.store.pause("default", False)
-    for house in (one, two):
-        house.service.engine.hint("default", "plain")
+    for harness in (one, two):
+        harness.service.engine.hint("default", "plain")
     assert result(await two.ended(job.id)) == "plain"
     assert (await two.store.events())[-1].id <= last, "its events have numbers that were heard before"

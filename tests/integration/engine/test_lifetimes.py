@@ -17,9 +17,9 @@ from bide.core.job import Change, Succeeded
 from bide.core.record import Status
 from bide.server.store import StoreUnavailable
 from bide.server.worker import work_folders
-from bide.testing.engine.house import House, result
+from bide.testing.engine.harness import EngineHarness, result
 
-Open = Callable[..., Awaitable[House]]
+Open = Callable[..., Awaitable[EngineHarness]]
 SMALL = "tests.apps.small"
 
 
@@ -36,62 +36,62 @@ async def gone(*pids: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def told(house: House, words: str) -> None:
+async def told(harness: EngineHarness, words: str) -> None:
     """Until the engine says what is wrong."""
     async with asyncio.timeout(10):
-        while not any(words in warning.detail for warning in house.service.engine.warnings()):
+        while not any(words in warning.detail for warning in harness.service.engine.warnings()):
             await asyncio.sleep(0.02)
 
 
 async def test_it_is_not_ready_before_a_child_is(opened: Open) -> None:
-    house = await opened(SMALL)
-    await told(house, "still starting")
-    await house.run("pid")
+    harness = await opened(SMALL)
+    await told(harness, "still starting")
+    await harness.run("pid")
     async with asyncio.timeout(20):  # the other children come when they come
-        while house.service.engine.warnings():
+        while harness.service.engine.warnings():
             await asyncio.sleep(0.02)
 
 
 async def test_a_child_is_replaced_after_so_many_jobs(opened: Open) -> None:
-    house = await opened(SMALL, workers=1)
-    pids = [result(await house.run("pid")) for _ in range(6)]
+    harness = await opened(SMALL, workers=1)
+    pids = [result(await harness.run("pid")) for _ in range(6)]
     assert len(set(pids)) == 3 and pids[0] == pids[1] and pids[2] == pids[3]
 
 
 async def test_a_child_that_takes_too_much_memory_is_ended(opened: Open) -> None:
-    house = await opened(SMALL)
-    job = await house.run("fill", {"megabytes": 400})
+    harness = await opened(SMALL)
+    job = await harness.run("fill", {"megabytes": 400})
     assert job.error is not None and job.error.code == "MEMORY_LIMIT"
 
 
 async def test_a_shutdown_waits_for_what_runs(opened: Open, log: Path) -> None:
-    house = await opened(SMALL, drain=20.0)
-    job = await house.started("sleep", {"seconds": 0.5, "log": str(log)})
-    await house.stop()
-    house = await opened(SMALL)
-    assert (await house.job(job.id)).status is Status.DONE
+    harness = await opened(SMALL, drain=20.0)
+    job = await harness.started("sleep", {"seconds": 0.5, "log": str(log)})
+    await harness.stop()
+    harness = await opened(SMALL)
+    assert (await harness.job(job.id)).status is Status.DONE
     assert log.read_text().split() == ["1"]
 
 
 async def test_a_shutdown_hands_back_what_does_not_end(opened: Open, log: Path) -> None:
-    house = await opened(SMALL, drain=0.1)
-    job = await house.started("sleep", {"seconds": 60, "log": str(log)})
-    nap = await house.started("nap", {"seconds": 60})
-    await house.stop()
-    house = await opened(SMALL)
+    harness = await opened(SMALL, drain=0.1)
+    job = await harness.started("sleep", {"seconds": 60, "log": str(log)})
+    nap = await harness.started("nap", {"seconds": 60})
+    await harness.stop()
+    harness = await opened(SMALL)
     for job_id in (job.id, nap.id):
-        again = await house.until(job_id, lambda j: j.fence == 2)
+        again = await harness.until(job_id, lambda j: j.fence == 2)
         assert (again.attempt, again.losses, again.failures) == (1, 0, 0)
-        await house.cancel(job_id)
-        assert (await house.ended(job_id)).status is Status.CANCELLED
+        await harness.cancel(job_id)
+        assert (await harness.ended(job_id)).status is Status.CANCELLED
 
 
 async def test_a_shutdown_stores_a_result_that_waits_for_the_store(
     opened: Open, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = await opened(SMALL, drain=10.0, lease=0.9)
-    job = await house.started("sleep", {"seconds": 0.3, "log": str(log)})
-    apply, renew = house.store.apply, house.store.renew
+    harness = await opened(SMALL, drain=10.0, lease=0.9)
+    job = await harness.started("sleep", {"seconds": 0.3, "log": str(log)})
+    apply, renew = harness.store.apply, harness.store.renew
     refused: list[float] = []
     renewed: list[str] = []
 
@@ -107,69 +107,69 @@ async def test_a_shutdown_stores_a_result_that_waits_for_the_store(
             renewed.extend(job_id for job_id, _ in held)
         return renew(owner, held, seconds)
 
-    monkeypatch.setattr(house.store, "apply", refuse)
-    monkeypatch.setattr(house.store, "renew", noted)
-    await house.service.engine.stop(10.0)
-    ended = await house.job(job.id)
+    monkeypatch.setattr(harness.store, "apply", refuse)
+    monkeypatch.setattr(harness.store, "renew", noted)
+    await harness.service.engine.stop(10.0)
+    ended = await harness.job(job.id)
     assert (ended.status, ended.losses, len(refused)) == (Status.DONE, 0, 3)
     assert renewed.count(job.id) >= 3, "its lease is renewed until its result is stored"
 
 
 async def test_a_job_that_is_being_claimed_when_it_stops_is_given_back(opened: Open) -> None:
-    house = await opened(SMALL)
-    await house.run("pid")
-    await house.store.pause("default", True)
-    job_id = await house.submit("pid")
-    await house.store.pause("default", False)
-    house.service.engine.hint("default", "pid")  # from here on the claim is under way
-    await house.service.engine.stop(5.0)
-    job = await house.job(job_id)
+    harness = await opened(SMALL)
+    await harness.run("pid")
+    await harness.store.pause("default", True)
+    job_id = await harness.submit("pid")
+    await harness.store.pause("default", False)
+    harness.service.engine.hint("default", "pid")  # from here on the claim is under way
+    await harness.service.engine.stop(5.0)
+    job = await harness.job(job_id)
     assert (job.status, job.held, job.losses) == (Status.PENDING, False, 0)
     assert job.fence == 1  # it had been claimed
 
 
 async def test_waiting_jobs_are_found_after_a_restart(opened: Open) -> None:
-    house = await opened(SMALL)
-    await house.store.pause("default", True)
-    job_id = await house.submit("pid")
-    await house.stop()
-    house = await opened(SMALL)
-    assert (await house.job(job_id)).status is Status.PENDING  # the pause is remembered, too
-    await house.store.pause("default", False)
-    house.service.engine.hint("default", "pid")
-    assert (await house.ended(job_id)).status is Status.DONE
+    harness = await opened(SMALL)
+    await harness.store.pause("default", True)
+    job_id = await harness.submit("pid")
+    await harness.stop()
+    harness = await opened(SMALL)
+    assert (await harness.job(job_id)).status is Status.PENDING  # the pause is remembered, too
+    await harness.store.pause("default", False)
+    harness.service.engine.hint("default", "pid")
+    assert (await harness.ended(job_id)).status is Status.DONE
 
 
 async def test_durations_are_remembered(opened: Open) -> None:
-    house = await opened(SMALL)
+    harness = await opened(SMALL)
     for _ in range(4):
-        await house.run("pid")
-    assert house.service.estimates.describe("pid") is not None
-    await house.stop()
-    house = await opened(SMALL)
-    assert house.service.estimates.describe("pid") is not None
+        await harness.run("pid")
+    assert harness.service.estimates.describe("pid") is not None
+    await harness.stop()
+    harness = await opened(SMALL)
+    assert harness.service.estimates.describe("pid") is not None
 
 
 async def test_a_stopped_child_loses_its_lease_and_another_runs_the_job(opened: Open, log: Path) -> None:
-    house = await opened(SMALL, lease=1.0)
-    job = await house.started("sleep", {"seconds": 0.2, "log": str(log)})
-    pid = house.pid(job.id)
+    harness = await opened(SMALL, lease=1.0)
+    job = await harness.started("sleep", {"seconds": 0.2, "log": str(log)})
+    pid = harness.pid(job.id)
     os.kill(pid, signal.SIGSTOP)
-    ended = await house.ended(job.id)
+    ended = await harness.ended(job.id)
     assert (ended.status, ended.fence, ended.losses) == (Status.DONE, 2, 1)
     await gone(pid)
-    assert (await house.statuses(job.id)).count("DONE") == 1
+    assert (await harness.statuses(job.id)).count("DONE") == 1
 
 
 async def test_what_a_handler_started_ends_with_its_child(opened: Open, log: Path) -> None:
-    house = await opened(SMALL)
-    job = await house.started("grandchild", {"log": str(log)})
+    harness = await opened(SMALL)
+    job = await harness.started("grandchild", {"log": str(log)})
     while not log.read_text():
         await asyncio.sleep(0.01)
-    os.kill(house.pid(job.id), signal.SIGKILL)
+    os.kill(harness.pid(job.id), signal.SIGKILL)
     await gone(int(log.read_text()))
-    await house.cancel(job.id)
-    await house.ended(job.id)
+    await harness.cancel(job.id)
+    await harness.ended(job.id)
 
 
 async def test_a_second_service_on_the_same_folder_is_refused(opened: Open) -> None:
@@ -179,9 +179,9 @@ async def test_a_second_service_on_the_same_folder_is_refused(opened: Open) -> N
 
 
 async def test_a_queue_that_nobody_serves_is_named(opened: Open) -> None:
-    house = await opened(SMALL)
-    assert house.service.engine.serves("default")
-    assert not house.service.engine.serves("elsewhere")
+    harness = await opened(SMALL)
+    assert harness.service.engine.serves("default")
+    assert not harness.service.engine.serves("elsewhere")
 
 
 async def test_an_app_that_cannot_be_loaded_in_a_child_is_told(
@@ -194,13 +194,13 @@ async def test_an_app_that_cannot_be_loaded_in_a_child_is_told(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    house = await opened("broken_in_children")
-    await told(house, "no model")
+    harness = await opened("broken_in_children")
+    await told(harness, "no model")
 
 
 async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
-    house = await opened(SMALL)
-    job = await house.run("pid")
+    harness = await opened(SMALL)
+    job = await harness.run("pid")
     orphan, kept = "0" * 26, job.id
     for name in (orphan, kept):
         for place in ("blobs", "work"):
@@ -212,12 +212,12 @@ async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
     renamed = work_folders.rename(str(tmp_path / "data" / "work" / kept))
     assert renamed is not None and not (tmp_path / "data" / "work" / kept).exists()
     now, data = time.time(), tmp_path / "data"
-    await house.service.upkeep._sweep(now)
+    await harness.service.upkeep._sweep(now)
     assert list((data / "work").iterdir()) == []
     assert (data / "blobs" / orphan / "file").read_text() == "x", "it is only in quarantine"
-    await house.service.upkeep._sweep(now + 6 * 86400)
+    await harness.service.upkeep._sweep(now + 6 * 86400)
     assert (data / "blobs" / orphan).exists()
-    await house.service.upkeep._sweep(now + 8 * 86400)
+    await harness.service.upkeep._sweep(now + 8 * 86400)
     assert {path.name for path in (data / "blobs").iterdir()} == {kept, ".store", ".quarantine"}
     assert not list((data / "blobs" / ".quarantine").iterdir())
 
@@ -225,12 +225,12 @@ async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
 async def test_a_store_whose_clock_is_ahead_sweeps_no_young_folder(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = await opened(SMALL)
+    harness = await opened(SMALL)
     young = tmp_path / "data" / "work" / ("0" * 26)
     young.mkdir(parents=True)
-    now = house.store.now
-    monkeypatch.setattr(house.store, "now", lambda: now() + 2 * 86400)
-    await house.service.upkeep.clean_up()
+    now = harness.store.now
+    monkeypatch.setattr(harness.store, "now", lambda: now() + 2 * 86400)
+    await harness.service.upkeep.clean_up()
     assert young.exists()
 
 
@@ -248,5 +248,5 @@ async def test_a_module_that_starts_a_service_on_import_does_not_run_away(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    house = await opened("starts_on_import")
-    await told(house, "__main__")
+    harness = await opened("starts_on_import")
+    await told(harness, "__main__")

@@ -17,15 +17,17 @@ from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.intake import read_submission
 from bide.server.store import NewJob, StoreUnavailable
 from bide.server.worker.protocol import AttemptEnd, Spawn
-from bide.testing.engine import House, result
+from bide.testing.engine import EngineHarness, result
 from tests.integration.engine.conftest import Open
 
 Admit = Callable[[Spawn, Job], Awaitable[NewJob]]
 
 
-def failing(house: House, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> list[Spawn]:
+def failing(
+    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int
+) -> list[Spawn]:
     """The next admissions raise; the spawns that were asked for."""
-    prepare: child_messages.PrepareSpawn = house.service.intake.prepare_spawn
+    prepare: child_messages.PrepareSpawn = harness.service.intake.prepare_spawn
     asked: list[Spawn] = []
 
     async def fail(message: Spawn, parent: Job) -> NewJob:
@@ -34,7 +36,7 @@ def failing(house: House, monkeypatch: pytest.MonkeyPatch, error: Exception, tim
             raise error
         return await prepare(message, parent)
 
-    monkeypatch.setattr(house.service.intake, "prepare_spawn", fail)
+    monkeypatch.setattr(harness.service.intake, "prepare_spawn", fail)
     monkeypatch.setattr(child_messages, "RETRY_AFTER", 0.01)
     return asked
 
@@ -43,34 +45,34 @@ def failing(house: House, monkeypatch: pytest.MonkeyPatch, error: Exception, tim
 async def test_a_spawn_is_repeated_while_the_store_is_away(
     opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
 ) -> None:
-    house = await opened()
-    asked = failing(house, monkeypatch, StoreUnavailable("the database is away"), 3)
-    job = await house.run("spawns", {"gather": gather})
+    harness = await opened()
+    asked = failing(harness, monkeypatch, StoreUnavailable("the database is away"), 3)
+    job = await harness.run("spawns", {"gather": gather})
     assert result(job) == (10 if gather else None)
     assert (job.attempt, len(asked)) == (1, 4)
     (child,) = job.children
-    assert result(await house.ended(child.job_id)) == 10
+    assert result(await harness.ended(child.job_id)) == 10
 
 
 @pytest.mark.parametrize("gather", [True, False])
 async def test_a_spawn_that_fails_ends_the_attempt_which_is_tried_again(
     opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
 ) -> None:
-    house = await opened()
-    asked = failing(house, monkeypatch, RuntimeError("no connection left"), 1)
-    job = await house.run("spawns", {"gather": gather})
+    harness = await opened()
+    asked = failing(harness, monkeypatch, RuntimeError("no connection left"), 1)
+    job = await harness.run("spawns", {"gather": gather})
     assert result(job) == (10 if gather else None)
     assert (job.attempt, len(asked), len(job.children)) == (2, 2, 1)
-    assert "RETRYING" in await house.statuses(job.id)
+    assert "RETRYING" in await harness.statuses(job.id)
 
 
 @pytest.mark.parametrize("gather", [True, False])
 async def test_a_spawn_that_always_fails_ends_the_job_with_the_reason(
     opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
 ) -> None:
-    house = await opened()
-    failing(house, monkeypatch, RuntimeError("no connection left"), 99)
-    job = await house.run("spawns", {"gather": gather})
+    harness = await opened()
+    failing(harness, monkeypatch, RuntimeError("no connection left"), 99)
+    job = await harness.run("spawns", {"gather": gather})
     assert job.status is Status.ERROR and job.error is not None
     assert (job.error.code, job.error.retryable) == ("SPAWN_FAILED", True)
     assert "child could not be stored: RuntimeError: no connection left" in job.error.message
@@ -80,14 +82,14 @@ async def test_a_spawn_that_always_fails_ends_the_job_with_the_reason(
 async def test_a_shutdown_hands_back_a_job_whose_child_could_not_be_stored(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = await opened()
-    asked = failing(house, monkeypatch, StoreUnavailable("the database is away"), 99)
-    job_id = await house.submit("spawns", {"gather": True})
-    await house.until(job_id, lambda job: job.running)
+    harness = await opened()
+    asked = failing(harness, monkeypatch, StoreUnavailable("the database is away"), 99)
+    job_id = await harness.submit("spawns", {"gather": True})
+    await harness.until(job_id, lambda job: job.running)
     while not asked:
         await asyncio.sleep(0.005)
-    await house.service.engine.stop(0.0)
-    job = await house.job(job_id)
+    await harness.service.engine.stop(0.0)
+    job = await harness.job(job_id)
     assert (job.status, job.held, job.parked, job.losses) == (Status.PENDING, False, False, 0)
 
 
@@ -96,11 +98,11 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
     opened: Open, monkeypatch: pytest.MonkeyPatch, gather: bool
 ) -> None:
     """The end waits until the child is stored, and the worker process dies in the meantime."""
-    house = await opened(workers=1, lease=0.9)
-    engine = house.service.engine
+    harness = await opened(workers=1, lease=0.9)
+    engine = harness.service.engine
     assert isinstance(engine, EmbeddedEngine)
-    asked = failing(house, monkeypatch, StoreUnavailable("the database is away"), 150)
-    renew = house.store.renew
+    asked = failing(harness, monkeypatch, StoreUnavailable("the database is away"), 150)
+    renew = harness.store.renew
     renewed: list[str] = []
 
     def noted(owner: str, held: Sequence[tuple[str, int]], seconds: float) -> Awaitable[Any]:
@@ -108,14 +110,14 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
             renewed.extend(job_id for job_id, _ in held)
         return renew(owner, held, seconds)
 
-    monkeypatch.setattr(house.store, "renew", noted)
-    job_id = await house.submit("spawns", {"gather": gather})
+    monkeypatch.setattr(harness.store, "renew", noted)
+    job_id = await harness.submit("spawns", {"gather": gather})
     async with asyncio.timeout(20):
         while not any(isinstance(m, AttemptEnd) for r in engine._attempts.values() for m in r.inbox):
             await asyncio.sleep(0.005)
     assert len(asked) < 100
-    os.kill(house.pid(job_id), signal.SIGKILL)
-    job = await house.ended(job_id)
+    os.kill(harness.pid(job_id), signal.SIGKILL)
+    job = await harness.ended(job_id)
     assert result(job) == (10 if gather else None)
     assert (job.attempt, job.losses, len(asked)) == (1, 0, 151)
     assert job_id in renewed, "its lease is renewed although its worker is gone"
@@ -123,24 +125,24 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
 
 
 async def test_a_refused_child_that_nobody_waits_for_fails_its_parent(opened: Open) -> None:
-    house = await opened()
-    job = await house.run("sends_nothing")
+    harness = await opened()
+    job = await harness.run("sends_nothing")
     assert job.status is Status.ERROR and job.error is not None
     assert (job.error.code, job.error.retryable) == ("SPAWN_REFUSED", False)
 
 
 async def test_upkeep_resumes_a_job_that_waits_for_a_child_that_does_not_exist(opened: Open) -> None:
     """As a release before this one has left it."""
-    house = await opened()
+    harness = await opened()
     stuck: dict[str, Any] = {"status": Status.PROCESSING, "due": None, "waiting_for": ("nobody",)}
-    job = await stored(house, "spawns", b'{"gather":true}', **stuck)
-    house.service.upkeep._next_resume = 0.0
-    assert result(await house.ended(job.id)) == 10
+    job = await stored(harness, "spawns", b'{"gather":true}', **stuck)
+    harness.service.upkeep._next_resume = 0.0
+    assert result(await harness.ended(job.id)) == 10
 
 
-async def stored(house: House, kind: str, input: bytes, **fields: Any) -> Job:
+async def stored(harness: EngineHarness, kind: str, input: bytes, **fields: Any) -> Job:
     submission = read_submission(b'{"kind":"%s","input":%s}' % (kind.encode(), input))
-    new = await house.service.intake.prepare(submission)
+    new = await harness.service.intake.prepare(submission)
     new = replace(new, job=replace(new.job, attempt=1, fence=1, **fields))
-    await house.store.insert([new])
+    await harness.store.insert([new])
     return new.job

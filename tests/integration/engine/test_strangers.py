@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from bide.core.record import Job, Status
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
-from bide.testing.engine.house import House, result
+from bide.testing.engine.harness import EngineHarness, result
 from tests.integration.engine.conftest import Open
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,9 +23,9 @@ APP = "tests.apps.strangers"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EngineHarness]:
     """One sync child and one async child, so that the next job is in the child of the one before."""
-    house = House(
+    harness = EngineHarness(
         APP,
         Config(
             data=tmp_path_factory.mktemp("strangers"),
@@ -33,18 +33,18 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
             upkeep=UpkeepConfig(interval=0.05),
         ),
     )
-    await house.start()
+    await harness.start()
     try:
-        yield house
+        yield harness
     finally:
-        await house.stop()
+        await harness.stop()
 
 
 class Next:
     """The jobs before and after a stranger's."""
 
-    def __init__(self, house: House, before: dict[str, Any], kind: str) -> None:
-        self._house = house
+    def __init__(self, harness: EngineHarness, before: dict[str, Any], kind: str) -> None:
+        self._house = harness
         self._before = before
         self._kind = kind
 
@@ -63,13 +63,13 @@ class Next:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def following(house: House) -> Next:
-    return Next(house, result(await house.run("look")), "look")
+async def following(harness: EngineHarness) -> Next:
+    return Next(harness, result(await harness.run("look")), "look")
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def following_async(house: House) -> Next:
-    return Next(house, result(await house.run("look_async")), "look_async")
+async def following_async(harness: EngineHarness) -> Next:
+    return Next(harness, result(await harness.run("look_async")), "look_async")
 
 
 def error(job: Job) -> tuple[str, str]:
@@ -103,9 +103,9 @@ def _alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("how", ["returns", "raises", "exits", "leaves"])
 async def test_a_forked_copy_does_not_speak_for_the_job(
-    house: House, following: Next, log: Path, how: str
+    harness: EngineHarness, following: Next, log: Path, how: str
 ) -> None:
-    job = await house.run("forks", {"how": how, "log": str(log)})
+    job = await harness.run("forks", {"how": how, "log": str(log)})
     assert result(job) == "parent"
     assert not job.steps
     assert "not in a forked process" in log.read_text()
@@ -114,12 +114,12 @@ async def test_a_forked_copy_does_not_speak_for_the_job(
 
 @pytest.mark.parametrize("how", ["returns", "awaits"])
 async def test_a_forked_copy_of_an_async_child_does_not_go_on_with_its_jobs(
-    house: House, following_async: Next, log: Path, how: str
+    harness: EngineHarness, following_async: Next, log: Path, how: str
 ) -> None:
-    other = await house.submit("naps", {"seconds": 0.3})
-    job = await house.run("forks_async", {"how": how, "log": str(log)})
+    other = await harness.submit("naps", {"seconds": 0.3})
+    job = await harness.run("forks_async", {"how": how, "log": str(log)})
     assert result(job) == "parent"
-    assert result(await house.ended(other)) == "rested"
+    assert result(await harness.ended(other)) == "rested"
     # The copy that wants to await something has ended instead.
     assert log.read_text().split() == (["copy", "parent"] if how == "returns" else ["parent"])
     await following_async.is_not_affected()
@@ -128,16 +128,16 @@ async def test_a_forked_copy_of_an_async_child_does_not_go_on_with_its_jobs(
 @pytest.mark.parametrize("kind", ["leaves_fork", "leaves_program"])
 @pytest.mark.parametrize("own_session", [False, True])
 async def test_grandchildren_hold_nobody_up(
-    house: House, following: Next, log: Path, kind: str, own_session: bool
+    harness: EngineHarness, following: Next, log: Path, kind: str, own_session: bool
 ) -> None:
-    job = await house.run(kind, {"log": str(log), "own_session": own_session})
+    job = await harness.run(kind, {"log": str(log), "own_session": own_session})
     (pid,) = [int(line) for line in await lines(log, 1)]
     assert result(job) == "left"
     try:
         await following.is_not_affected()
         assert _alive(pid)
         # The death of their parent is noticed although they live on, and ends those of its group.
-        assert error(await house.run("dies", {"how": "exit"}))[0] == "POISONED"
+        assert error(await harness.run("dies", {"how": "exit"}))[0] == "POISONED"
         await following.has_a_fresh_child()
         if not own_session:
             await gone(pid)
@@ -149,10 +149,10 @@ async def test_grandchildren_hold_nobody_up(
 async def test_grandchildren_that_have_left_the_group_are_ended_at_the_next_start(
     opened: Open, log: Path
 ) -> None:
-    house = await opened(APP, workers=1)
-    await house.run("leaves_program", {"log": str(log), "own_session": True})
+    harness = await opened(APP, workers=1)
+    await harness.run("leaves_program", {"log": str(log), "own_session": True})
     (pid,) = [int(line) for line in await lines(log, 1)]
-    await house.stop()
+    await harness.stop()
     assert _alive(pid)
     again = await opened(APP, workers=1)
     await gone(pid)
@@ -160,8 +160,10 @@ async def test_grandchildren_that_have_left_the_group_are_ended_at_the_next_star
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-async def test_multiprocessing_works_in_a_handler(house: House, following: Next, method: str) -> None:
-    assert result(await house.run("multiprocesses", {"method": method})) == [1, 2, 3]
+async def test_multiprocessing_works_in_a_handler(
+    harness: EngineHarness, following: Next, method: str
+) -> None:
+    assert result(await harness.run("multiprocesses", {"method": method})) == [1, 2, 3]
     await following.is_not_affected()
 
 
@@ -175,9 +177,9 @@ async def test_multiprocessing_works_in_a_handler(house: House, following: Next,
     ],
 )
 async def test_a_handler_that_ends_its_process(
-    house: House, following: Next, how: str, why: str
+    harness: EngineHarness, following: Next, how: str, why: str
 ) -> None:
-    code, message = error(await house.run("dies", {"how": how}))
+    code, message = error(await harness.run("dies", {"how": how}))
     assert code == "POISONED" and why in message
     await following.has_a_fresh_child()
 
@@ -185,19 +187,19 @@ async def test_a_handler_that_ends_its_process(
 # --- memory, output, recursion
 
 
-async def test_allocating_without_end_is_ended(house: House, following: Next) -> None:
-    assert error(await house.run("allocates"))[0] == "MEMORY_LIMIT"
+async def test_allocating_without_end_is_ended(harness: EngineHarness, following: Next) -> None:
+    assert error(await harness.run("allocates"))[0] == "MEMORY_LIMIT"
     await following.has_a_fresh_child()
 
 
-async def test_megabytes_of_output(house: House, following: Next) -> None:
-    assert result(await house.run("prints", {"megabytes": 5})) == 5
+async def test_megabytes_of_output(harness: EngineHarness, following: Next) -> None:
+    assert result(await harness.run("prints", {"megabytes": 5})) == 5
     await following.is_not_affected()
 
 
 @pytest.mark.parametrize("deeper", [False, True])
-async def test_recursion_without_end(house: House, following: Next, deeper: bool) -> None:
-    assert error(await house.run("recurses", {"deeper": deeper}))[0] == "RECURSION_ERROR"
+async def test_recursion_without_end(harness: EngineHarness, following: Next, deeper: bool) -> None:
+    assert error(await harness.run("recurses", {"deeper": deeper}))[0] == "RECURSION_ERROR"
     await following.is_not_affected()
 
 
@@ -229,8 +231,8 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-async def test_odd_exceptions(house: House, following: Next, name: str) -> None:
-    job = await house.run("raises", {"name": name})
+async def test_odd_exceptions(harness: EngineHarness, following: Next, name: str) -> None:
+    job = await harness.run("raises", {"name": name})
     assert error(job) == ERRORS[name]
     assert job.attempt == 1 and job.losses == 0
     await following.is_not_affected()
@@ -240,16 +242,20 @@ async def test_odd_exceptions(house: House, following: Next, name: str) -> None:
     "name",
     ["own", "cancelled", "exit", "interrupt", "no text", "stop iteration", "cannot be sent"],
 )
-async def test_odd_exceptions_of_async_handlers(house: House, following_async: Next, name: str) -> None:
-    other = await house.submit("naps", {"seconds": 0.2})
-    code, _ = error(await house.run("raises_async", {"name": name}))
+async def test_odd_exceptions_of_async_handlers(
+    harness: EngineHarness, following_async: Next, name: str
+) -> None:
+    other = await harness.submit("naps", {"seconds": 0.2})
+    code, _ = error(await harness.run("raises_async", {"name": name}))
     assert code == ("RUNTIME_ERROR" if name == "stop iteration" else ERRORS[name][0])
-    assert result(await house.ended(other)) == "rested"
+    assert result(await harness.ended(other)) == "rested"
     await following_async.is_not_affected()
 
 
-async def test_a_task_of_an_async_handler_that_exits(house: House, following_async: Next) -> None:
-    assert result(await house.run("raises_in_task")) == "stayed"
+async def test_a_task_of_an_async_handler_that_exits(
+    harness: EngineHarness, following_async: Next
+) -> None:
+    assert result(await harness.run("raises_in_task")) == "stayed"
     await following_async.is_not_affected()
 
 
@@ -260,15 +266,15 @@ async def test_a_task_of_an_async_handler_that_exits(house: House, following_asy
     "name",
     ["object", "nan", "infinity", "huge", "bytes", "surrogate", "deep", "around", "broken", "errors"],
 )
-async def test_results_that_json_cannot_hold(house: House, following: Next, name: str) -> None:
-    job = await house.run("returns", {"name": name})
+async def test_results_that_json_cannot_hold(harness: EngineHarness, following: Next, name: str) -> None:
+    job = await harness.run("returns", {"name": name})
     assert error(job)[0] == "NOT_JSON"
     assert job.losses == 0 and job.error is not None and not job.error.retryable
     await following.is_not_affected()
 
 
-async def test_a_result_that_fails_when_it_is_looked_at(house: House, following: Next) -> None:
-    job = await house.run("returns", {"name": "trap"})
+async def test_a_result_that_fails_when_it_is_looked_at(harness: EngineHarness, following: Next) -> None:
+    job = await harness.run("returns", {"name": "trap"})
     assert job.status is Status.ERROR and job.losses == 0
     await following.is_not_affected()
 
@@ -283,22 +289,24 @@ async def test_a_result_that_fails_when_it_is_looked_at(house: House, following:
         ("digits", "7" * 5000),
     ],
 )
-async def test_results_that_json_can_hold(house: House, name: str, value: Any) -> None:
-    assert result(await house.run("returns", {"name": name})) == value
+async def test_results_that_json_can_hold(harness: EngineHarness, name: str, value: Any) -> None:
+    assert result(await harness.run("returns", {"name": name})) == value
 
 
 @pytest.mark.parametrize("kind", ["returns", "returns_async"])
-async def test_errors_of_a_partial_success_may_have_large_numbers(house: House, kind: str) -> None:
-    job = await house.run(kind, {"name": "large errors"})
+async def test_errors_of_a_partial_success_may_have_large_numbers(
+    harness: EngineHarness, kind: str
+) -> None:
+    job = await harness.run(kind, {"name": "large errors"})
     assert job.status is Status.PARTIAL_SUCCESS and job.error is not None, job.error
     assert isinstance(job.error.errors, list)
     assert job.error.errors[0]["n"] == 2**70
 
 
 @pytest.mark.parametrize("suffix", ["", "_async"])
-async def test_a_child_that_does_not_know_the_kind_says_so(house: House, suffix: str) -> None:
-    assert result(await house.run(f"forgets{suffix}", {"kind": f"forgotten{suffix}"})) is None
-    job = await house.run(f"forgotten{suffix}")
+async def test_a_child_that_does_not_know_the_kind_says_so(harness: EngineHarness, suffix: str) -> None:
+    assert result(await harness.run(f"forgets{suffix}", {"kind": f"forgotten{suffix}"})) is None
+    job = await harness.run(f"forgotten{suffix}")
     assert error(job)[0] == "UNKNOWN_KIND"
     assert job.losses == 0
 
@@ -306,35 +314,41 @@ async def test_a_child_that_does_not_know_the_kind_says_so(house: House, suffix:
 # --- the context
 
 
-async def test_progress_that_is_no_number(house: House, following: Next) -> None:
-    assert result(await house.run("misuses", {"how": "progress"})) == "done"
+async def test_progress_that_is_no_number(harness: EngineHarness, following: Next) -> None:
+    assert result(await harness.run("misuses", {"how": "progress"})) == "done"
     await following.is_not_affected()
 
 
 @pytest.mark.parametrize("how", ["step", "type", "identity"])
-async def test_arguments_that_no_signature_allows(house: House, following: Next, how: str) -> None:
-    code, _ = error(await house.run("misuses", {"how": how}))
+async def test_arguments_that_no_signature_allows(
+    harness: EngineHarness, following: Next, how: str
+) -> None:
+    code, _ = error(await harness.run("misuses", {"how": how}))
     assert code == ("ATTRIBUTE_ERROR" if how == "identity" else "VALUE_ERROR")
     await following.is_not_affected()
 
 
-async def test_lines_of_the_log_with_halves_of_characters(house: House, following: Next) -> None:
-    job = await house.run("misuses", {"how": "log"})
+async def test_lines_of_the_log_with_halves_of_characters(
+    harness: EngineHarness, following: Next
+) -> None:
+    job = await harness.run("misuses", {"how": "log"})
     assert result(job) == "done"
-    told = [e.job["log"]["message"] for e in await house.events(job.id) if e.type == "log"]
+    told = [e.job["log"]["message"] for e in await harness.events(job.id) if e.type == "log"]
     assert told[0] == "\\ud800" and len(told) == 2
     await following.is_not_affected()
 
 
-async def test_threads_of_a_handler_use_its_context(house: House, following: Next) -> None:
-    job = await house.run("threads_use_ctx")
+async def test_threads_of_a_handler_use_its_context(harness: EngineHarness, following: Next) -> None:
+    job = await harness.run("threads_use_ctx")
     assert result(job) == {str(n): n for n in range(8)}
     assert {s.name for s in job.steps} == {f"step{n}" for n in range(8)}
     await following.is_not_affected()
 
 
-async def test_a_context_is_of_no_use_after_its_job(house: House, following: Next, log: Path) -> None:
-    job = await house.run("keeps_ctx", {"log": str(log)})
+async def test_a_context_is_of_no_use_after_its_job(
+    harness: EngineHarness, following: Next, log: Path
+) -> None:
+    job = await harness.run("keeps_ctx", {"log": str(log)})
     assert result(job) == "returned"
     await following.is_not_affected()
     assert sorted(await lines(log, 6)) == [
@@ -345,24 +359,26 @@ async def test_a_context_is_of_no_use_after_its_job(house: House, following: Nex
         "spawn RuntimeError",
         "step RuntimeError",
     ]
-    assert (await house.job(job.id)).version == job.version
+    assert (await harness.job(job.id)).version == job.version
     await following.is_not_affected()
 
 
-async def test_answers_that_nobody_waits_for(house: House, following_async: Next) -> None:
-    job = await house.run("cancels_its_steps")
+async def test_answers_that_nobody_waits_for(harness: EngineHarness, following_async: Next) -> None:
+    job = await harness.run("cancels_its_steps")
     assert result(job) == "went on" and len(job.steps) == 10
     await following_async.is_not_affected()
 
 
-async def test_a_thread_that_asks_too_late_is_answered(house: House, following: Next, log: Path) -> None:
+async def test_a_thread_that_asks_too_late_is_answered(
+    harness: EngineHarness, following: Next, log: Path
+) -> None:
     """It reads from the child's socket: without an answer it would take the next jobs for its own."""
-    job = await house.run("thread_asks_too_late", {"log": str(log)})
+    job = await harness.run("thread_asks_too_late", {"log": str(log)})
     assert result(job) == "returned"
-    slow = await house.submit("sleeps", {"seconds": 0.3})
-    assert result(await house.ended(slow)) == "slept"
+    slow = await harness.submit("sleeps", {"seconds": 0.3})
+    assert result(await harness.ended(slow)) == "slept"
     assert await lines(log, 1) == ["stored False"]
-    assert (await house.job(job.id)).version == job.version
+    assert (await harness.job(job.id)).version == job.version
     await following.is_not_affected()
 
 
@@ -370,99 +386,107 @@ async def test_a_thread_that_asks_too_late_is_answered(house: House, following: 
 
 
 @pytest.mark.parametrize("what", ["streams", "standard", "replaced"])
-async def test_standard_streams_are_put_back(house: House, following: Next, what: str) -> None:
-    assert result(await house.run("closes", {"what": what})) == "closed"
+async def test_standard_streams_are_put_back(harness: EngineHarness, following: Next, what: str) -> None:
+    assert result(await harness.run("closes", {"what": what})) == "closed"
     await following.is_not_affected()
 
 
 @pytest.mark.parametrize("what", ["all", "all and waits", "all and opens", "garbage", "nonsense"])
-async def test_a_child_without_its_sockets_is_replaced(house: House, following: Next, what: str) -> None:
-    assert error(await house.run("closes", {"what": what}))[0] == "POISONED"
+async def test_a_child_without_its_sockets_is_replaced(
+    harness: EngineHarness, following: Next, what: str
+) -> None:
+    assert error(await harness.run("closes", {"what": what}))[0] == "POISONED"
     await following.has_a_fresh_child()
 
 
 # --- signals
 
 
-async def test_blocked_signals_are_let_through_again(house: House, following: Next, log: Path) -> None:
-    assert result(await house.run("blocks_signals", {"log": str(log), "stay": False})) == "blocked"
+async def test_blocked_signals_are_let_through_again(
+    harness: EngineHarness, following: Next, log: Path
+) -> None:
+    assert result(await harness.run("blocks_signals", {"log": str(log), "stay": False})) == "blocked"
     await following.is_not_affected()
-    await _can_be_interrupted(house)
+    await _can_be_interrupted(harness)
 
 
 async def test_a_handler_that_blocks_signals_and_does_not_listen(
-    house: House, following: Next, log: Path
+    harness: EngineHarness, following: Next, log: Path
 ) -> None:
-    job = await house.started("blocks_signals", {"log": str(log), "stay": True})
+    job = await harness.started("blocks_signals", {"log": str(log), "stay": True})
     await lines(log, 1)
-    await house.cancel(job.id)
-    assert (await house.ended(job.id)).status is Status.CANCELLED
+    await harness.cancel(job.id)
+    assert (await harness.ended(job.id)).status is Status.CANCELLED
     await following.has_a_fresh_child()
 
 
-async def test_signal_handlers_and_the_alarm_are_put_back(house: House, following: Next) -> None:
-    assert result(await house.run("replaces_handlers")) == "replaced"
+async def test_signal_handlers_and_the_alarm_are_put_back(
+    harness: EngineHarness, following: Next
+) -> None:
+    assert result(await harness.run("replaces_handlers")) == "replaced"
     await following.is_not_affected()
-    assert result(await house.run("sleeps", {"seconds": 0.4})) == "slept"  # no alarm
+    assert result(await harness.run("sleeps", {"seconds": 0.4})) == "slept"  # no alarm
     await following.is_not_affected()
-    await _can_be_interrupted(house)
+    await _can_be_interrupted(harness)
 
 
-async def test_a_job_that_was_not_told_to_stop_is_not_interrupted(house: House, following: Next) -> None:
-    assert result(await house.run("interrupts_itself")) == "went on"
+async def test_a_job_that_was_not_told_to_stop_is_not_interrupted(
+    harness: EngineHarness, following: Next
+) -> None:
+    assert result(await harness.run("interrupts_itself")) == "went on"
     await following.is_not_affected()
 
 
-async def _can_be_interrupted(house: House) -> None:
-    job = await house.started("sleeps", {"seconds": 60})
-    pid = house.pid(job.id)
-    await house.cancel(job.id)
-    assert (await house.ended(job.id)).status is Status.CANCELLED
-    assert result(await house.run("look"))["pid"] == pid
+async def _can_be_interrupted(harness: EngineHarness) -> None:
+    job = await harness.started("sleeps", {"seconds": 60})
+    pid = harness.pid(job.id)
+    await harness.cancel(job.id)
+    assert (await harness.ended(job.id)).status is Status.CANCELLED
+    assert result(await harness.run("look"))["pid"] == pid
 
 
 # --- threads and loops
 
 
 @pytest.mark.parametrize("daemon", [True, False])
-async def test_threads_without_end(house: House, following: Next, daemon: bool) -> None:
-    assert result(await house.run("leaves_threads", {"daemon": daemon})) == "left"
+async def test_threads_without_end(harness: EngineHarness, following: Next, daemon: bool) -> None:
+    assert result(await harness.run("leaves_threads", {"daemon": daemon})) == "left"
     await following.is_not_affected()
 
 
 @pytest.mark.parametrize("kind", ["leaves_threads", "leaves_threads_async"])
 async def test_a_child_with_threads_without_end_leaves_when_it_is_asked(opened: Open, kind: str) -> None:
-    house = await opened(APP, workers=1, grace=30.0)
-    assert result(await house.run(kind, {} if "async" in kind else {"daemon": False})) == "left"
+    harness = await opened(APP, workers=1, grace=30.0)
+    assert result(await harness.run(kind, {} if "async" in kind else {"daemon": False})) == "left"
     begin = time.monotonic()
-    await house.stop()
+    await harness.stop()
     assert time.monotonic() - begin < 15  # by itself: it would be killed after 30
 
 
-async def test_a_loop_inside_a_sync_handler(house: House, following: Next) -> None:
-    assert result(await house.run("runs_a_loop")) == "looped"
+async def test_a_loop_inside_a_sync_handler(harness: EngineHarness, following: Next) -> None:
+    assert result(await harness.run("runs_a_loop")) == "looped"
     await following.is_not_affected()
 
 
 async def test_a_handler_that_blocks_the_loop_for_a_while(
-    house: House, following_async: Next, log: Path
+    harness: EngineHarness, following_async: Next, log: Path
 ) -> None:
-    other = await house.started("naps", {"seconds": 0.1})
-    job = await house.run("blocks_the_loop", {"seconds": 0.8, "log": str(log)})
+    other = await harness.started("naps", {"seconds": 0.1})
+    job = await harness.run("blocks_the_loop", {"seconds": 0.8, "log": str(log)})
     assert result(job) == "blocked"
-    assert result(await house.ended(other.id)) == "rested"
+    assert result(await harness.ended(other.id)) == "rested"
     await following_async.is_not_affected()
 
 
 async def test_a_handler_that_blocks_the_loop_for_ever(
-    house: House, following_async: Next, log: Path
+    harness: EngineHarness, following_async: Next, log: Path
 ) -> None:
-    other = await house.started("naps", {"seconds": 1.0})
-    job = await house.started("blocks_the_loop", {"seconds": 1000, "log": str(log)})
+    other = await harness.started("naps", {"seconds": 1.0})
+    job = await harness.started("blocks_the_loop", {"seconds": 1000, "log": str(log)})
     await lines(log, 1)
-    await house.cancel(job.id)
-    assert (await house.ended(job.id)).status is Status.CANCELLED
-    neighbour = await house.ended(other.id)  # handed back, and run again
+    await harness.cancel(job.id)
+    assert (await harness.ended(job.id)).status is Status.CANCELLED
+    neighbour = await harness.ended(other.id)  # handed back, and run again
     assert result(neighbour) == "rested" and neighbour.losses == 0
     await following_async.has_a_fresh_child()
 
@@ -472,44 +496,48 @@ async def test_a_handler_that_blocks_the_loop_for_ever(
 
 @pytest.mark.parametrize("what", ["folder", "deleted folder", "umask", "recursion", "limits", "python"])
 async def test_what_a_handler_changes_around_it_is_put_back(
-    house: House, following: Next, what: str
+    harness: EngineHarness, following: Next, what: str
 ) -> None:
-    job = await house.run("moves", {"what": what})
+    job = await harness.run("moves", {"what": what})
     assert job.status is Status.DONE and job.result_file is not None, job.error
-    path = house.service.blobs.fetch(job.result_file, Path())
+    path = harness.service.blobs.fetch(job.result_file, Path())
     assert path.stat().st_size == 100_002 and path.stat().st_mode & 0o777 == 0o600
     await following.is_not_affected()
 
 
-async def test_a_handler_that_replaces_the_clock(house: House, following: Next) -> None:
-    job = await house.run("moves", {"what": "clock"})
+async def test_a_handler_that_replaces_the_clock(harness: EngineHarness, following: Next) -> None:
+    job = await harness.run("moves", {"what": "clock"})
     assert job.status is Status.DONE
     try:
         await following.is_not_affected()
-        await _can_be_interrupted(house)  # the pulse has its own
+        await _can_be_interrupted(harness)  # the pulse has its own
     finally:
-        await house.run("mends")
+        await harness.run("mends")
 
 
-async def test_what_cannot_be_put_back_makes_a_child_leave(house: House, following: Next) -> None:
-    job = await house.submit("loses_its_rights")
-    behind = [await house.submit(kind) for kind in ("once", "look", "once")]
-    assert result(await house.ended(job)) == "done"
-    jobs = [await house.ended(i) for i in behind]
+async def test_what_cannot_be_put_back_makes_a_child_leave(
+    harness: EngineHarness, following: Next
+) -> None:
+    job = await harness.submit("loses_its_rights")
+    behind = [await harness.submit(kind) for kind in ("once", "look", "once")]
+    assert result(await harness.ended(job)) == "done"
+    jobs = [await harness.ended(i) for i in behind]
     assert all(j.status is Status.DONE and j.losses == 0 and j.attempt == 1 for j in jobs), jobs
     await following.has_a_fresh_child()
 
 
-async def test_an_async_child_leaves_too(house: House, following_async: Next) -> None:
-    assert result(await house.run("loses_its_rights_async")) == "done"
+async def test_an_async_child_leaves_too(harness: EngineHarness, following_async: Next) -> None:
+    assert result(await harness.run("loses_its_rights_async")) == "done"
     await following_async.has_a_fresh_child()
 
 
-async def test_those_in_line_behind_it_run_in_another_child(house: House, following: Next) -> None:
+async def test_those_in_line_behind_it_run_in_another_child(
+    harness: EngineHarness, following: Next
+) -> None:
     for _ in range(30):  # until it is known to be short
-        await house.run("may_lose_its_rights", {"loses": False})
-    ids = [await house.submit("may_lose_its_rights", {"loses": n == 10}) for n in range(60)]
-    jobs = [await house.ended(i) for i in ids]
+        await harness.run("may_lose_its_rights", {"loses": False})
+    ids = [await harness.submit("may_lose_its_rights", {"loses": n == 10}) for n in range(60)]
+    jobs = [await harness.ended(i) for i in ids]
     assert all(job.losses == 0 and job.attempt == 1 for job in jobs)
     pids = [result(job) for job in jobs]
     assert len(set(pids)) == 2 and pids[0] == pids[10] and pids[10] not in pids[11:]

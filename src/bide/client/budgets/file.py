@@ -143,7 +143,7 @@ class FileBudget:
         limits = telling(headers)
         self._pending.append((now, status, limits or {}, wall))
         known = self._budget.state
-        others_wait = not known.met or known.strikes or known.meters
+        others_wait = not known.met or known.refusals or known.meters
         if (
             limits is not None
             or others_wait

@@ -391,7 +391,7 @@ class SharedBudget:
                 self._reserved_next = max(self._reserved_next, now + pause)
         if len(self._pending) > 2 * MOST_PENDING:  # the backend has been unavailable for long
             del self._pending[0], self._sent[:1]
-        others_wait = not known.met or known.strikes or known.meters
+        others_wait = not known.met or known.refusals or known.meters
         if (
             limits is not None
             or others_wait

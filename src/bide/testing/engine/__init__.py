@@ -7,7 +7,7 @@
         def config(cls, place: Path) -> Config:
             return Config(data=place / "data", engine=EngineConfig("mine"), worker=WorkerConfig(workers=2))
 
-`crew` starts workers in other processes, if the engine needs them. Needs pytest and pytest-asyncio.
+`workers` starts workers in other processes, if the engine needs them. Needs pytest and pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import pytest
 import pytest_asyncio
 
 # Before the parts are imported, so that a failing assert in them shows its values.
-_PARTS = ("ends", "families", "house", "losses", "order")
+_PARTS = ("ends", "families", "harness", "losses", "order")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from bide.core.record import Status  # noqa: E402
 from bide.server.config import Config  # noqa: E402
 from bide.testing.engine.ends import Ends  # noqa: E402
 from bide.testing.engine.families import Families  # noqa: E402
-from bide.testing.engine.house import House, result  # noqa: E402
+from bide.testing.engine.harness import EngineHarness, result  # noqa: E402
 from bide.testing.engine.losses import Losses  # noqa: E402
 from bide.testing.engine.order import OrderTests  # noqa: E402
 
-__all__ = ["EngineSuite", "House", "result"]
+__all__ = ["EngineSuite", "EngineHarness", "result"]
 TARGET = "bide.testing.engine.handlers"
 
 
@@ -46,36 +46,38 @@ class EngineSuite(Ends, Losses, Families, OrderTests):
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def crew(cls, house: House, target: str) -> AsyncIterator[None]:
+    async def workers(cls, harness: EngineHarness, target: str) -> AsyncIterator[None]:
         """Run the jobs of `target` while the context is open, and drain at its end."""
         yield
-        await house.service.engine.stop(house.service.config.worker.drain)
+        await harness.service.engine.stop(harness.service.config.worker.drain)
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def at_work(cls, place: Path) -> AsyncIterator[tuple[House, contextlib.AsyncExitStack]]:
+    async def at_work(
+        cls, place: Path
+    ) -> AsyncIterator[tuple[EngineHarness, contextlib.AsyncExitStack]]:
         """Start a service, and run its jobs until the stack is closed."""
-        house = House(TARGET, cls.config(place))
-        await house.start()
+        harness = EngineHarness(TARGET, cls.config(place))
+        await harness.start()
         try:
-            async with contextlib.AsyncExitStack() as crew:
-                await crew.enter_async_context(cls.crew(house, TARGET))
-                await house.ready()
-                yield house, crew
+            async with contextlib.AsyncExitStack() as workers:
+                await workers.enter_async_context(cls.workers(harness, TARGET))
+                await harness.ready()
+                yield harness, workers
         finally:
-            await house.stop()
+            await harness.stop()
 
     @pytest_asyncio.fixture(scope="class", loop_scope="class")
     @classmethod
     async def working(
         cls, tmp_path_factory: pytest.TempPathFactory
-    ) -> AsyncIterator[tuple[House, contextlib.AsyncExitStack]]:
+    ) -> AsyncIterator[tuple[EngineHarness, contextlib.AsyncExitStack]]:
         """Shared by all tests of an engine, because child processes take a moment to start."""
-        async with cls.at_work(tmp_path_factory.mktemp("house")) as working:
+        async with cls.at_work(tmp_path_factory.mktemp("engine")) as working:
             yield working
 
     @pytest.fixture
-    def house(self, working: tuple[House, contextlib.AsyncExitStack]) -> House:
+    def harness(self, working: tuple[EngineHarness, contextlib.AsyncExitStack]) -> EngineHarness:
         return working[0]
 
     @pytest.fixture
@@ -85,18 +87,18 @@ class EngineSuite(Ends, Losses, Families, OrderTests):
         return path
 
     async def test_a_drain_waits_for_what_ends_and_hands_back_the_rest(
-        self, working: tuple[House, contextlib.AsyncExitStack], log: Path
+        self, working: tuple[EngineHarness, contextlib.AsyncExitStack], log: Path
     ) -> None:
         """Must be the last test: nothing runs jobs after it."""
-        house, crew = working
-        short = await house.submit("sleep", {"seconds": 0.3, "log": str(log)}, queue="children")
-        long = await house.submit("sleep", {"seconds": 60, "log": str(log)})
-        await house.until(short, lambda job: job.running)
-        await house.until(long, lambda job: job.running)
-        late = await house.submit("add", {"a": 1})
-        await crew.aclose()
-        assert result(await house.job(short)) == "slept"
-        left = await house.job(long)
+        harness, workers = working
+        short = await harness.submit("sleep", {"seconds": 0.3, "log": str(log)}, queue="children")
+        long = await harness.submit("sleep", {"seconds": 60, "log": str(log)})
+        await harness.until(short, lambda job: job.running)
+        await harness.until(long, lambda job: job.running)
+        late = await harness.submit("add", {"a": 1})
+        await workers.aclose()
+        assert result(await harness.job(short)) == "slept"
+        left = await harness.job(long)
         assert (left.status, left.held) == (Status.PENDING, False)
         assert (left.attempt, left.losses, left.failures) == (1, 0, 0)
-        assert not (await house.job(late)).held
+        assert not (await harness.job(late)).held

@@ -6,78 +6,80 @@ import asyncio
 from pathlib import Path
 
 from bide.core.record import Status
-from bide.testing.engine.house import House, result
+from bide.testing.engine.harness import EngineHarness, result
 
 
 class Ends:
-    async def test_a_job_runs_and_returns_its_result(self, house: House) -> None:
-        job = await house.run("add", {"a": 2, "b": 3})
+    async def test_a_job_runs_and_returns_its_result(self, harness: EngineHarness) -> None:
+        job = await harness.run("add", {"a": 2, "b": 3})
         assert result(job) == 5
         assert (job.attempt, job.losses, job.fence) == (1, 0, 1)
-        assert await house.statuses(job.id) == ["PENDING", "PROCESSING", "DONE"]
+        assert await harness.statuses(job.id) == ["PENDING", "PROCESSING", "DONE"]
 
-    async def test_async_handlers_run_side_by_side(self, house: House) -> None:
-        ids = [await house.submit("nap", {"seconds": 0.4}) for _ in range(60)]
+    async def test_async_handlers_run_side_by_side(self, harness: EngineHarness) -> None:
+        ids = [await harness.submit("nap", {"seconds": 0.4}) for _ in range(60)]
         async with asyncio.timeout(20):  # in sequence they would take 24
-            assert {result(await house.ended(i)) for i in ids} == {"rested"}
+            assert {result(await harness.ended(i)) for i in ids} == {"rested"}
 
-    async def test_each_job_of_a_crowd_runs_once(self, house: House, log: Path) -> None:
-        ids = [await house.submit("runs_once", {"log": str(log)}) for _ in range(100)]
+    async def test_each_job_of_a_crowd_runs_once(self, harness: EngineHarness, log: Path) -> None:
+        ids = [await harness.submit("runs_once", {"log": str(log)}) for _ in range(100)]
         for job_id in ids:
-            assert (await house.ended(job_id)).status is Status.DONE
+            assert (await harness.ended(job_id)).status is Status.DONE
         assert sorted(log.read_text().split()) == sorted(ids)
 
-    async def test_failures_are_tried_again(self, house: House, log: Path) -> None:
-        job = await house.run("fails", {"log": str(log), "times": 1})
+    async def test_failures_are_tried_again(self, harness: EngineHarness, log: Path) -> None:
+        job = await harness.run("fails", {"log": str(log), "times": 1})
         assert result(job) == 2
-        assert await house.statuses(job.id) == [
+        assert await harness.statuses(job.id) == [
             *("PENDING", "PROCESSING", "RETRYING"),
             *("PROCESSING", "DONE"),
         ]
 
-    async def test_when_retries_are_used_up_the_error_stays(self, house: House, log: Path) -> None:
-        job = await house.run("fails", {"log": str(log)})
+    async def test_when_retries_are_used_up_the_error_stays(
+        self, harness: EngineHarness, log: Path
+    ) -> None:
+        job = await harness.run("fails", {"log": str(log)})
         assert job.status is Status.ERROR and job.error is not None
         assert (job.error.code, job.error.attempt) == ("NOT_YET", 3)
         assert log.read_text().split() == ["1", "2", "3"]
 
-    async def test_a_timeout_and_a_stall_end_the_attempt(self, house: House) -> None:
-        slow = await house.submit("too_slow")
-        still = await house.submit("stalls", queue="children")
-        ended = [await house.ended(slow), await house.ended(still)]
+    async def test_a_timeout_and_a_stall_end_the_attempt(self, harness: EngineHarness) -> None:
+        slow = await harness.submit("too_slow")
+        still = await harness.submit("stalls", queue="children")
+        ended = [await harness.ended(slow), await harness.ended(still)]
         assert [job.error and job.error.code for job in ended] == ["TIMEOUT", "STALLED"]
 
-    async def test_a_waiting_job_is_cancelled_at_once(self, house: House) -> None:
-        job_id = await house.submit("add", {"a": 1}, run_at="2100-01-01T00:00:00Z")
-        await house.cancel(job_id)
-        assert await house.statuses(job_id) == ["PENDING", "CANCELLED"]
+    async def test_a_waiting_job_is_cancelled_at_once(self, harness: EngineHarness) -> None:
+        job_id = await harness.submit("add", {"a": 1}, run_at="2100-01-01T00:00:00Z")
+        await harness.cancel(job_id)
+        assert await harness.statuses(job_id) == ["PENDING", "CANCELLED"]
 
-    async def test_a_cancel_reaches_a_running_handler(self, house: House, log: Path) -> None:
-        job_id = await house.submit("sleep", {"seconds": 60, "log": str(log)})
+    async def test_a_cancel_reaches_a_running_handler(self, harness: EngineHarness, log: Path) -> None:
+        job_id = await harness.submit("sleep", {"seconds": 60, "log": str(log)})
         await begun(log)
-        await house.cancel(job_id)
+        await harness.cancel(job_id)
         async with asyncio.timeout(10):  # uncancelled it would take a minute
-            assert (await house.ended(job_id)).status is Status.CANCELLED
+            assert (await harness.ended(job_id)).status is Status.CANCELLED
 
     async def test_the_last_progress_is_part_of_the_record(
-        self, house: House, log: Path, tmp_path: Path
+        self, harness: EngineHarness, log: Path, tmp_path: Path
     ) -> None:
         go = tmp_path / "go"
-        job_id = await house.submit("halfway", {"log": str(log), "go": str(go)})
+        job_id = await harness.submit("halfway", {"log": str(log), "go": str(go)})
         await begun(log)
-        running = await house.until(job_id, lambda job: job.running)
+        running = await harness.until(job_id, lambda job: job.running)
         go.touch()
-        job = await house.ended(job_id)
+        job = await harness.ended(job_id)
         assert job.progress is not None
         assert (job.progress.percent, job.progress.message) == (50, "Reading")
         assert job.version == running.version + 1  # progress is not a version of the row
 
-    async def test_log_lines_and_files_are_kept(self, house: House) -> None:
-        job = await house.run("logs")
-        (line,) = [e.job["log"] for e in await house.events(job.id) if e.type == "log"]
+    async def test_log_lines_and_files_are_kept(self, harness: EngineHarness) -> None:
+        job = await harness.run("logs")
+        (line,) = [e.job["log"] for e in await harness.events(job.id) if e.type == "log"]
         assert line == {"message": "hello", "page": 3}
         assert (
-            b"".join([piece async for piece in await house.service.blobs.open(job.files[0].blob)])
+            b"".join([piece async for piece in await harness.service.blobs.open(job.files[0].blob)])
             == b"hello"
         )
 

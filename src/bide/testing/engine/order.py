@@ -8,44 +8,46 @@ from pathlib import Path
 from bide.core.clock import render_instant
 from bide.core.record import Status
 from bide.testing.engine.ends import begun
-from bide.testing.engine.house import House, result
+from bide.testing.engine.harness import EngineHarness, result
 
 
 class OrderTests:
     async def test_a_paused_queue_waits_and_then_goes_by_priority_within_its_limit(
-        self, house: House, log: Path
+        self, harness: EngineHarness, log: Path
     ) -> None:
-        await house.store.pause("narrow", True)
+        await harness.store.pause("narrow", True)
         ids = [
-            await house.submit("narrow", {"name": name, "log": str(log)}, priority=priority)
+            await harness.submit("narrow", {"name": name, "log": str(log)}, priority=priority)
             for name, priority in [("a", 0), ("b", 5), ("c", 0)]
         ]
-        assert result(await house.run("add", {"a": 1})) == 2  # other queues continue meanwhile
-        assert [(await house.job(i)).status for i in ids] == [Status.PENDING] * 3
-        await house.store.pause("narrow", False)
-        house.service.engine.hint("narrow", "narrow")
+        assert result(await harness.run("add", {"a": 1})) == 2  # other queues continue meanwhile
+        assert [(await harness.job(i)).status for i in ids] == [Status.PENDING] * 3
+        await harness.store.pause("narrow", False)
+        harness.service.engine.hint("narrow", "narrow")
         for i in ids:
-            await house.ended(i)
+            await harness.ended(i)
         assert log.read_text().split("\n")[:-1] == [
             f"{what} {name}" for name in "bac" for what in ("begin", "end")
         ]
 
-    async def test_a_job_waits_for_its_time(self, house: House) -> None:
-        at = house.store.now() + 0.4
-        job = await house.run("add", {"a": 1}, run_at=render_instant(at))
+    async def test_a_job_waits_for_its_time(self, harness: EngineHarness) -> None:
+        at = harness.store.now() + 0.4
+        job = await harness.run("add", {"a": 1}, run_at=render_instant(at))
         assert job.started_at is not None and job.started_at >= at - 0.001
 
-    async def test_one_queue_does_not_wait_behind_another(self, house: House, log: Path) -> None:
-        long = [await house.submit("sleep", {"seconds": 60, "log": str(log)}) for _ in range(3)]
+    async def test_one_queue_does_not_wait_behind_another(
+        self, harness: EngineHarness, log: Path
+    ) -> None:
+        long = [await harness.submit("sleep", {"seconds": 60, "log": str(log)}) for _ in range(3)]
         await begun(log)
-        assert (await house.run("child", {"number": 2})).status is Status.DONE
+        assert (await harness.run("child", {"number": 2})).status is Status.DONE
         for job_id in long:
-            await house.cancel(job_id)
+            await harness.cancel(job_id)
         for job_id in long:
-            assert (await house.ended(job_id)).status is Status.CANCELLED
+            assert (await harness.ended(job_id)).status is Status.CANCELLED
 
-    async def test_who_is_there_is_known(self, house: House) -> None:
-        engine = house.service.engine
+    async def test_who_is_there_is_known(self, harness: EngineHarness) -> None:
+        engine = harness.service.engine
         assert engine.serves("default") and engine.serves("narrow")
         assert not engine.serves("elsewhere")
         assert engine.warnings() == []

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 # Before the parts are imported, so that a failing assert in them shows its values.
 _PARTS = (
-    "bench",
+    "harness",
     "changes",
     "claims",
     "events",
@@ -36,10 +36,10 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 from bide.core.clock import Clock  # noqa: E402
 from bide.server.store import Store  # noqa: E402
 from bide.testing.clock import ManualClock  # noqa: E402
-from bide.testing.store.bench import Bench  # noqa: E402
 from bide.testing.store.changes import Changes  # noqa: E402
 from bide.testing.store.claims import Claims  # noqa: E402
 from bide.testing.store.events import Events  # noqa: E402
+from bide.testing.store.harness import StoreHarness  # noqa: E402
 from bide.testing.store.inserts import Inserts  # noqa: E402
 from bide.testing.store.lists import Lists  # noqa: E402
 from bide.testing.store.relatives import Relatives  # noqa: E402
@@ -47,7 +47,7 @@ from bide.testing.store.removal import Removal  # noqa: E402
 from bide.testing.store.time import Time  # noqa: E402
 from bide.testing.store.uploads import Uploads  # noqa: E402
 
-__all__ = ["Bench", "StoreSuite"]
+__all__ = ["StoreHarness", "StoreSuite"]
 
 
 @pytest.mark.asyncio
@@ -59,9 +59,9 @@ class StoreSuite(Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Even
         raise NotImplementedError
 
     @pytest_asyncio.fixture
-    async def bench(self, tmp_path: Path) -> AsyncIterator[Bench]:
+    async def harness(self, tmp_path: Path) -> AsyncIterator[StoreHarness]:
         clock = ManualClock()
-        bench = Bench(lambda: self.store(tmp_path, clock), clock)
-        await bench.open()
-        yield bench
-        await bench.store.close()
+        harness = StoreHarness(lambda: self.store(tmp_path, clock), clock)
+        await harness.open()
+        yield harness
+        await harness.store.close()

@@ -7,18 +7,18 @@ import asyncio
 import msgspec
 
 from bide.core.job import FailedForNow, StepKept, StepStarted
-from bide.testing.store.bench import OOPS, Bench
+from bide.testing.store.harness import OOPS, StoreHarness
 
 
 class Events:
-    async def test_the_log_tells_a_jobs_life_in_order(self, bench: Bench) -> None:
-        job = await bench.run()
-        await bench.apply(StepStarted(job_id=job.id, fence=1, name="probe"))
-        await bench.apply(StepKept(job_id=job.id, fence=1, name="probe", result=msgspec.Raw(b"1")))
-        bench.clock.advance(2)
-        retry_at = bench.clock.now() + 8
-        await bench.apply(FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=retry_at))
-        events = await bench.store.events()
+    async def test_the_log_tells_a_jobs_life_in_order(self, harness: StoreHarness) -> None:
+        job = await harness.run()
+        await harness.apply(StepStarted(job_id=job.id, fence=1, name="probe"))
+        await harness.apply(StepKept(job_id=job.id, fence=1, name="probe", result=msgspec.Raw(b"1")))
+        harness.clock.advance(2)
+        retry_at = harness.clock.now() + 8
+        await harness.apply(FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=retry_at))
+        events = await harness.store.events()
         told = [(e.type, e.job["status"], e.job["version"]) for e in events]
         assert told == [
             ("status", "PENDING", 1),
@@ -33,67 +33,71 @@ class Events:
             {"name": "probe", "status": "DONE"},
         ]
         assert events[1].job["worker"] == "worker"
-        assert events[-1].at == bench.clock.now()
+        assert events[-1].at == harness.clock.now()
         assert events[-1].job["nextAttemptAt"] == retry_at
         assert events[-1].job["error"]["failedStep"] == "first"
 
-    async def test_numbers_grow_in_commit_order_over_all_jobs(self, bench: Bench) -> None:
-        await asyncio.gather(*(bench.put() for _ in range(10)))
-        await bench.claim(limit=5)
-        numbers = [e.id for e in await bench.store.events()]
+    async def test_numbers_grow_in_commit_order_over_all_jobs(self, harness: StoreHarness) -> None:
+        await asyncio.gather(*(harness.put() for _ in range(10)))
+        await harness.claim(limit=5)
+        numbers = [e.id for e in await harness.store.events()]
         assert len(numbers) == 15
         assert numbers == sorted(set(numbers))
 
-    async def test_what_was_heard_is_what_is_in_the_log(self, bench: Bench) -> None:
-        job = await bench.run()
-        await bench.apply(FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=bench.clock.now()))
-        log = await bench.store.events()
+    async def test_what_was_heard_is_what_is_in_the_log(self, harness: StoreHarness) -> None:
+        job = await harness.run()
+        await harness.apply(
+            FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=harness.clock.now())
+        )
+        log = await harness.store.events()
         assert len(log) == 3
         await asyncio.sleep(0)  # published right after the write returns
-        assert msgspec.to_builtins(bench.heard) == msgspec.to_builtins(log)
+        assert msgspec.to_builtins(harness.published) == msgspec.to_builtins(log)
 
-    async def test_an_event_is_heard_only_when_it_is_true(self, bench: Bench) -> None:
-        job = await bench.put()
+    async def test_an_event_is_heard_only_when_it_is_true(self, harness: StoreHarness) -> None:
+        job = await harness.put()
         await asyncio.sleep(0)
-        (event,) = bench.heard
+        (event,) = harness.published
         assert (event.job_id, event.tenant) == (job.id, "-")
-        assert [e.id for e in await bench.store.events()] == [event.id]
+        assert [e.id for e in await harness.store.events()] == [event.id]
 
-    async def test_reading_goes_on_after_a_number_for_one_job_or_all(self, bench: Bench) -> None:
-        one = await bench.put()
-        two = await bench.put()
-        await bench.claim()
-        events = await bench.store.events()
-        assert await bench.store.events(after=events[1].id) == events[2:]
-        assert await bench.store.events(limit=2) == events[:2]
+    async def test_reading_goes_on_after_a_number_for_one_job_or_all(
+        self, harness: StoreHarness
+    ) -> None:
+        one = await harness.put()
+        two = await harness.put()
+        await harness.claim()
+        events = await harness.store.events()
+        assert await harness.store.events(after=events[1].id) == events[2:]
+        assert await harness.store.events(limit=2) == events[:2]
         of_two = [e for e in events if e.job_id == two.id]
-        assert await bench.store.events(job_id=two.id) == of_two
-        assert await bench.store.events(job_id=two.id, after=of_two[0].id) == of_two[1:]
+        assert await harness.store.events(job_id=two.id) == of_two
+        assert await harness.store.events(job_id=two.id, after=of_two[0].id) == of_two[1:]
         assert one.id not in {e.job_id for e in of_two}
 
-    async def test_the_log_and_its_numbering_survive_reopening(self, bench: Bench) -> None:
-        await bench.run()
-        before = await bench.store.events()
-        await bench.reopen()
-        assert await bench.store.events() == before
-        await bench.put()
-        after = await bench.store.events()
+    async def test_the_log_and_its_numbering_survive_reopening(self, harness: StoreHarness) -> None:
+        await harness.run()
+        before = await harness.store.events()
+        await harness.reopen()
+        assert await harness.store.events() == before
+        await harness.put()
+        after = await harness.store.events()
         assert after[:-1] == before
         assert after[-1].id > before[-1].id
 
-    async def test_numbers_are_not_used_again_when_jobs_are_removed(self, bench: Bench) -> None:
-        job = await bench.put()
-        last = (await bench.store.events())[-1].id
-        await bench.store.delete(job.id)
-        await bench.reopen()
-        await bench.put()
-        assert [e.id > last for e in await bench.store.events()] == [True]
+    async def test_numbers_are_not_used_again_when_jobs_are_removed(self, harness: StoreHarness) -> None:
+        job = await harness.put()
+        last = (await harness.store.events())[-1].id
+        await harness.store.delete(job.id)
+        await harness.reopen()
+        await harness.put()
+        assert [e.id > last for e in await harness.store.events()] == [True]
 
-    async def test_the_holder_of_a_job_can_log_and_nobody_else(self, bench: Bench) -> None:
-        job = await bench.run()
-        await bench.store.log(job.id, "worker", 1, [{"message": "one"}, {"message": "two"}])
-        await bench.store.log(job.id, "worker", 7, [{"message": "stale"}])
-        await bench.store.log("nobody", "worker", 1, [{"message": "nowhere"}])
-        lines = [e.job["log"] for e in await bench.store.events() if e.type == "log"]
+    async def test_the_holder_of_a_job_can_log_and_nobody_else(self, harness: StoreHarness) -> None:
+        job = await harness.run()
+        await harness.store.log(job.id, "worker", 1, [{"message": "one"}, {"message": "two"}])
+        await harness.store.log(job.id, "worker", 7, [{"message": "stale"}])
+        await harness.store.log("nobody", "worker", 1, [{"message": "nowhere"}])
+        lines = [e.job["log"] for e in await harness.store.events() if e.type == "log"]
         assert lines == [{"message": "one"}, {"message": "two"}]
-        assert (await bench.get(job.id)).version == job.version
+        assert (await harness.get(job.id)).version == job.version

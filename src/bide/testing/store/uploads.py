@@ -28,17 +28,17 @@ from bide.server.store import (
 from bide.server.store import (
     UploadRecords as Port,
 )
-from bide.testing.store.bench import Bench
+from bide.testing.store.harness import StoreHarness
 
 
-def _port(bench: Bench) -> Port:
-    if not isinstance(bench.store, Port):
+def _port(harness: StoreHarness) -> Port:
+    if not isinstance(harness.store, Port):
         pytest.skip("this store does without uploads")
-    return bench.store
+    return harness.store
 
 
-def _upload(bench: Bench, number: int = 1, **fields: Any) -> Upload:
-    now = bench.clock.now()
+def _upload(harness: StoreHarness, number: int = 1, **fields: Any) -> Upload:
+    now = harness.clock.now()
     known: dict[str, Any] = {
         "id": job_id(now, bytes([number] * 16)),
         "way": Way.TUS,
@@ -62,11 +62,11 @@ def _input_of(upload: Upload) -> InputFile:
 
 
 class Uploads:
-    async def test_odd_ids_are_missing(self, bench: Bench) -> None:
+    async def test_odd_ids_are_missing(self, harness: StoreHarness) -> None:
         for odd in ("\0", "a\0b", "'", "%", "ü", ""):
-            assert await _port(bench).upload(odd) == Missing()
+            assert await _port(harness).upload(odd) == Missing()
 
-    async def test_an_upload_is_kept_as_it_was_given(self, bench: Bench) -> None:
+    async def test_an_upload_is_kept_as_it_was_given(self, harness: StoreHarness) -> None:
         upload = Upload(
             id="U",
             way=Way.CHUNKS,
@@ -99,69 +99,71 @@ class Uploads:
         plain = Upload("U", Way.CHUNKS, "ü\"'\u202e", 1.0, 2.0)
         same = [f for f in Upload.__struct_fields__ if getattr(upload, f) == getattr(plain, f)]
         assert same == ["id", "way", "name", "created_at", "updated_at"]
-        port = _port(bench)
+        port = _port(harness)
         await port.add_upload(upload)
-        await bench.reopen()
-        kept = await _port(bench).upload("U")
+        await harness.reopen()
+        kept = await _port(harness).upload("U")
         assert isinstance(kept, Upload)
         assert (kept.submission, upload.submission) != (None, None)
         assert bytes(kept.submission or b"") == bytes(upload.submission or b"")
         assert replace(kept, submission=None) == replace(upload, submission=None)
 
-    async def test_what_was_received_never_goes_back(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench)
+    async def test_what_was_received_never_goes_back(self, harness: StoreHarness) -> None:
+        port, upload = _port(harness), _upload(harness)
         await port.add_upload(upload)
         for told, kept in ((4, 4), (3, 4), (9, 9)):
             after = await port.receive(UploadUpdate(upload.id, received=told))
             assert isinstance(after, Upload)
             assert after.received == kept
-        await bench.reopen()
-        again = await _port(bench).upload(upload.id)
+        await harness.reopen()
+        again = await _port(harness).upload(upload.id)
         assert isinstance(again, Upload)
         assert again.received == 9
 
-    async def test_chunks_that_arrive_at_once_are_all_noted(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench, size=100, chunk_size=10)
+    async def test_chunks_that_arrive_at_once_are_all_noted(self, harness: StoreHarness) -> None:
+        port, upload = _port(harness), _upload(harness, size=100, chunk_size=10)
         await port.add_upload(upload)
         await asyncio.gather(*(port.receive(UploadUpdate(upload.id, chunk=n)) for n in (9, 0, 3, 3, 7)))
         after = await port.upload(upload.id)
         assert isinstance(after, Upload)
         assert after.missing == [1, 2, 4, 5, 6, 8]
 
-    async def test_a_finished_upload_and_its_job_are_stored_together(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench)
+    async def test_a_finished_upload_and_its_job_are_stored_together(
+        self, harness: StoreHarness
+    ) -> None:
+        port, upload = _port(harness), _upload(harness)
         await port.add_upload(upload)
-        new = replace(bench.new(), files=(_input_of(upload),))
+        new = replace(harness.new(), files=(_input_of(upload),))
         kept = await port.finish(CompletedUploads((_whole(upload),), new))
         assert isinstance(kept, StoredUploads)
         assert kept.job == Inserted(new.job, created=True)
-        await bench.reopen()
-        after = await _port(bench).upload(upload.id)
+        await harness.reopen()
+        after = await _port(harness).upload(upload.id)
         assert isinstance(after, Upload)
         assert (after.status, after.job_id) == (UploadStatus.DONE, new.job.id)
-        (claim,) = await bench.claim()
+        (claim,) = await harness.claim()
         assert claim.files == new.files
 
-    async def test_finishing_twice_gives_the_first_job(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench)
-        first, second = (replace(bench.new(), files=(_input_of(upload),)) for _ in range(2))
+    async def test_finishing_twice_gives_the_first_job(self, harness: StoreHarness) -> None:
+        port, upload = _port(harness), _upload(harness)
+        first, second = (replace(harness.new(), files=(_input_of(upload),)) for _ in range(2))
         calls = [port.finish(CompletedUploads((_whole(upload),), new)) for new in (first, second)]
         for kept in await asyncio.gather(*calls):
             assert isinstance(kept, StoredUploads)
             assert isinstance(kept.job, Inserted)
             assert kept.job.job.id == first.job.id
-        assert await bench.store.get([second.job.id]) == [Missing()]
+        assert await harness.store.get([second.job.id]) == [Missing()]
 
-    async def test_a_done_upload_does_not_change(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench)
+    async def test_a_done_upload_does_not_change(self, harness: StoreHarness) -> None:
+        port, upload = _port(harness), _upload(harness)
         await port.finish(CompletedUploads((_whole(upload),)))
         await port.receive(UploadUpdate(upload.id, received=99, chunk=3))
         assert await port.upload(upload.id) == _whole(upload)
 
-    async def test_one_key_of_several_uploads_gives_one_job(self, bench: Bench) -> None:
-        port = _port(bench)
-        uploads = [_upload(bench, n) for n in range(1, 6)]
-        news = [replace(bench.new(key="same"), files=(_input_of(u),)) for u in uploads]
+    async def test_one_key_of_several_uploads_gives_one_job(self, harness: StoreHarness) -> None:
+        port = _port(harness)
+        uploads = [_upload(harness, n) for n in range(1, 6)]
+        news = [replace(harness.new(key="same"), files=(_input_of(u),)) for u in uploads]
         kept = await asyncio.gather(
             *(port.finish(CompletedUploads((_whole(u),), n)) for u, n in zip(uploads, news, strict=True))
         )
@@ -169,78 +171,82 @@ class Uploads:
             k.job.job.id for k in kept if isinstance(k, StoredUploads) and isinstance(k.job, Inserted)
         }
         assert jobs == {news[0].job.id}
-        conflict = replace(bench.new(key="same", fingerprint=b"other"), files=(_input_of(uploads[0]),))
-        six = _upload(bench, 6)
+        conflict = replace(harness.new(key="same", fingerprint=b"other"), files=(_input_of(uploads[0]),))
+        six = _upload(harness, 6)
         other = await port.finish(CompletedUploads((_whole(six),), conflict))
         assert isinstance(other, StoredUploads)
         assert other.job == KeyConflict(news[0].job.id)
         assert other.uploads == (_whole(six),)
 
-    async def test_a_job_waits_for_its_upload(self, bench: Bench) -> None:
-        port = _port(bench)
-        job = await bench.put(status=Status.UPLOADING, due=None)
-        upload = _upload(bench, job_id=job.id)
+    async def test_a_job_waits_for_its_upload(self, harness: StoreHarness) -> None:
+        port = _port(harness)
+        job = await harness.put(status=Status.UPLOADING, due=None)
+        upload = _upload(harness, job_id=job.id)
         await port.add_upload(upload)
-        assert await bench.claim() == []
+        assert await harness.claim() == []
         kept = await port.finish(CompletedUploads((_whole(upload),), files=(_input_of(upload),)))
         assert isinstance(kept, StoredUploads)
-        (claim,) = await bench.claim()
+        (claim,) = await harness.claim()
         assert (claim.job.id, claim.files) == (job.id, (_input_of(upload),))
 
-    async def test_an_abandoned_upload_expires_and_takes_its_job_along(self, bench: Bench) -> None:
-        port = _port(bench)
-        job = await bench.put(status=Status.UPLOADING, due=None)
-        upload = _upload(bench, job_id=job.id)
+    async def test_an_abandoned_upload_expires_and_takes_its_job_along(
+        self, harness: StoreHarness
+    ) -> None:
+        port = _port(harness)
+        job = await harness.put(status=Status.UPLOADING, due=None)
+        upload = _upload(harness, job_id=job.id)
         await port.add_upload(upload)
         assert await port.expire_uploads() == ([], False)
-        bench.clock.advance(61)
+        harness.clock.advance(61)
         removed, more = await port.expire_uploads()
         assert ([u.id for u in removed], more) == ([upload.id], False)
         assert await port.upload(upload.id) == Missing(gone=True)
-        failed = await bench.get(job.id)
+        failed = await harness.get(job.id)
         assert failed.status is Status.ERROR
         assert failed.error is not None
         assert failed.error.code == "UPLOAD_ABANDONED"
         assert await port.finish(CompletedUploads((_whole(upload),))) == Missing(gone=True)
 
-    async def test_an_upload_lives_as_long_as_a_job_that_uses_it(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench)
+    async def test_an_upload_lives_as_long_as_a_job_that_uses_it(self, harness: StoreHarness) -> None:
+        port, upload = _port(harness), _upload(harness)
         await port.finish(CompletedUploads((_whole(upload),)))
-        new = replace(bench.new(), files=(_input_of(upload),))
-        await bench.store.insert([new])
-        bench.clock.advance(61)
+        new = replace(harness.new(), files=(_input_of(upload),))
+        await harness.store.insert([new])
+        harness.clock.advance(61)
         assert await port.expire_uploads() == ([], False)
         assert await port.remove_upload(upload.id) == UploadInUse(new.job.id)
-        await bench.store.delete(new.job.id)
+        await harness.store.delete(new.job.id)
         removed, _ = await port.expire_uploads()
         assert [u.id for u in removed] == [upload.id]
 
-    async def test_a_used_upload_can_go_before_its_job(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench)
+    async def test_a_used_upload_can_go_before_its_job(self, harness: StoreHarness) -> None:
+        port, upload = _port(harness), _upload(harness)
         await port.finish(CompletedUploads((_whole(upload),)))
-        new = replace(bench.new(), files=(_input_of(upload),))
-        await bench.store.insert([new])
-        bench.clock.advance(1000)
+        new = replace(harness.new(), files=(_input_of(upload),))
+        await harness.store.insert([new])
+        harness.clock.advance(1000)
         assert await port.expire_uploads(inputs=100) == ([], False)  # the job has not ended
-        await bench.apply(cancel(await bench.get(new.job.id)))
-        bench.clock.advance(99)
+        await harness.apply(cancel(await harness.get(new.job.id)))
+        harness.clock.advance(99)
         assert await port.expire_uploads(inputs=100) == ([], False)
-        bench.clock.advance(2)
+        harness.clock.advance(2)
         removed, _ = await port.expire_uploads(inputs=100)
         assert [u.id for u in removed] == [upload.id]
-        assert (await bench.get(new.job.id)).status is Status.CANCELLED
+        assert (await harness.get(new.job.id)).status is Status.CANCELLED
 
-    async def test_no_job_is_stored_with_an_upload_that_is_not_there(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench)
+    async def test_no_job_is_stored_with_an_upload_that_is_not_there(
+        self, harness: StoreHarness
+    ) -> None:
+        port, upload = _port(harness), _upload(harness)
         await port.add_upload(upload)
-        for file in (_input_of(upload), _input_of(_upload(bench, 2))):
-            new = replace(bench.new(), files=(file,))
+        for file in (_input_of(upload), _input_of(_upload(harness, 2))):
+            new = replace(harness.new(), files=(file,))
             with pytest.raises(InvalidInput, match="does not exist or is not complete"):
-                await bench.store.insert([new])
-            assert await bench.store.get([new.job.id]) == [Missing()]
+                await harness.store.insert([new])
+            assert await harness.store.get([new.job.id]) == [Missing()]
 
-    async def test_a_removed_upload_is_gone(self, bench: Bench) -> None:
-        port, upload = _port(bench), _upload(bench)
+    async def test_a_removed_upload_is_gone(self, harness: StoreHarness) -> None:
+        port, upload = _port(harness), _upload(harness)
         await port.add_upload(upload)
         assert await port.remove_upload(upload.id) == upload
         assert await port.upload(upload.id) == Missing(gone=True)
@@ -248,14 +254,16 @@ class Uploads:
         assert await port.receive(UploadUpdate(upload.id, received=1)) == Missing(gone=True)
         assert await port.remove_upload("nobody") == Missing()
 
-    async def test_what_is_unfinished_and_what_all_take_can_be_asked(self, bench: Bench) -> None:
-        port = _port(bench)
-        first, second, third = (_upload(bench, n, replica=r) for n, r in enumerate("aab", 1))
+    async def test_what_is_unfinished_and_what_all_take_can_be_asked(
+        self, harness: StoreHarness
+    ) -> None:
+        port = _port(harness)
+        first, second, third = (_upload(harness, n, replica=r) for n, r in enumerate("aab", 1))
         for upload in (first, second, third):
             await port.add_upload(upload)
-            bench.clock.advance(1)
-        await port.finish(CompletedUploads((_whole(_upload(bench, 4, id="D", replica="a")),)))
-        assert [u.id for u in await port.unfinished("a", bench.clock.now())] == [first.id, second.id]
+            harness.clock.advance(1)
+        await port.finish(CompletedUploads((_whole(_upload(harness, 4, id="D", replica="a")),)))
+        assert [u.id for u in await port.unfinished("a", harness.clock.now())] == [first.id, second.id]
         assert await port.unfinished("a", first.updated_at - 1) == []
         assert await port.upload_bytes() == UploadBytes(10, 30, firm=0)
         await port.receive(UploadUpdate(first.id, received=4))

@@ -1,15 +1,15 @@
-"""Who is struck, and when: at random, or right after a change was seen.
+"""Kills children and services at random moments, or right after a change was seen.
 
 The moments are
 
 - random: after a pause;
-- answer: a submission was acknowledged just now;
-- mark: a step has just begun to run, and is not kept;
-- commit: a transaction has just become visible in the database (only of bide).
+- answer: a submission has just been acknowledged;
+- mark: a step has just started, and its result is not stored;
+- commit: a transaction has just become visible in the database (only with bide).
 
-The last three wait for the change and strike at once or within two milliseconds, so that over many blows each place
-between two transactions is hit. No job that is seen at work is struck more than twice: one that costs three workers is
-given up, on purpose.
+The last three wait for the change and kill immediately or within two milliseconds, so that over many kills each place
+between two transactions is covered. A running job loses at most two workers, because the service gives up a job that has
+lost three.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tests.servers import processes
 from bench.chaos.marks import Tail
 
 MOMENTS = ("random", "answer", "mark")
-LONGEST = 0.5  # seconds that a blow waits for its moment
-NOBODY = 10.0  # seconds without a target after which it ends
+LONGEST = 0.5  # seconds that a kill waits for its moment
+NO_TARGET = 10.0  # seconds without a target after which it ends
 
 
 class Target(Protocol):
@@ -53,7 +53,7 @@ class Kill:
 
 
 @dataclass
-class Striker:
+class KillInjector:
     target: Target
     tail: Tail
     rng: random.Random
@@ -63,19 +63,19 @@ class Striker:
     patient: bool = False  # waits after a service was killed until a job runs again
     kills: list[Kill] = field(default_factory=list)
     moments: Counter[str] = field(default_factory=Counter)
-    _struck: Counter[str] = field(default_factory=Counter)
+    _hits: Counter[str] = field(default_factory=Counter)
 
-    def strike(self, child_kills: int, service_kills: int) -> None:
-        blows = ["child"] * child_kills + ["service"] * service_kills
-        self.rng.shuffle(blows)
-        for blow in blows:
+    def inject(self, child_kills: int, service_kills: int) -> None:
+        kills = ["child"] * child_kills + ["service"] * service_kills
+        self.rng.shuffle(kills)
+        for kill in kills:
             time.sleep(self.rng.uniform(0.02, 0.3))
-            struck = False
-            while not struck:  # again if the target has finished its job
-                if not self._await(self._spared_ones, NOBODY, 0.002):
-                    return  # all has ended
+            killed = False
+            while not killed:  # again if the target has finished its job
+                if not self._await(self._candidates, NO_TARGET, 0.002):
+                    return  # all jobs have ended
                 moment = self._moment()
-                struck = self._child() if blow == "child" else self._service()
+                killed = self._child() if kill == "child" else self._service()
             self.moments[moment] += 1
 
     def count(self, what: str) -> int:
@@ -89,12 +89,12 @@ class Striker:
             time.sleep(pause)
         return True
 
-    def _spared_ones(self) -> list[int]:
-        """Who runs a job now, unless one of them runs a job that was struck twice."""
+    def _candidates(self) -> list[int]:
+        """The processes that run jobs now; none if one of them runs a job that already lost two."""
         self.tail.grow()
         alive = {pid for main in self.target.pids for pid in processes.descendants(main)}
         running = {pid: job for pid, job in self.tail.open.items() if pid in alive}
-        return [] if any(self._struck[job] >= 2 for job in running.values()) else list(running)
+        return [] if any(self._hits[job] >= 2 for job in running.values()) else list(running)
 
     def _moment(self) -> str:
         moment = self.rng.choice(MOMENTS if self.database is None else (*MOMENTS, "commit"))
@@ -124,12 +124,12 @@ class Striker:
             return self._await(lambda: version() != before, LONGEST, 0.0002)
 
     def _child(self) -> bool:
-        running = self._spared_ones()
+        running = self._candidates()
         if not running:
             return False
         last = self.tail.last
         pid = last.pid if last is not None and last.pid in running else self.rng.choice(running)
-        self._struck[self.tail.open[pid]] += 1
+        self._hits[self.tail.open[pid]] += 1
         self.kills.append(Kill("child", time.monotonic(), frozenset((pid,))))
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -137,11 +137,11 @@ class Striker:
         return True
 
     def _service(self) -> bool:
-        if not self._spared_ones():
+        if not self._candidates():
             return False
         pids = self.target.pids | {p for main in self.target.pids for p in processes.descendants(main)}
         for pid, job in self.tail.open.items():
-            self._struck[job] += pid in pids
+            self._hits[job] += pid in pids
         alone = self.spare_children and self.rng.random() < 0.5
         self.kills.append(Kill("service", time.monotonic(), frozenset(pids)))
         self.target.kill(alone=alone)
@@ -149,5 +149,5 @@ class Striker:
         self.tail.open.clear()
         self.target.start()
         if self.patient:
-            self._await(self._spared_ones, NOBODY, 0.002)
+            self._await(self._candidates, NO_TARGET, 0.002)
         return True

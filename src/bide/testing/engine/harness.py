@@ -19,7 +19,7 @@ from bide.service.build import Service
 PATIENCE = 30.0
 
 
-class House:
+class EngineHarness:
     def __init__(self, module: str, config: Config) -> None:
         location = AppLocation(module)
         self.registry = location.load()

@@ -20,18 +20,18 @@ LEASE = 30.0
 OOPS = ErrorInfo(code="OOPS", message="it went wrong", retryable=True, failed_step="first", attempt=1)
 
 
-class Bench:
+class StoreHarness:
     """One store under test."""
 
     def __init__(self, make: Callable[[], Store], clock: ManualClock) -> None:
         self._make = make
         self._numbers = count(1)
         self.clock = clock
-        self.heard: list[Event] = []
+        self.published: list[Event] = []
         self.store = make()
 
     async def open(self) -> None:
-        await self.store.open(self._hear)
+        await self.store.open(self._publish)
 
     async def reopen(self) -> None:
         """Reopen the store, as another process would."""
@@ -39,8 +39,8 @@ class Bench:
         self.store = self._make()
         await self.open()
 
-    def _hear(self, events: Sequence[Event]) -> None:
-        self.heard.extend(events)
+    def _publish(self, events: Sequence[Event]) -> None:
+        self.published.extend(events)
 
     def new(
         self,

@@ -17,8 +17,8 @@ from bench.chaos.marks import Tail
 HOUR = 3600
 
 
-class Struck(NamedTuple):
-    """Who was killed or frozen, and when what was struck was there again."""
+class Injected(NamedTuple):
+    """The processes that were killed or frozen, and when the component was available again."""
 
     pids: frozenset[int] = frozenset()
     back: float = 0.0
@@ -35,12 +35,13 @@ class Broker(Protocol):
     def end(self) -> None: ...
 
 
-Blow = Callable[[], Struck | None]  # None: there was no target
+Fault = Callable[[], Injected | None]  # returns None if there was no target
 
 
-class Crew:
-    """Blows are one after another; only who is frozen stays so during the next ones. No job's worker is struck a third time:
-    one that costs three is given up, on purpose.
+class WorkerGroup:
+    """Injects one fault after another; only a frozen worker stays frozen during the next ones.
+
+    The worker of one job gets at most two faults, because the service gives up a job that has lost three workers.
     """
 
     def __init__(
@@ -58,13 +59,13 @@ class Crew:
         self._tail = tail
         self._rng = rng
         self._frozen = frozen
-        self._struck: Counter[str] = Counter()  # how often each job's worker was
+        self._hits: Counter[str] = Counter()  # faults of the worker of each job
         self._timers: list[threading.Timer] = []
         self._over = threading.Event()
         self._tending = threading.Thread(target=self._tend, daemon=True)
 
     @property
-    def blows(self) -> dict[str, Blow]:
+    def faults(self) -> dict[str, Fault]:
         return {
             "child": self._child,
             "worker": self._worker,
@@ -76,13 +77,13 @@ class Crew:
         }
 
     def _at_work(self) -> dict[Host, dict[int, str]]:
-        """The workers that run jobs now, without those whose job was hit twice already."""
+        """The workers that run jobs now, without those whose job already had two faults."""
         self._tail.grow()
         running = dict(self._tail.open)
         found = {}
         for host in self.hosts:
             jobs = {pid: running[pid] for pid in host.family & running.keys()}
-            if jobs and not host.frozen and all(self._struck[job] < 2 for job in jobs.values()):
+            if jobs and not host.frozen and all(self._hits[job] < 2 for job in jobs.values()):
                 found[host] = jobs
         return found
 
@@ -90,61 +91,61 @@ class Crew:
         hosts = self._at_work()
         return self._rng.choice(list(hosts.items())) if hosts else None
 
-    def _child(self) -> Struck | None:
+    def _child(self) -> Injected | None:
         chosen = self._choose()
         killed = chosen and chosen[0].kill_child(self._rng, set(chosen[1]))
         if not chosen or not killed:
             return None
         for pid in killed:
-            self._struck[chosen[1][pid]] += 1
+            self._hits[chosen[1][pid]] += 1
             self._tail.open.pop(pid, None)
-        return Struck(killed, time.monotonic())
+        return Injected(killed, time.monotonic())
 
-    def _worker(self) -> Struck | None:
+    def _worker(self) -> Injected | None:
         chosen = self._choose()
         if chosen is None:
             return None
         host, jobs = chosen
-        self._struck.update(jobs.values())
+        self._hits.update(jobs.values())
         killed = host.kill()
         time.sleep(self._rng.uniform(0, 0.5))
         host.start()
-        return Struck(killed, time.monotonic())
+        return Injected(killed, time.monotonic())
 
-    def _freeze(self) -> Struck | None:
+    def _freeze(self) -> Injected | None:
         """Freeze a worker for longer than any heartbeat timeout, then resume it."""
         chosen = self._choose()
         if chosen is None or any(host.frozen for host in self.hosts):
             return None
         host, jobs = chosen
-        self._struck.update(jobs.values())
+        self._hits.update(jobs.values())
         family = host.family
         host.freeze(alone=self._rng.random() < 0.3)
         timer = threading.Timer(self._frozen, host.thaw)
         timer.daemon = True
         timer.start()
         self._timers.append(timer)
-        return Struck(frozenset(family), time.monotonic())
+        return Injected(frozenset(family), time.monotonic())
 
-    def _clock(self) -> Struck | None:
+    def _clock(self) -> Injected | None:
         for host in self.hosts:
             if host.clock is not None:
                 host.clock.step(self._rng.choice((HOUR, -HOUR, 0)))
-                return Struck()
+                return Injected()
         return None
 
-    def _restart(self) -> Struck:
+    def _restart(self) -> Injected:
         self._broker.kill()
         time.sleep(self._rng.uniform(0, 0.5))
         self._broker.start()
-        return Struck(back=time.monotonic())
+        return Injected(back=time.monotonic())
 
-    def _flush(self) -> Struck:
+    def _flush(self) -> Injected:
         self._broker.flush()
-        return Struck(back=time.monotonic())
+        return Injected(back=time.monotonic())
 
-    def _reset(self) -> Struck | None:
-        return Struck(back=time.monotonic()) if sum(wire.reset() for wire in self._wires) else None
+    def _reset(self) -> Injected | None:
+        return Injected(back=time.monotonic()) if sum(wire.reset() for wire in self._wires) else None
 
     def start(self) -> None:
         for host in self.hosts:
@@ -157,11 +158,11 @@ class Crew:
                 host.tend()
 
     def await_work(self, longest: float = 60.0) -> None:
-        """Until the first job has begun."""
+        """Wait until the first job has started."""
         end = time.monotonic() + longest
         while not self._tail.grow() and self._tail.last is None:
             if time.monotonic() > end:
-                raise RuntimeError(f"nothing was begun: {[host.log[-2000:] for host in self.hosts]}")
+                raise RuntimeError(f"no job was started: {[host.log[-2000:] for host in self.hosts]}")
             time.sleep(0.05)
 
     def thaw(self) -> None:
