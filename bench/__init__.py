@@ -1,1 +1,1 @@
-"""Measurements and trials by fire: too long for `make test`, run by `make bench` and `make chaos`."""
+"""Benchmarks and chaos tests, which take too long for `make test`; run by `make bench` and `make chaos`."""

@@ -21,11 +21,8 @@ from bide.lab.vendor import Vendor
 
 Size = Literal["small", "medium", "large"]
 DESCRIPTION = str(Path(__file__).with_suffix(".toml"))
-PAGES: dict[Size, int] = {
-    "small": 10,
-    "medium": 100,
-    "large": 10**9,
-}  # exclusive upper bound of each size
+# The exclusive upper bound of each size.
+PAGES: dict[Size, int] = {"small": 10, "medium": 100, "large": 10**9}
 
 
 def parse(url: str, key: str | None, documents: list[tuple[str, int]]) -> None:

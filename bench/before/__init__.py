@@ -1,1 +1,1 @@
-"""CPU time of this tree beside that of an earlier revision: `python -m bench.before --base REV`."""
+"""Compares the CPU time of this tree with that of an earlier revision: `python -m bench.before --base REV`."""

@@ -1,4 +1,5 @@
-"""`python -m bench.before --base REV`: CPU time per operation beside that of REV; ends with 0 only when every line holds.
+"""`python -m bench.before --base REV`: compares the CPU time per operation with REV; exits with 0 only if every
+figure is within its limit.
 
 A round starts one process for each tree and alternates between them in short slices, so that both see the same machine. A
 figure is the median of the rounds' ratios.
@@ -28,7 +29,7 @@ Found = dict[str, list[tuple[float, float]]]  # by operation: of base and new, o
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are stopped
     lines: list[Line] = []
     try:
         with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bide-before-") as folder:
@@ -50,9 +51,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.before", description=__doc__)
     parser.add_argument("--base", required=True, metavar="REV", help="the revision to compare with")
     parser.add_argument("--only", default=list(PARTS), type=_parts, help=",".join(PARTS))
-    parser.add_argument("--rounds", default=9, type=_rounds, help="the median of how many")
+    parser.add_argument("--rounds", default=9, type=_rounds, help="rounds; each figure is their median")
     # Not /tmp, which may be in memory: there a commit would cost nothing.
-    parser.add_argument("--folder", default="/var/tmp", type=Path, help="where data is written; a disk")
+    parser.add_argument("--folder", default="/var/tmp", type=Path, help="the folder for data; on a disk")
     return parser.parse_args()
 
 
@@ -67,7 +68,7 @@ def _parts(text: str) -> list[str]:
 def _rounds(text: str) -> int:
     rounds = int(text)
     if rounds < 1:
-        raise argparse.ArgumentTypeError("there must be 1 at least")
+        raise argparse.ArgumentTypeError("must be 1 or more")
     return rounds
 
 

@@ -13,7 +13,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class _Connection(asyncio.Protocol):
-    """Sends the next request when the answer to the last one is whole."""
+    """Sends the next request after the complete response to the last one."""
 
     def __init__(self, run: _Run) -> None:
         self._run = run
@@ -72,7 +72,7 @@ class _Run:
 
 
 def send(port: int, method: str, path: str, count: int, body: bytes = b"") -> None:
-    """RuntimeError when an answer is not a success: then the run means nothing."""
+    """RuntimeError if a response is not a success, because the figure would be meaningless."""
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(body)}\r\n"
     head += "Content-Type: application/json\r\n\r\n"
     asyncio.run(_send(port, head.encode() + body, count))
@@ -92,7 +92,7 @@ def cpu(pid: int) -> float:
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has exited meanwhile
             continue
         number = int(entry.parent.name)
         parents.setdefault(int(fields[1]), []).append(number)

@@ -1,4 +1,4 @@
-"""Waits for many jobs through the public client; prints the CPU seconds per poll. A process of its own for each run."""
+"""Waits for many jobs through the public client; prints the CPU seconds per poll. Each run is a separate process."""
 
 from __future__ import annotations
 

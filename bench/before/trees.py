@@ -26,7 +26,7 @@ class Tree:
         return {"PYTHONPATH": os.pathsep.join((str(self.source), str(ROOT)))}
 
     def check(self) -> None:
-        """Unready when a process with this environment would load another bide."""
+        """Unready if a process with this environment would load another bide."""
         told = subprocess.run(
             [sys.executable, "-c", "import bide; print(bide.__file__)"],
             capture_output=True,
@@ -44,7 +44,7 @@ class Tree:
 
 
 def trees(base: str, folder: Path) -> tuple[Tree, Tree]:
-    """The base and the new one, both copied into the folder: where a tree lies must make no difference."""
+    """The base and the new tree, both copied into the folder, so that the location makes no difference."""
     commit = _git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}").decode().strip()
     with tarfile.open(fileobj=BytesIO(_git("archive", commit, "src"))) as archive:
         archive.extractall(folder / "base", filter="data")

@@ -1,4 +1,4 @@
-"""What is measured of a tree: CPU seconds per operation, each round with a new process and a new data folder.
+"""The workloads: CPU seconds per operation, each round with a new process and a new data folder.
 
 A workload is entered once per round and tree, and then called several times; each call is a slice of the round. Slices of
 both trees alternate, so that a machine that becomes slower or faster for a while does so for both.
@@ -25,7 +25,7 @@ WARM_UP = 500  # operations
 SUBMISSIONS, DRAINED, ASKED = 1000, 500, 2000  # per slice
 MIB = 1024 * 1024
 LARGE, SMALL, SMALL_ONES = 64 * MIB, 16 * 1024, 600
-FEW, MANY = 1000, 100_000  # jobs that are waited for
+FEW, MANY = 1000, 100_000  # jobs that the client waits for
 POLL_SLICES, POLL_SECONDS = 16, 0.2  # the last slice has no limit
 Costs = dict[str, tuple[float, int]]  # CPU seconds and number of operations, by operation
 Slice = Callable[[], Costs]
@@ -71,7 +71,7 @@ def _fill(site: servers.Site, jobs: int) -> None:
 
 
 def _settle(site: servers.Site) -> None:
-    """Asks rarely, because the answers are part of the measured time."""
+    """Polls rarely, because the responses are part of the measured time."""
     while True:
         (queue,) = site.ask("GET", "/queues").json()["queues"]
         if queue["backlog"] + queue["running"] == 0:
@@ -96,7 +96,7 @@ def status(tree: Tree, folder: Path) -> Iterator[Slice]:
 
 @contextmanager
 def upload(tree: Tree, folder: Path) -> Iterator[Slice]:
-    """64 MiB in each way, and many small files."""
+    """64 MiB with each upload protocol, and many small files."""
     folder.mkdir(parents=True)
     large, sha256 = source(folder, LARGE)
     small = folder / "small"
@@ -138,7 +138,7 @@ def poll_many(tree: Tree, folder: Path) -> AbstractContextManager[Slice]:
 
 @contextmanager
 def _polls(what: str, tree: Tree, folder: Path, jobs: int, one_in: int) -> Iterator[Slice]:
-    """Of the client's process, which is stopped between slices; one answer in `one_in` says that the job has ended."""
+    """Of the client's process, which is stopped between slices; one response in `one_in` says that the job has ended."""
     folder.mkdir(parents=True)
     log = folder / "polls.log"
     left = POLL_SLICES
@@ -170,7 +170,7 @@ def _state(pid: int) -> str:
 
 @contextmanager
 def _vendor(one_in: int) -> Iterator[int]:
-    """The port of a status endpoint that costs next to nothing."""
+    """The port of a status endpoint with hardly any cost."""
     command = [sys.executable, "-m", "bench.poller.server", str(one_in)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=servers.ROOT

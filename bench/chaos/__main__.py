@@ -1,4 +1,4 @@
-"""`make chaos`: prints each figure beside its bar; ends with 0 only when every line holds."""
+"""`make chaos`: prints each figure with its limit; exits with 0 only if every figure is within its limit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PARTS: dict[str, Callable[[Path], list[Line]]] = {
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are stopped
     folder = Path(tempfile.mkdtemp(dir=arguments.folder, prefix="bide-chaos-"))
     folder.chmod(0o755)  # PostgreSQL runs as another user
     lines: list[Line] = []
@@ -56,7 +56,7 @@ def main() -> int:
     failed = [line for line in lines if not line.holds]
     print(f"{len(lines) - len(failed)} of {len(lines)} lines hold")
     if failed:
-        print(f"what they left is in {folder}")
+        print(f"their data is in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0
@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
     parser.add_argument("--only", default=list(PARTS), type=_parts, help=",".join(PARTS))
     # Not /tmp, which may be in memory: there a commit would cost nothing.
-    parser.add_argument("--folder", default="/var/tmp", type=Path, help="where data is written; a disk")
+    parser.add_argument("--folder", default="/var/tmp", type=Path, help="the folder for data; on a disk")
     return parser.parse_args()
 
 

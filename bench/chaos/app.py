@@ -1,4 +1,4 @@
-"""Jobs that leave a mark wherever they go."""
+"""Handlers that write a mark at each step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def work(ctx: Context, number: int) -> int:
 
 @app.job()
 def fenced(ctx: Context, number: int) -> dict[str, int]:
-    """Says which attempt its result is of."""
+    """Return the fence of the attempt with the result."""
     with marks.attempt(ctx.job_id, ctx.fence):
         marks.pause()
     return {"number": number, "fence": ctx.fence}
@@ -63,7 +63,7 @@ def once(ctx: Context, number: int, seconds: float) -> int:
 
 @app.job()
 def lasting(ctx: Context, number: int, seconds: float) -> dict[str, int]:
-    """Says which attempt its result is of, and which worker has run it."""
+    """Return the fence of the attempt and the worker with the result."""
     last(ctx, seconds)
     return {"number": number, "fence": ctx.fence, "worker": os.getppid()}
 

@@ -23,7 +23,7 @@ class Bare:
     def __init__(
         self, folder: Path, broker: Broker, results: str | None, frozen: float, rng: random.Random
     ) -> None:
-        """`results` is the Redis that keeps them; by default that of the broker."""
+        """`results` is the Redis that stores them; by default that of the broker."""
         self.place = folder / "marks"
         self.tail = marks.Tail(self.place)
         self._folder = folder
@@ -59,7 +59,7 @@ class Bare:
 
 
 class Submission(threading.Thread):
-    """A process of Celery's own that submits; its words."""
+    """A separate process with Celery that submits jobs, and its output."""
 
     def __init__(self, bare: Bare, jobs: int, backlog: int, log: Path, env: dict[str, str]) -> None:
         super().__init__(daemon=True)

@@ -41,13 +41,13 @@ class SteppedClock:
         self.step(0)
 
     def env(self, env: Mapping[str, str]) -> dict[str, str]:
-        """With this, a program has this clock."""
+        """The environment that gives a program this clock."""
         path = [str(self._folder), *filter(None, [env.get("PYTHONPATH")])]
         extra = {"PYTHONPATH": os.pathsep.join(path), "CLOCK_STEP": str(self._file)}
         return {**env, **extra, **({"CLOCK_ASLEEP": "1"} if self._asleep else {})}
 
     def step(self, seconds: int) -> None:
-        """So much it differs from the true time from now on."""
+        """Set the difference from the true time."""
         scratch = self._file.with_suffix(".new")
         scratch.write_text(str(seconds))
         scratch.replace(self._file)

@@ -1,6 +1,6 @@
 """The systems that run the same jobs with the same faults: bide, and peers configured as their documentation recommends.
 
-A worker is killed with all its children, as a container or systemd would end it. The peers' Redis is spared.
+A worker is killed with all its children, as a container or systemd would end it. The peers' Redis gets no faults.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.service import servers
 
 
 class Contender(Target, Protocol):
-    quiet: float  # seconds without a mark after which nothing more is to be expected
+    quiet: float  # seconds without a mark after which the run ends
 
     def submit(self, jobs: int) -> Iterator[str]:
         """The names, in the marks, of jobs as they are acknowledged."""
@@ -124,7 +124,7 @@ def celery(folder: Path, place: Path) -> Iterator[Contender]:
 
 @contextlib.contextmanager
 def rq(folder: Path, place: Path) -> Iterator[Contender]:
-    """Two workers. That one was lost is noticed a minute after its last beat, by maintenance, between two jobs."""
+    """Two workers. Their maintenance detects a lost worker one minute after its last heartbeat, between two jobs."""
     with servers.redis_server(folder) as redis:
         command = [_program("rq"), "worker", "--url", redis, "--quiet"]
         command += [

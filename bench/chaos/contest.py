@@ -21,8 +21,8 @@ LONGEST = 240.0  # seconds for one contender
 @dataclass
 class Outcome:
     acknowledged: int = 0
-    lost: int = 0  # acknowledged, and without effect when nothing more was to be expected
-    repeated: int = 0  # begun again
+    lost: int = 0  # acknowledged, and without effect at the end of the run
+    repeated: int = 0  # started again
     repeated_steps: int = 0
     child_kills: int = 0
     service_kills: int = 0
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def measure(folder: Path) -> list[Line]:
-    """Prints all of them; only bide has a bar. Peers that cannot be run are named."""
+    """Print all outcomes; only bide has a limit. Name the peers that cannot be run."""
     print(f"{JOBS} jobs with the same faults; seconds from a kill until … starts: p50/p99")
     print(HEAD.format(*TITLES))
     lines = []
@@ -104,7 +104,7 @@ def _run(contender: Contender, place: Path, jobs: int, faults: tuple[int, int], 
         raise RuntimeError(str(submission.error))
     left = marks.read(place)
     if not left:
-        raise RuntimeError("nothing was begun")
+        raise RuntimeError("no job was started")
     ended = {mark.job: mark.at for mark in reversed(left) if mark.step == marks.END}  # the first end
     steps = [(mark.job, mark.step) for mark in left if mark.step in marks.STEPS]
     return Outcome(
@@ -121,7 +121,7 @@ def _run(contender: Contender, place: Path, jobs: int, faults: tuple[int, int], 
 
 
 def _settle(contender: Contender, tail: marks.Tail, submission: _Submission, end: float) -> None:
-    """Until every job has had its effect, or nothing more is to be expected."""
+    """Wait until every job has had its effect, or until no mark was written for a while."""
     last = time.monotonic()
     while time.monotonic() < min(end, last + contender.quiet):
         if tail.grow() or submission.is_alive():

@@ -11,7 +11,7 @@ from bench.chaos.trial import Report, trial
 from bench.service.table import Line
 
 JOBS, CHILD_KILLS, SERVICE_KILLS = 5000, 300, 60
-WORKERS = 2  # so many jobs are under way when a service is killed
+WORKERS = 2  # jobs that run when a service is killed
 
 
 def measure(folder: Path) -> list[Line]:
@@ -22,7 +22,7 @@ def measure(folder: Path) -> list[Line]:
 
 
 def _amounts(report: Report) -> list[Line]:
-    """That it was a trial at all."""
+    """The lines that show that faults were injected."""
     ended = ", ".join(f"{n} {status}" for status, n in sorted(report.ended.items()))
     moments = ", ".join(f"{n} {moment}" for moment, n in sorted(report.moments.items()))
     detail = f"{ended}; {report.seconds:.0f} s"
@@ -39,7 +39,7 @@ def _promises(report: Report) -> list[Line]:
 
 
 def _costs(report: Report) -> list[Line]:
-    """Nothing is run again without a kill, and no recovery waits until a lease of 30 seconds is over."""
+    """No handler runs again without a kill, and no recovery waits for the end of a lease of 30 seconds."""
     interrupted = report.child_kills + WORKERS * report.service_kills
     return [
         Line("handlers run again", report.repetitions, "≤", interrupted, ""),

@@ -1,5 +1,5 @@
-"""The clock of the database is set by an hour, forward and back, while jobs run: nobody loses a job by it, and nothing that
-is due waits.
+"""The clock of the database is set forward and back by one hour while jobs run. No worker loses a job, and due jobs start
+without delay.
 """
 
 from __future__ import annotations

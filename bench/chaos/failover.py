@@ -1,10 +1,10 @@
-"""An asynchronous standby takes over, and what it had not received is lost.
+"""An asynchronous standby takes over, and commits that it had not received are lost.
 
 What may be lost: jobs that were acknowledged, and changes of jobs that were written, after the last commit that the standby
-has received. Jobs whose last changes are lost go on from the state before them, so their handlers may run again.
+has received. Jobs whose last changes are lost continue from the state before them, so their handlers may run again.
 
-What must hold: every job that the standby has ends; no attempt writes in the name of another one with the same fence; and
-no service answers what the standby does not have.
+What must hold: every job that the standby has ends; no attempt writes the result of another one with the same fence; and
+no service returns data that the standby does not have.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def trial(folder: Path, seed: int) -> dict[str, int]:
         stream.start()
         time.sleep(BEFORE)
         cut = time.monotonic()
-        wire.end()  # what is acknowledged from here on does not arrive
+        wire.end()  # the standby does not receive later commits
         time.sleep(LAG)
         primary.kill()
         standby.promote()
@@ -133,7 +133,7 @@ def _figures(
         rows = dict(connection.execute("SELECT id, result FROM jobs WHERE status = 'DONE'").fetchall())
         known = {job_id for (job_id,) in connection.execute("SELECT id FROM jobs")}
         events = connection.execute("SELECT job_id, job FROM events WHERE type = 'status' ORDER BY id")
-        holder: dict[str, str] = {}  # the last worker that the record knows of
+        holder: dict[str, str] = {}  # the last worker in the record
         for job_id, text in events.fetchall():
             holder[job_id] = json.loads(text).get("worker") or holder.get(job_id, "")
     lost = {job_id for _, job_id in acknowledged} - known
@@ -154,7 +154,7 @@ def _figures(
 
 
 def _open(connection: psycopg.Connection[Any], longest: float = 60.0) -> int:
-    """Jobs that have not ended when the time is over."""
+    """Return the jobs that have not ended after the timeout."""
     names = ", ".join(repr(status) for status in TERMINAL)
     end = time.monotonic() + longest
     while True:

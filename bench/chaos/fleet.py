@@ -1,11 +1,11 @@
-"""bide past one machine: PostgreSQL, a broker, two replicas of the service, two workers, and callers that retry.
+"""bide on simulated machines: PostgreSQL, a broker, two replicas of the service, two workers, and callers that retry.
 
 Every connection goes over a wire that can be cut. The broker keeps nothing on disk.
 Faults in addition to those of `WorkerGroup`:
 
 - database: SIGKILL of PostgreSQL, and its recovery;
 - replica: SIGKILL of a service and its start;
-- pool: all connections that PostgreSQL has left are taken, while many callers ask.
+- pool: all connections that PostgreSQL has left are in use, while many callers send requests.
 """
 
 from __future__ import annotations
@@ -33,15 +33,11 @@ from bench.chaos.judge import Wanted
 from bench.chaos.workers import Broker, Fault, Injected, WorkerGroup
 
 TARGET = "bench.chaos.app:app"
-CONNECTIONS = 3  # for the reads of a replica: few
+CONNECTIONS = 3  # few connections for the reads of a replica
 CALLERS = 40
 SETTINGS = ("max_connections=40",)
-CUT_OFF = (
-    urllib.error.URLError,
-    http.client.HTTPException,
-    OSError,
-    ValueError,
-)  # no answer, or half of one
+# No response, or an incomplete one.
+CUT_OFF = (urllib.error.URLError, http.client.HTTPException, OSError, ValueError)
 KINDS = ("fenced", "work", "fenced", "family", "fenced")
 
 
@@ -95,7 +91,7 @@ class Fleet:
             wire.end()
 
     def insist(self, method: str, path: str, body: Any = None, headers: Any = None) -> Any:
-        """At one replica, then at the other, until one of them answers."""
+        """Send a request to the replicas in turn until one of them responds."""
         end = time.monotonic() + 120
         while True:
             replica = self._rng.choice(self.replicas)
@@ -133,7 +129,7 @@ class Fleet:
         return Injected(back=time.monotonic())
 
     def _look(self, number: int) -> None:
-        """Any answer will do, a refusal too; what matters is what becomes of the others' jobs."""
+        """Ignore the response: only the effect on other callers' jobs matters."""
         with contextlib.suppress(*CUT_OFF):
             self.replicas[number % 2].ask("GET", f"/jobs?status=DONE&kind={KINDS[number % len(KINDS)]}")
 
@@ -172,7 +168,9 @@ class Callers(threading.Thread):
         wanted = [{"kind": kind, "input": {"number": n}} for kind, n in zip(kinds, numbers, strict=True)]
         key = {"Idempotency-Key": str(uuid.uuid4())}
         answer: Any = {"jobs": [{}]}
-        while not all("jobId" in job for job in answer["jobs"]):  # some may have to be sent again
+        while not all(
+            "jobId" in job for job in answer["jobs"]
+        ):  # some requests may have to be sent again
             answer = self._fleet.insist("POST", "/jobs/batch", {"jobs": wanted}, key)
         for kind, n, job in zip(kinds, numbers, answer["jobs"], strict=True):
             self.acknowledged.append(Wanted(job["jobId"], 2 * n + 1 if kind == "family" else n))

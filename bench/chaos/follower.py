@@ -1,6 +1,6 @@
 """A reader that follows the event log during the faults: it reads the events after the last number that it has seen.
 
-What he has missed at the end was committed below a number that was visible before: he could never have found it.
+An event that it has missed was committed with a lower number than one that was visible before.
 """
 
 from __future__ import annotations

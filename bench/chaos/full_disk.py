@@ -1,4 +1,4 @@
-"""A disk that is full for longer than a lease while handlers end: what they have done is kept until it can be written."""
+"""A disk that is full for longer than a lease while handlers end: workers keep their results until they can be written."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def _fill(ballast: Path) -> None:
 
 
 def _mounted(disk: Path) -> list[str]:
-    """A prefix that runs a command with a small disk of its own at `disk`."""
+    """A prefix that runs a command with a separate small disk at `disk`."""
     if shutil.which("unshare") is None:
-        raise ServerMissing("there is no unshare (util-linux), which a disk of one's own needs")
+        raise ServerMissing("unshare (util-linux) is not installed; it is needed for a separate disk")
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     script = f"mount -t tmpfs -o size=4m none '{disk}'; exec \"$@\""
     return [*unshare, "sh", "-ec", script, "sh"]

@@ -1,4 +1,4 @@
-"""Workers as if each were a machine of its own: killed, frozen, its children killed, its clock stepped by an hour."""
+"""Workers that simulate separate machines: killed, frozen, children killed, clock set by one hour."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Host:
         return self._process.pid
 
     def tend(self) -> None:
-        """Starts it again when it has ended by itself, as systemd would."""
+        """Restarts it if it has exited, as systemd would."""
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
                 self.given_up += 1
@@ -72,7 +72,7 @@ class Host:
             )
 
     def kill(self) -> frozenset[int]:
-        """The machine is gone: worker and children at once."""
+        """Kill the worker and its children at the same time, as a crash of the machine would."""
         with self._lock:
             family = self.family
             self.thaw()
@@ -83,7 +83,7 @@ class Host:
         return frozenset(family)
 
     def freeze(self, *, alone: bool) -> frozenset[int]:
-        """SIGSTOP: all of it, or the worker without its children, which keep running unheard."""
+        """SIGSTOP: all of it, or the worker without its children, which keep running without a connection."""
         self.frozen = frozenset({self.pid} if alone else self.family)
         self._signal(signal.SIGSTOP)
         return self.frozen
@@ -107,7 +107,7 @@ class Host:
         return frozenset({pid})
 
     def stop(self, patience: float = 20.0) -> None:
-        """As an operator would; killed when it does not end."""
+        """Terminate it; kill it if it does not exit."""
         with self._lock:
             process, family = self._process, self.family
             self._process = None

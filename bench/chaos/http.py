@@ -1,6 +1,6 @@
-"""Callers at their worst: slow, half-open, gone, or talking nonsense, while one of good manners asks for a status.
+"""Misbehaving clients (slow, half-open, disconnected, or sending invalid bytes) while a normal client requests a status.
 
-`python -m bench.chaos.http` prints what it took, and ends with 0 only when every bar was held.
+`python -m bench.chaos.http` prints the figures, and exits with 0 only if each is within its limit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def large(size: int) -> str:
 
 @app.job()
 def gate(path: str) -> str:
-    """Ends when the file is there."""
+    """Run until the file exists."""
     while not Path(path).exists():
         time.sleep(0.01)
     return "open"
@@ -51,7 +51,7 @@ def gate(path: str) -> str:
 
 
 class Served:
-    """A service of its own process, with a log to read afterwards."""
+    """A service in a separate process, with a log to read afterwards."""
 
     def __init__(self, folder: Path, *, files: int | None = None, **http: float) -> None:
         self.log = folder / "serve.log"
@@ -98,7 +98,7 @@ class Served:
 
     @property
     def complaints(self) -> list[str]:
-        """What must not be in the log, whatever callers do."""
+        """The lines that must not be in the log."""
         text = self.log.read_text()
         return [line for line in text.splitlines() if "Traceback" in line or " ERROR " in line]
 
@@ -108,7 +108,7 @@ class Served:
     async def ask(
         self, method: str, path: str, body: Any = None, headers: str = ""
     ) -> tuple[int, bytes]:
-        """One request on a connection of its own."""
+        """Send one request on a new connection."""
         text = b"" if body is None else json.dumps(body).encode()
         media = f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n" if text else ""
         head = (
@@ -118,7 +118,7 @@ class Served:
         return status_of(answer), answer.partition(b"\r\n\r\n")[2]
 
     async def say(self, data: bytes, *, patience: float = 30) -> bytes:
-        """Sends these bytes and returns what comes back until the connection is closed."""
+        """Send these bytes and return all bytes received until the connection is closed."""
         reader, writer = await self.connect()
         return await exchange((reader, writer), data, patience)
 
@@ -150,7 +150,7 @@ async def exchange(pair: Pair, data: bytes, patience: float = 30) -> bytes:
                 writer.write(data)
                 return await reader.read()
             except OSError:
-                return b""  # reset, with whatever had been answered
+                return b""  # reset, perhaps after a part of the response
     finally:
         await leave(pair)
 
@@ -161,7 +161,7 @@ async def leave(pair: Pair) -> None:
 
 
 def status_of(answer: bytes) -> int:
-    """0 for a connection that was closed without an answer."""
+    """The status; 0 for a connection that was closed without a response."""
     found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
     return int(found[1]) if found else 0
 
@@ -171,14 +171,14 @@ def poll(job_id: str, wait: int = 60) -> bytes:
 
 
 async def answer_of(pair: Pair) -> tuple[int, dict[str, Any]]:
-    """One answer of a connection that stays open."""
+    """Read one response from a connection that stays open."""
     head = await pair[0].readuntil(b"\r\n\r\n")
     length = re.search(rb"content-length: (\d+)", head)
     body = await pair[0].readexactly(int(length[1])) if length else b"{}"
     return status_of(head), json.loads(body or b"{}")
 
 
-# --- the crowd
+# --- the load
 
 HALF_OPEN = b""
 SLOW_HEAD = b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
@@ -186,7 +186,7 @@ SLOW_BODY = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicatio
 
 
 class Crowd:
-    """Connections that never finish what they began; a third of them does not even begin."""
+    """Connections that never finish their request; a third of them sends nothing."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -209,7 +209,7 @@ class Crowd:
         self._task = asyncio.create_task(self._trickle())
 
     async def _trickle(self) -> None:
-        """A byte a second each."""
+        """Send one byte per second on each connection."""
         while True:
             for number, writer in enumerate(self._trickling):
                 if not writer.transport.is_closing():
@@ -219,7 +219,7 @@ class Crowd:
             await asyncio.sleep(0.05)
 
     async def until_cut(self, patience: float) -> int:
-        """How many are still open then."""
+        """Return how many are still open."""
 
         async def cut(pair: Pair) -> None:
             try:
@@ -242,7 +242,7 @@ class Crowd:
         await asyncio.sleep(0.1)
 
 
-# --- the polite caller
+# --- the normal client
 
 
 async def latencies(port: int, job_id: str, requests: int) -> list[float]:
@@ -265,14 +265,14 @@ async def latencies(port: int, job_id: str, requests: int) -> list[float]:
 
 
 async def measured_p99(port: int, job_id: str, requests: int) -> float:
-    """From a process of its own, so that the crowd does not slow down the caller instead of the service."""
+    """Run in a separate process, so that the load slows down only the service."""
     command = [sys.executable, "-m", "bench.chaos.http", "measure", str(port), job_id, str(requests)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     output, _ = await process.communicate()
     return float(output)
 
 
-# --- nonsense
+# --- invalid requests
 
 _GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -312,7 +312,7 @@ WELL_BEGUN = ("request, then noise", "no version")  # HTTP/0.9 is still understo
 
 
 def judge_nonsense(name: str, answer: bytes) -> str | None:
-    """What is wrong with this answer to nonsense."""
+    """Return the error in this response to an invalid request, if any."""
     statuses = [int(found) for found in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)]
     allowed = {200, 400} if name in WELL_BEGUN else {400, 413, 415, 431}
     if any(status not in allowed for status in statuses):
@@ -338,7 +338,7 @@ class Report:
 
     @property
     def growth(self) -> int:
-        """From the quiet service to the worst that was seen."""
+        """The increase from the idle service to the highest value."""
         return max(self.rss.values()) - self.rss["quiet"]
 
 
@@ -355,7 +355,7 @@ async def trial(
             report.violations += [violation] if violation else []
         report.rss["after nonsense"] = served.rss
         if (await served.ask("GET", "/healthz"))[0] != 200:
-            report.violations.append("it is not well afterwards")
+            report.violations.append("the service is not healthy afterwards")
     report.violations += served.complaints
     return report
 
@@ -462,13 +462,13 @@ def measure(folder: Path) -> list[Line]:
         print("  " + violation)
     alone, crowded = (statistics.median(x) * 1000 for x in (report.alone, report.crowded))
     p99 = f"{crowded:.2f} ms : {alone:.2f} ms alone"
-    told = f"{polls - polls // 5} are told; the others have left"
+    told = f"{polls - polls // 5} get a response; the others have disconnected"
     return [
         Line("status p99 in the crowd", report.ratio, "≤", 2, detail=p99),
         Line("memory that it took", report.growth / 2**20, "≤", 100, "MB"),
-        Line(f"{polls} long polls, told within", report.answered_in, "≤", 10, "s", told),
+        Line(f"{polls} long polls, notified within", report.answered_in, "≤", 10, "s", told),
         Line(f"{slow} slow connections, cut within", report.cut_in, "≤", timeout + 5, "s"),
-        Line("other violations of the edge", len(report.violations), "≤", 0, ""),
+        Line("other violations", len(report.violations), "≤", 0, ""),
     ]
 
 

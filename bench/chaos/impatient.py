@@ -1,4 +1,4 @@
-"""The app of the trials, mounted, with an upkeep that takes every file for left over after a second."""
+"""The app of the trials, mounted, with an upkeep that treats every unknown file as an orphan after one second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a record after a bad day, promise by promise."""
+"""The violations in a record after the faults, by promise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TERMINAL = ("DONE", "PARTIAL_SUCCESS", "ERROR", "CANCELLED")
 PROMISES = {
     "ends": "acknowledged jobs that are lost or never end",
     "result": "wrong results",
-    "failed": "failures that nobody asked for",
+    "failed": "unexpected failures",
     "stale": "endings by a stale attempt",
     "once": "runs without exactly one terminal event",
     "steps": "kept steps that were repeated",
@@ -32,7 +32,7 @@ class Violation(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A job that was acknowledged, and what it must come to."""
+    """A job that was acknowledged, and its expected result."""
 
     job_id: str
     result: int
@@ -72,7 +72,7 @@ def judge_record(
     marks: Sequence[Mark],
     wanted: Sequence[Wanted],
 ) -> Verdict:
-    """By what JOBS and EVENTS find in any store."""
+    """Judge by the rows of JOBS and EVENTS, from any store."""
     rows = {row[0]: Row(*row) for row in jobs}
     events = [(job_id, type_, json.loads(text)) for job_id, type_, text in told]
     verdict = Verdict(Counter(rows[w.job_id].status for w in wanted if w.job_id in rows))
@@ -104,13 +104,13 @@ def _ends(rows: dict[str, Row], wanted: Sequence[Wanted]) -> list[Violation]:
 
 
 def _number(row: Row) -> Any:
-    """What it came to; some tell the fence of their attempt beside it."""
+    """The result; some results also contain the fence of their attempt."""
     found = None if row.result is None else json.loads(row.result)
     return found["number"] if isinstance(found, dict) else found
 
 
 def _stale(rows: dict[str, Row], marks: Sequence[Mark]) -> list[Violation]:
-    """Nobody was at work with a higher fence than the one that ended it, and it is that one's result that is kept."""
+    """No attempt had a higher fence than the one that ended the job, and the stored result is from that attempt."""
     highest: dict[str, int] = defaultdict(int)
     for mark in marks:
         highest[mark.job] = max(highest[mark.job], mark.fence)
@@ -137,7 +137,7 @@ def _once(rows: dict[str, Row], events: list[tuple[str, str, Any]]) -> list[Viol
     ends: Counter[str] = Counter()
     for job_id, type_, known in events:
         if type_ == "status" and known["status"] in TERMINAL:
-            ends[job_id] += 1  # nothing is run again by hand here: a job has one run
+            ends[job_id] += 1  # no job is rerun here: each job has one run
             if known["fence"] != rows[job_id].fence:
                 violations.append(Violation("stale", f"{job_id} was ended by a stale attempt"))
     for job_id in rows:
@@ -161,7 +161,7 @@ def _families(rows: dict[str, Row]) -> list[Violation]:
 
 
 def _steps(events: list[tuple[str, str, Any]], marks: Sequence[Mark]) -> tuple[int, list[Violation]]:
-    """How many were run again before they were kept, and those that were run again afterwards."""
+    """Return how many steps ran again before they were stored, and the steps that ran again afterwards."""
     violations = []
     kept: dict[tuple[str, str], int] = {}
     for job_id, type_, known in events:

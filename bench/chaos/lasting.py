@@ -20,7 +20,7 @@ TOGETHER = 4  # jobs that run at the same time
 
 @dataclass
 class Became:
-    """Of how many: those that never ended, that failed, and that began again."""
+    """The number of jobs, and how many of them never ended, failed or started again."""
 
     jobs: int = 0
     hung: int = 0
@@ -43,20 +43,20 @@ def submit(insist: Insist, kind: str, **input: Any) -> str:
 
 
 def begin(insist: Insist, tail: marks.Tail, seconds: float, jobs: int = TOGETHER) -> list[str]:
-    """Jobs of both kinds that run for so long; returns when all of them have begun."""
+    """Submit jobs of both kinds that run for this long; return after all of them have started."""
     ids = [submit(insist, KINDS[n % 2], number=n, seconds=seconds) for n in range(jobs)]
     begun: set[str] = set()
     end = time.monotonic() + 60
     while not begun.issuperset(ids):
         if time.monotonic() > end:
-            raise RuntimeError(f"{len(set(ids) - begun)} of {jobs} jobs were not begun")
+            raise RuntimeError(f"{len(set(ids) - begun)} of {jobs} jobs did not start")
         begun |= {mark.job for mark in tail.grow() if mark.step == marks.BEGIN}
         time.sleep(0.02)
     return ids
 
 
 def ended(insist: Insist, ids: Sequence[str], longest: float = 60.0) -> list[dict[str, Any]]:
-    """The jobs when all of them have ended, or the time is over."""
+    """Return the jobs after all of them have ended, or after the timeout."""
     query = "&".join(f"id={job_id}" for job_id in ids)
     end = time.monotonic() + longest
     while True:
@@ -88,5 +88,5 @@ def lines(what: str, all_of: Became) -> list[Line]:
     return [
         Line(f"{what}: jobs that never ended", all_of.hung, "≤", 0, "", jobs),
         Line(f"{what}: jobs that failed", all_of.failed, "≤", 0, "", jobs),
-        Line(f"{what}: jobs that began again", all_of.again, "≤", 0, "", jobs),
+        Line(f"{what}: jobs that started again", all_of.again, "≤", 0, "", jobs),
     ]

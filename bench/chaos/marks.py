@@ -1,8 +1,8 @@
-"""What jobs leave behind wherever they go, so that a repetition, a loss and a recovery can be seen from outside.
+"""Marks that jobs write to a file, so that repetitions, losses and recoveries can be observed from outside.
 
 1. A mark is one line, written with one call: complete or absent, whatever is killed.
 2. Its time is CLOCK_MONOTONIC, which all processes of the machine share.
-3. An attempt begins with BEGIN; one that was not killed leaves with END, or with UNWOUND when something was raised.
+3. An attempt starts with BEGIN; one that was not killed ends with END, or with UNWOUND after an exception.
 
 Peers import this module too: it needs nothing but the standard library.
 """
@@ -76,23 +76,23 @@ def read(path: Path) -> list[Mark]:
 
 
 def _complete(text: str) -> list[str]:
-    """Its lines. One is written at once, and yet only its beginning may be seen: where it crosses the end of a page."""
+    """Its lines. Each is written with one call, but a line across the end of a page may be visible only in part."""
     return text[: text.rfind("\n") + 1].splitlines()
 
 
 class Tail:
-    """Follows the marks while they are written; any thread may ask it to."""
+    """Follows the marks while they are written; thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._offset = 0
-        self.open: dict[int, str] = {}  # pid → the job that it has begun and not left
+        self.open: dict[int, str] = {}  # pid → the job that it has started and not ended
         self.last: Mark | None = None
         self.finished: set[str] = set()
 
     def grow(self) -> list[Mark]:
-        """What is new."""
+        """Read the new marks."""
         with self._lock:
             return self._grow()
 

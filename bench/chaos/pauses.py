@@ -1,5 +1,5 @@
-"""Time that passes for some and not for others: a machine that sleeps, and processes that are stopped for longer than a
-lease. Handlers that live keep their jobs.
+"""A machine that is suspended, and processes that are stopped for longer than a lease. Handlers that are alive keep their
+jobs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bench.service.table import Line
 
 LEASE = 3.0
 STOPPED = 2.5 * LEASE
-SECONDS = STOPPED + 4.0  # that a job takes
+SECONDS = STOPPED + 4.0  # seconds that a job takes
 SLEEP = 90  # seconds
 ROUNDS = 2
 
 
 def measure(folder: Path) -> list[Line]:
-    lines = lasting.lines("the machine slept", asleep(folder / "asleep"))
+    lines = lasting.lines("the machine was suspended", asleep(folder / "asleep"))
     lines += lasting.lines("the service was stopped", stopped(folder / "stopped"))
     return lines + on_many_machines(folder / "machines")
 
@@ -62,7 +62,7 @@ def asleep(folder: Path, rounds: int = ROUNDS) -> Became:
 
 
 def stopped(folder: Path) -> Became:
-    """Once the service alone, once with its children."""
+    """Stop the service alone, then the service with its children."""
     victim = _serving(folder, {})
     tail, outcome = marks.Tail(folder / "marks"), Became()
     victim.start()
@@ -99,7 +99,7 @@ def on_many_machines(folder: Path) -> list[Line]:
         fleet = Fleet(folder, server, broker, LEASE, random.Random(1))
         stack.callback(fleet.stop)
         fleet.start()
-        # Nobody looks after leases, and then two look at once.
+        # No service checks leases for a while, and then two do at the same time.
         ids = lasting.begin(fleet.insist, fleet.tail, SECONDS)
         _stop(pid for replica in fleet.replicas for pid in replica.pids)
         lasting.ended(fleet.insist, ids)

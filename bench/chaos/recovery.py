@@ -1,4 +1,4 @@
-"""How long a kill is felt: from the marks of jobs and the times of kills."""
+"""Recovery times, from the marks of jobs and the times of kills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.chaos.marks import BEGIN, END, UNWOUND, Mark
 
 
 def of_jobs(marks: Sequence[Mark], kills: Sequence[Kill]) -> list[float]:
-    """Seconds from the kill of a process until the job that it ran is begun again."""
+    """Seconds from the kill of a process until the job that it ran starts again."""
     begins: dict[str, list[float]] = defaultdict(list)
     last: dict[int, Mark] = {}
     for mark in marks:
@@ -28,9 +28,9 @@ def of_jobs(marks: Sequence[Mark], kills: Sequence[Kill]) -> list[float]:
 
 
 def of_services(marks: Sequence[Mark], kills: Sequence[Kill]) -> list[float]:
-    """Seconds from the kill of a service until a job begins, in a process that was not there before.
+    """Seconds from the kill of a service until a job begins, in a new process.
 
-    A service that is killed again before it had begun anything does not count.
+    A service that is killed again before it has started a job does not count.
     """
     services = [kill for kill in kills if kill.what == "service"]
     begins = [mark for mark in marks if mark.step == BEGIN]
@@ -48,7 +48,7 @@ def of_services(marks: Sequence[Mark], kills: Sequence[Kill]) -> list[float]:
 
 
 def of_frozen(marks: Sequence[Mark], kills: Sequence[Kill]) -> list[float]:
-    """Seconds from the moment in which a process was frozen until another begins the job that it was at."""
+    """Seconds from the freeze of a process until another one starts its job."""
     found = []
     for kill in kills:
         last: dict[int, Mark] = {}
@@ -79,13 +79,13 @@ def of_returns(marks: Sequence[Mark], times: Sequence[float]) -> list[float]:
 
 
 def repetitions(marks: Sequence[Mark]) -> int:
-    """Begins beyond the first of each job; a handler that was unwound to wait for others is expected to begin again."""
+    """Starts beyond the first of each job; a handler that was unwound to wait for children is expected to start again."""
     steps = Counter((mark.job, mark.step) for mark in marks)
     jobs = {mark.job for mark in marks}
     return sum(max(0, steps[job, BEGIN] - 1 - steps[job, UNWOUND]) for job in jobs)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest that `share` of them do not exceed; of none, 0."""
+    """The smallest value that `share` of the values do not exceed; 0 without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

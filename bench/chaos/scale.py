@@ -51,7 +51,7 @@ class Outcome:
     injected: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     seconds: float = 0.0
-    given_up: int = 0  # workers that ended by themselves, and were started again
+    given_up: int = 0  # workers that exited unexpectedly, and were restarted
     recovered: dict[str, list[float]] = field(default_factory=dict)
 
 

@@ -1,6 +1,6 @@
-"""Two installations, each with a database of its own, keep their files in one place: neither removes a file of the other.
+"""Two installations, each with its own database, store their files in one place: neither removes a file of the other.
 
-The second one takes files for left over after a second, so that its sweeps come while the trial looks on.
+The second one treats unknown files as orphans after one second, so that its sweeps run during the trial.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def trial(folder: Path, place: str, env: Mapping[str, str]) -> int:
         places.append(f"/files/{upload['uploadId']}")
         if not all(_readable(one, path) for path in places):
             raise RuntimeError("not every file can be read before there is another installation")
-        time.sleep(2.0)  # until they are old enough
+        time.sleep(2.0)  # wait until they are old enough
         try:
             two.start()
             lasting.ended(two.insist, [lasting.submit(two.insist, "output", number=1)])
@@ -76,7 +76,7 @@ def trial(folder: Path, place: str, env: Mapping[str, str]) -> int:
 
 
 class Mounted(ServiceProcess):
-    """The second installation: mounted in uvicorn, for `bide serve` has no flags for such an upkeep."""
+    """The second installation: mounted in uvicorn, because `bide serve` has no flags for such an upkeep."""
 
     def __init__(self, folder: Path, place: str, env: Mapping[str, str]) -> None:
         folder.mkdir()

@@ -17,7 +17,7 @@ from bench.chaos import marks, recovery
 from bench.chaos.judge import TERMINAL, Violation, Wanted, judge
 from bench.chaos.kills import KillInjector
 
-BACKLOG = 100  # jobs that wait at most, so that answers come until the end
+BACKLOG = 100  # maximum of waiting jobs, so that submissions are acknowledged until the end
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Report:
 
 
 def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed: int) -> Report:
-    """Runs `jobs` jobs while children and the service are killed; says what was wrong afterwards."""
+    """Runs `jobs` jobs while children and the service are killed; returns the violations."""
     place = folder / "marks"
     victim = ServiceProcess(folder, "bench.chaos.app:app", env={marks.PLACE: str(place)})
     database = victim.data / "bide.db"
@@ -77,7 +77,7 @@ def trial(folder: Path, *, jobs: int, child_kills: int, service_kills: int, seed
 
 
 class Submission(threading.Thread):
-    """Keeps the queue filled until all were acknowledged."""
+    """Keeps the queue filled until all jobs are acknowledged."""
 
     def __init__(self, victim: ServiceProcess, jobs: int) -> None:
         super().__init__(daemon=True)  # a trial that fails does not wait for it

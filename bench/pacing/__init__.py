@@ -1,1 +1,1 @@
-"""How well the waiting end spends its requests, beside its peers, in virtual time; and what deciding costs."""
+"""How well the client spends its requests compared with peers, in virtual time; and the cost of each decision."""

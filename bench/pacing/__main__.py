@@ -1,4 +1,4 @@
-"""`python -m bench.pacing`: prints each figure beside its bar; ends with 0 only when every line holds."""
+"""`python -m bench.pacing`: prints each figure with its limit; exits with 0 only if every figure is within its limit."""
 
 from __future__ import annotations
 

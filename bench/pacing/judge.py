@@ -1,4 +1,4 @@
-"""From trials to verdicts: each figure beside its bar, with its 95 % interval."""
+"""From trials to verdicts: each figure with its limit and its 95 % interval."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bench.pacing.trial import BESIDE, DEFAULT_PRICE, FEWEST, Between, Point, Tr
 from bench.service.table import Line
 
 TIE = 1.02  # at the physical limit
-STARVED = 0.9  # of the budget: who spends as much is held back by it, and by nothing else
-LEAST = 1e-3  # seconds: a delay below that is none
+STARVED = 0.9  # of the budget: a policy that spends this much is limited by the budget alone
+LEAST = 1e-3  # seconds: a shorter delay counts as none
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def duels(trials: Sequence[Trial]) -> list[Duel]:
 
 
 def starved(points: Sequence[Point] | Sequence[Between]) -> bool:
-    """Whether the budget, and not a policy, decided how much was asked."""
+    """Whether the budget, not the policy, determined the number of requests."""
     return math.fsum(point.spent for point in points) / len(points) >= STARVED
 
 
@@ -79,7 +79,7 @@ def lines(name: str, trials: Sequence[Trial], *, advertised: bool, constant: flo
     ours = [trial.adaptive[DEFAULT_PRICE] for trial in trials]
     requests = Mean.of([point.requests for point in ours])
     delay = Mean.of([point.mean for point in ours])
-    detail = f"adaptive: {requests} requests a job, {delay} s"
+    detail = f"adaptive: {requests} requests per job, {delay} s"
     refusals = _refusals(name, trials, advertised)
     if constant is not None:
         late = mean_of(ours, lambda point: point.late_mean) / constant
@@ -91,7 +91,12 @@ def lines(name: str, trials: Sequence[Trial], *, advertised: bool, constant: flo
     return [
         refusals,
         Line(
-            f"{name}: peers as sparing and faster", len(better), "≤", 0, "", " ".join([detail, *better])
+            f"{name}: peers with as few requests and less delay",
+            len(better),
+            "≤",
+            0,
+            "",
+            " ".join([detail, *better]),
         ),
         Line(
             f"{name}: delay at equal requests",
@@ -115,7 +120,7 @@ def dominates(theirs: Sequence[Point], ours: Sequence[Point]) -> bool:
 
 
 def _beside_oracle(name: str, trials: Sequence[Trial]) -> Line:
-    """As it comes, at its default price. The detail has what other prices give: those are not held to the bar."""
+    """Adaptive at its default price. The detail has the figures at other prices, which have no limit."""
     ratios = {price: beside_oracle(trials, price) for price in BESIDE}
     detail = f"{Mean.of(_each_beside_oracle(trials, DEFAULT_PRICE))}; at prices of " + ", ".join(
         f"{price:.2g}: {ratio:.3g}" for price, ratio in ratios.items()

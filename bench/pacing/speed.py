@@ -1,4 +1,4 @@
-"""What it costs to decide one poll, with a hundred thousand jobs waiting, and what a waiting job weighs."""
+"""The cost of one polling decision with 100,000 waiting jobs, and the memory of a waiting job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measure() -> list[Line]:
     weight = (tracemalloc.get_traced_memory()[0] - before) / JOBS
     tracemalloc.stop()
     schedule, ends = _filled()
-    now = _poll(schedule, ends, 0.0, 3 * JOBS)[0]  # until every job was asked about a few times
+    now = _poll(schedule, ends, 0.0, 3 * JOBS)[0]  # until every job was polled a few times
     now, steady = _poll(schedule, ends, now, JOBS)
     schedule.budget = Budget(Limit(RATE / 3, 1.0, 10), rng=random.Random(2))
     _, stepped = _poll(schedule, ends, now, JOBS)
@@ -48,7 +48,7 @@ def _filled() -> tuple[PollSchedule, dict[int, float]]:
 def _poll(
     schedule: PollSchedule, ends: dict[int, float], now: float, polls: int
 ) -> tuple[float, list[float]]:
-    """So many polls in virtual time; a job that ends makes room for a new one. Microseconds a poll, by chunks."""
+    """Run this many polls in virtual time; each ended job is replaced. Return microseconds per poll, by chunk."""
     rng = random.Random(3)
     times = []
     asked, began = 0, time.perf_counter()
@@ -59,7 +59,7 @@ def _poll(
             now = again
             continue
         job = jobs[0]
-        schedule.budget.heard(now, 200, {}, now)
+        schedule.budget.record_response(now, 200, {}, now)
         asked += 1
         if now - job.born >= ends[job.key]:
             schedule.ended(job, now)

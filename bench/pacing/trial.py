@@ -21,20 +21,18 @@ BACKOFFS = tuple(
 DEFAULT_PRICE = 1.0
 STEP = 3.0  # between two prices of adaptive
 SHORT = STEP**0.5  # above the prices around the default: there the curve that is read between them bends
-SATURATED = (
-    1.25  # times as many requests as at the price before: if fewer, the budget is all that there is
-)
+SATURATED = 1.25  # times as many requests as at the price before: if fewer, the budget is exhausted
 LOWEST, HIGHEST = 1e-4, 2e4
-FEWEST = 1.5  # requests a job: peers that spend less are not compared at equal requests
-BESIDE = tuple(STEP**i for i in (-1, 0, 1))  # the prices at which adaptive is set beside the oracle
+FEWEST = 1.5  # requests per job: peers that spend less are not compared at equal requests
+BESIDE = tuple(STEP**i for i in (-1, 0, 1))  # the prices at which adaptive is compared with the oracle
 AROUND = (STEP**-2, *BESIDE, STEP**2)
-# Closer together, for its curve is read between them.
+# Closer together, because its curve is interpolated between them.
 ORACLE = tuple(STEP ** (i / 2) for i in range(-3, 4))
 
 
 @dataclass(frozen=True)
 class Point:
-    requests: float  # a job
+    requests: float  # per job
     mean: float
     p95: float
     refused: int
@@ -56,7 +54,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Between:
-    """What a policy comes to at some number of requests."""
+    """The figures of a policy at some number of requests."""
 
     mean: float
     p95: float
@@ -83,7 +81,7 @@ def trial(name: str, seed: int) -> Trial:
 
 
 def _adaptive(scenario: Scenario, seed: int, most: float) -> dict[float, Point]:
-    """Prices from the default up until hardly anything is asked, and down until as much is asked as by anybody."""
+    """Prices from the default up to hardly any request, and down to as many requests as the busiest peer."""
 
     def at(price: float) -> Point:
         return Point.of(simulate(scenario, "adaptive", seed, price))
@@ -103,9 +101,9 @@ def _adaptive(scenario: Scenario, seed: int, most: float) -> dict[float, Point]:
 
 
 def at_equal(points: dict[float, Point], requests: float) -> Between:
-    """At so many requests a job: between two prices on logarithmic scales.
+    """Return the figures at this many requests per job, interpolated between two prices on logarithmic scales.
 
-    Where the budget does not allow so many, with as many as it does.
+    If the budget allows fewer, with as many as it allows.
     """
     row = sorted(points.values(), key=lambda point: point.requests)
     requests = min(max(requests, row[0].requests), row[-1].requests)

@@ -1,1 +1,1 @@
-"""How fast files are normalized, beside the bare parsers, and in how much memory."""
+"""The speed and memory of normalization, compared with bare parsers."""

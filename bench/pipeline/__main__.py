@@ -1,4 +1,4 @@
-"""`python -m bench.pipeline`: prints each figure beside its bar; ends with 0 only when every line holds."""
+"""`python -m bench.pipeline`: prints each figure with its limit; exits with 0 only if every figure is within its limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.pipeline.data import write
 from bench.service.table import Line, report
 
 MOST_MEMORY = 300.0  # MB
-FLAT = 1.25  # four times the file may take so many times the memory
+FLAT = 1.25  # by which memory may grow for a file of four times the size
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def _arguments() -> argparse.Namespace:
         help=",".join([*PARTS, EXPORTS]),
     )
     parser.add_argument("--mb", default=1000, type=int, help="the size of a file")
-    parser.add_argument("--rounds", default=3, type=int, help="the medians of how many")
+    parser.add_argument("--rounds", default=3, type=int, help="rounds; each figure is their median")
     # Not /tmp, which may be in memory.
-    parser.add_argument("--folder", default="/var/tmp", type=Path, help="where data is written; a disk")
+    parser.add_argument("--folder", default="/var/tmp", type=Path, help="the folder for data; on a disk")
     return parser.parse_args()
 
 
@@ -69,7 +69,7 @@ def _measured(part: str, folder: Path, mb: int, rounds: int) -> list[Line]:
     ways = PARTS[part]
     found: dict[str, list[Run]] = {way: [] for way in ways}
     for number in range(rounds):
-        for way in ways:  # interleaved: what slows the machine down slows all of them down
+        for way in ways:  # interleaved, so that other load affects all of them
             found[way].append(run := _run(way, large, folder))
             print(
                 f"{part} {way}, round {number + 1}: {run.seconds:.1f} s ({run.cpu:.1f} of CPU), {run.memory:.0f} MB",

@@ -1,4 +1,4 @@
-"""Exports of grades, as large as wanted and the same every time."""
+"""Exports of grades, of any size and deterministic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 NAMES = ("id", "course", "title", "student", "score", "submitted_at", "attempts", "note")
 TITLES = ("Algebra I", "History, modern", "Physics", "Chemistry lab", 'English "A" level', "Sport")
-BLOCK = 20_000  # rows that are made once and repeated with other ids
+BLOCK = 20_000  # rows that are generated once and repeated with other ids
 COLUMNS = [
     {"name": "id", "type": "integer"},
     {"name": "course", "type": "integer"},

@@ -1,8 +1,8 @@
-"""How long 200 exports take on one budget, beside what the vendor's limit and its windows allow.
+"""How long 200 exports take on one budget, compared with the bound from the vendor's limit and windows.
 
-The vendor is over a socket; its clock and the pipeline's run faster than ours. What is allowed is a bound that no client
-can beat: each export needs a submission and one question after its job has ended, requests go no faster than the
-limit, and nobody knows beforehand which job takes longest.
+The vendor is a server on a socket; its clock and the pipeline's run faster than real time. No client can beat the bound:
+each export needs a submission and one poll after its job has ended, requests are no faster than the limit, and no client
+knows beforehand which job takes longest.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Case:
     limit: str
     rules: Rules
     progress: str
-    speed: float  # of the clocks; what takes real time, a disk's sync for one, counts so much more
+    speed: float  # of the clocks; work in real time, such as a sync to disk, counts that much more
 
 
 CASES = (
@@ -96,14 +96,14 @@ CASES = (
         10.0,
     ),
     Case(
-        "the limit is wide, jobs tell progress",
+        "the limit is wide, jobs report progress",
         "1200/1m:60",
         Rules(requests=1200, per=60, burst=60, advertised=False),
         "exact",
         3.0,
     ),
     Case(
-        "the limit is wide, jobs tell nothing",
+        "the limit is wide, jobs report none",
         "1200/1m:60",
         Rules(requests=1200, per=60, burst=60, advertised=False),
         "none",
@@ -113,7 +113,7 @@ CASES = (
 
 
 class School(Vendor):
-    """Its limit is in its documentation alone; its files are at another origin, which the limit is not for."""
+    """Its limit is only documented, not advertised; its files are at another origin without a limit."""
 
     async def _submit(self, request: web.Request) -> web.Response:
         answer = self.world.poll(self.now(), ())
@@ -138,7 +138,7 @@ class School(Vendor):
 
 
 def allowed(case: Case, durations: list[float]) -> float:
-    """Seconds that no client can beat; durations in the order of the submissions."""
+    """The bound in seconds; durations are in the order of the submissions."""
     rules = case.rules
     gap = rules.per / rules.requests
 

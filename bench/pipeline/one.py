@@ -1,4 +1,4 @@
-"""One measurement in a process of its own, WAY FILE FOLDER; prints seconds, rows and the most memory it ever had."""
+"""One measurement in a separate process, WAY FILE FOLDER; prints seconds, rows and peak memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bare_ijson(file: Path, folder: Path) -> int:
 
 
 def bare_own(file: Path, folder: Path) -> int:
-    """The parser that bide uses, and nothing else: records decoded by msgspec and thrown away."""
+    """The parser that bide uses, alone: msgspec decodes records, which are discarded."""
     from bide.pipeline.rows.readers import ColumnPaths
     from bide.pipeline.rows.readers.archive import files
     from bide.pipeline.rows.readers.json import RecordColumns, RecordDecoder, groups
@@ -95,7 +95,7 @@ def main(way: str, file: str, folder: str) -> None:
     began, used = time.perf_counter(), time.process_time()
     rows = WAYS[way](Path(file), Path(folder))
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
-    # Not by getrusage: that remembers the process that this one was forked from.
+    # Not from getrusage, which includes the process that this one was forked from.
     found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     memory = int(found[1]) / 1024 if found else 0.0
     print(json.dumps({"seconds": seconds, "cpu": cpu, "rows": rows, "memory": memory}))

@@ -1,1 +1,1 @@
-"""How fast the poller is, beside a bare aiohttp loop on the same server, and whether reality is as simulated."""
+"""The speed of the poller compared with a bare aiohttp loop, and whether real figures match the simulation."""

@@ -1,4 +1,4 @@
-"""`python -m bench.poller [--only speed,spread,shared,reality]`: ends with 0 only when every line holds."""
+"""`python -m bench.poller [--only speed,spread,shared,reality]`: exits with 0 only if every figure is within its limit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PARTS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="How fast the poller is, and whether reality is as simulated."
+        description="Measures the speed of the poller, and whether real figures match the simulation."
     )
     parser.add_argument("--only", help="parts, separated by commas: " + ", ".join(PARTS))
     wanted = parser.parse_args().only

@@ -1,7 +1,7 @@
-"""Whether reality is as simulated: scenarios over real sockets, against a vendor that enforces its limit.
+"""Whether real figures match the simulation: scenarios over real sockets, against a vendor that enforces its limit.
 
-The vendor's clock and the client's run twenty times as fast as ours, so that hours take minutes. Delay is measured by
-the vendor's own clock, and compared with what the simulation says of the same jobs.
+The vendor's clock and the client's run twenty times as fast as real time, so that hours take minutes. Delay is measured by
+the vendor's own clock, and compared with the simulation of the same jobs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from bide.lab.simulation import simulate
 from bide.lab.vendor import Vendor
 
 SPEED = 20.0
-LONGEST = 180.0  # seconds of ours
+LONGEST = 180.0  # seconds of real time
 SEED = 1
 THROWS = 20  # of the simulation's dice, on the very same jobs
-# Name, and how many of its jobs fit into the time.
+# Name, and the number of jobs that fit into the time.
 SCENARIOS = {
     "lipsync-burst": 100,
     "fixed-window": 200,
@@ -39,7 +39,7 @@ WITHIN = 0.15
 
 
 class Waiter:
-    """Sends each job when its time has come, and counts those that ended."""
+    """Submits each job at its time, and counts those that ended."""
 
     def __init__(self, account: Account, timing: Timing, vendor: Vendor) -> None:
         self._account = account
@@ -69,12 +69,12 @@ class Waiter:
 
 
 async def live(scenario: Scenario, seed: int) -> tuple[float, float, int]:
-    """Mean delay, requests a job, refusals; by the vendor's own account."""
+    """Mean delay, requests per job and refusals, as the vendor counts them."""
     with Vendor(world=SimulatedApi(scenario, seed), speed=SPEED) as vendor:
         api = load("sync.so", vendor.url)
         transport, timing = Transport(), Timing(SPEED)
         account = Account(api, transport, api.credential("k"), ClientOptions(), timing=timing)
-        account.limit = None  # what the vendor says, and not what the description knows of another
+        account.limit = None  # the limit of this vendor, not that of the description
         try:
             async with asyncio.timeout(LONGEST):
                 await Waiter(account, timing, vendor).run()
@@ -94,7 +94,7 @@ def line(name: str, jobs: int) -> Line:
     expected = statistics.fmean(run.mean for run in runs)
     found, asked, refused = asyncio.run(live(scenario, SEED))
     detail = (
-        f"{found:.3g} : {expected:.3g} s; requests a job {asked:.3g} : "
+        f"{found:.3g} : {expected:.3g} s; requests per job {asked:.3g} : "
         f"{statistics.fmean(run.per_job for run in runs):.3g}; refused {refused}"
     )
     off = abs(found / expected - 1.0)

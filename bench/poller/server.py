@@ -1,6 +1,6 @@
-"""A status endpoint as fast as can be, in a process of its own: in sync.so's shapes, one answer in twenty says done.
+"""A fast status endpoint in a separate process, in sync.so's format. One response in twenty says that the job has ended.
 
-Or one in as many as its argument says.
+The argument sets another number than twenty.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Status(asyncio.Protocol):
 async def main() -> None:
     server = await asyncio.get_running_loop().create_server(Status, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # until whoever started it closes the pipe, or is gone
+    await asyncio.to_thread(sys.stdin.read)  # until the parent process closes the pipe or exits
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""How much of a limit two machines reach that share it through a Redis or a PostgreSQL, and what a request costs them.
+"""How much of a limit two machines use that share it through Redis or PostgreSQL, and the cost per request.
 
-The machines are two processes whose clocks are an hour apart; each always has something to ask. No window may hold more
-than the limit.
+The machines are two processes whose clocks are an hour apart; each always has a request to send. No window may
+contain more than the limit.
 
     python -m bench.poller --only shared
 """
@@ -20,7 +20,7 @@ from bench.service.table import Line
 from bide.core.budget import read_limit
 
 LIMITS = {"50/1s": 15.0, "60/1m": 185.0}  # and for how many seconds
-WARM_UP = 1.0  # after the first grant of the last to come
+WARM_UP = 1.0  # after the first grant of the last machine
 
 
 def measure() -> list[Line]:
@@ -56,7 +56,7 @@ def _spend(place: str, url: str, limit: str, seconds: float) -> list[Line]:
     begin = max(some[0] for some in each) + WARM_UP
     inside = [at for at in everything if at >= begin]
     rate = (len(inside) - 1) / (inside[-1] - inside[0])
-    detail = f"{rate:.3g} a second, at most {most:g} in a window"
+    detail = f"{rate:.3g} per second, at most {most:g} in a window"
     lines = [
         Line(
             f"two machines on {limit} through {place}",
@@ -70,5 +70,5 @@ def _spend(place: str, url: str, limit: str, seconds: float) -> list[Line]:
     ]
     if given.per == 1.0:
         spent = 1e6 * cpu / len(everything)
-        lines.append(Line(f"CPU of a request on it through {place}", spent, "≤", 1500, "µs"))
+        lines.append(Line(f"CPU per request through {place}", spent, "≤", 1500, "µs"))
     return lines

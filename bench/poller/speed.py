@@ -1,7 +1,7 @@
-"""Polls a second of the poller, with 1,000 and with 100,000 jobs waiting, beside a bare aiohttp loop.
+"""Polls per second of the poller, with 1,000 and with 100,000 waiting jobs, compared with a bare aiohttp loop.
 
 Both have the same number of connections, the same event loop and the same server. The price is so low that every job is
-always due: nothing but the machine limits either of them. A job that ends makes room for a new one.
+always due: only the machine limits either of them. Each ended job is replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHEAP = 1e-7
 
 
 class Crowd:
-    """As many jobs as ever: one that ends makes room for a new one."""
+    """A constant number of jobs: each ended job is replaced."""
 
     def __init__(self, account: Account, jobs: int) -> None:
         self._account = account
@@ -55,7 +55,7 @@ class Crowd:
 
 
 async def bare(url: str, jobs: int) -> tuple[float, float]:
-    """Polls a second, and CPU microseconds a poll."""
+    """Polls per second, and CPU microseconds per poll."""
     urls = [f"{url}/v2/generate/job-{i}" for i in range(jobs)]
     polls = 0
     end = time.perf_counter() + SECONDS
@@ -79,9 +79,9 @@ async def bare(url: str, jobs: int) -> tuple[float, float]:
 
 async def ours(url: str, jobs: int) -> tuple[float, float]:
     account, transport = await _filled(url, jobs)
-    while transport.requests < jobs:  # until every job was asked about once, as most were at most polls
+    while transport.requests < jobs:  # until every job was polled once
         await asyncio.sleep(0.5)
-    await asyncio.sleep(WARM_UP)  # until what is learned of their durations stands
+    await asyncio.sleep(WARM_UP)  # until the learned durations are stable
     began, cpu, polls = time.perf_counter(), _cpu(), transport.requests
     await asyncio.sleep(SECONDS)
     figures = _figures(transport.requests - polls, time.perf_counter() - began, _cpu() - cpu)
@@ -123,7 +123,7 @@ async def measure(url: str) -> list[Line]:
         name: statistics.median(a / b for (a, _), (b, _) in zip(found, rounds["bare"], strict=True))
         for name, found in rounds.items()
     }
-    told = f"{cpu['bare']:.0f} µs of CPU a bare request"
+    told = f"{cpu['bare']:.0f} µs of CPU per bare request"
     return [
         Line(
             f"polls/s : bare aiohttp, {jobs} waiting",
@@ -131,14 +131,14 @@ async def measure(url: str) -> list[Line]:
             "≥",
             bar,
             "×",
-            f"{speed[name]:.0f} : {speed['bare']:.0f} a second; {cpu[name]:.0f} µs of CPU a poll, {told}",
+            f"{speed[name]:.0f} : {speed['bare']:.0f} per second; {cpu[name]:.0f} µs of CPU per poll, {told}",
         )
         for name, jobs, bar in (("few", "1,000", 0.8), ("many", "100,000", 0.65))
     ]
 
 
 async def weight(url: str) -> Line:
-    """What a waiting job weighs, all of it: its record, its place in the schedule and its address."""
+    """The memory of a waiting job: its record, its entry in the schedule and its address."""
     jobs = 20_000
     gc.collect()
     tracemalloc.start()

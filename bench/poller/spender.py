@@ -1,9 +1,9 @@
-"""Spends a budget that machines share as fast as it may until its stdin ends.
+"""Spends a shared budget as fast as it allows until stdin ends.
 
-`python -m bench.poller.spender URL LIMIT CLOCK NAME` prints the moment of each grant on stdout, and on stderr the CPU
+`python -m bench.poller.spender URL LIMIT CLOCK NAME` prints the time of each grant on stdout, and on stderr the CPU
 seconds that it took.
 
-CLOCK is by how many seconds its clock differs from that of the others, as the clocks of machines do.
+CLOCK is the difference in seconds between its clock and the others', because clocks of machines differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(url: str, limit: str, clock: str, name: str) -> None:
         wait = 0.0 if at <= now else min(at - now, 0.5)
         if at <= now:
             os.write(1, f"{moment!r}\n".encode())
-            budget.heard(now, 200, {}, 1.9e9)
+            budget.record_response(now, 200, {}, 1.9e9)
     os.write(2, f"{time.process_time() - cpu!r}\n".encode())
     budgets.close()
 

@@ -1,7 +1,7 @@
-"""Polls a CPU-second of two processes that share one budget, beside those of one process.
+"""Polls per CPU second of two processes that share one budget, compared with one process.
 
-1,000 jobs wait in each process, and each is always due: nothing but the machine limits them. The CPU time is that of
-who polls; the parent, which only hears of ends and hands out new jobs, is told beside it.
+1,000 jobs wait in each process, and each is always due: only the machine limits them. The CPU time is that of the
+polling processes; that of the parent, which assigns jobs and receives their ends, is printed separately.
 
     python -m bench.poller --only spread
 """
@@ -43,7 +43,7 @@ def cpu_of(pid: int) -> float:
 
 
 class Meter:
-    """Requests and CPU time of one child, read with each of its beats."""
+    """Requests and CPU time of one child, read with each of its heartbeats."""
 
     def __init__(self) -> None:
         self.readings: list[tuple[float, int, float]] = []
@@ -60,7 +60,7 @@ class Meter:
 
 
 async def one(url: str) -> float:
-    """Polls a CPU-second of one process."""
+    """Polls per CPU second of one process."""
     account, transport = await _filled(url, 1)
     await asyncio.sleep(WARM_UP)
     polls, cpu = transport.requests, time.process_time()
@@ -72,7 +72,7 @@ async def one(url: str) -> float:
 
 
 async def several(url: str) -> tuple[float, float, float]:
-    """Polls a CPU-second of the children, the same with the parent's CPU time, and polls a second."""
+    """Polls per CPU second of the children, the same with the parent's CPU time, and polls per second."""
     account, transport = await _filled(url, PROCESSES)
     spread = await account.open()
     assert isinstance(spread, ProcessPoller)
@@ -91,17 +91,17 @@ async def several(url: str) -> tuple[float, float, float]:
 
 def _listen(spread: ProcessPoller) -> dict[int, Meter]:
     meters: dict[int, Meter] = {}
-    said: Callable[[Any, Any], None] = spread.handle
+    original: Callable[[Any, Any], None] = spread.handle
 
-    def heard(share: Any, message: Any) -> None:
-        said(share, message)
+    def handle(share: Any, message: Any) -> None:
+        original(share, message)
         if isinstance(message, m.JobObserved | m.PollingHeartbeat):
             meter = meters.setdefault(share.pid, Meter())
             meter.requests += message.sent
             if isinstance(message, m.PollingHeartbeat):
                 meter.read(share.pid)
 
-    spread.handle = heard  # type: ignore[method-assign]
+    spread.handle = handle  # type: ignore[method-assign]
     return meters
 
 
@@ -127,9 +127,9 @@ def measure(server_url: str) -> list[Line]:
     polls = statistics.median(polls for _, _, polls in shared)
     each = statistics.median(figure for figure, _, _ in shared)
     detail = (
-        f"{each:.0f} : {statistics.median(alone):.0f} a CPU-second; {polls:.0f} polls a second together; "
+        f"{each:.0f} : {statistics.median(alone):.0f} per CPU second; {polls:.0f} polls per second together; "
         f"{with_parent:.2f} with the parent's CPU time"
     )
     ratio = statistics.median(figure / a for (figure, _, _), a in pairs)
-    what = f"polls a CPU-second, {PROCESSES} processes : 1 process"
+    what = f"polls per CPU second, {PROCESSES} processes : 1 process"
     return [Line(what, ratio, "≥", 0.85, "×", detail)]

@@ -1,1 +1,1 @@
-"""Measurements past one machine: the PostgreSQL store beside bare peers."""
+"""Measurements of the PostgreSQL store, compared with bare peers."""

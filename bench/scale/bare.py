@@ -1,6 +1,6 @@
 """The least that Starlette and psycopg can do for a status: one row by its id, and its JSON.
 
-As many connections as bide has for reads, and nothing around them.
+It has as many connections as bide has for reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 CONNECTIONS = 8
-# What a status is made of, as one JSON text, so that nothing remains to be done with it here.
+# The fields of a status as one JSON text, so that there is no work left here.
 STATUS = b"SELECT row_to_json(j)::text FROM jobs j WHERE id = %s"
 idle: asyncio.Queue[psycopg.AsyncConnection[tuple[str]]] = asyncio.Queue()
 

@@ -1,7 +1,7 @@
 """Through Celery: no-op jobs drained from a full queue by two warm children, against bare Celery on the same broker.
 
 Bare Celery acknowledges late and keeps results in Redis. bide keeps full records and events in PostgreSQL, on disk. The
-clock stops when the last result is there and the broker's queue is empty.
+clock stops when the last result is stored and the broker's queue is empty.
 """
 
 from __future__ import annotations

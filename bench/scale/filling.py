@@ -1,4 +1,4 @@
-"""A database with many jobs: the store makes one finished and one waiting job, SQL makes the others like them."""
+"""A database with many jobs: the store makes one finished and one waiting job, SQL copies them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def succeeded(job: Job) -> Succeeded:
 
 def _repeat(connection: psycopg.Connection[tuple[object, ...]], pattern: str, count: int) -> None:
     connection.execute("CREATE TEMP TABLE made (made_id text) ON COMMIT DROP")
-    # Ids as they are drawn, of the last months: 16 random characters after 10 of the time.
+    # Ids as bide makes them, of the last months: 10 characters of the time, then 16 random ones.
     random = " || ".join([f"substr('{_ALPHABET}', 1 + floor(random() * 32)::int, 1)"] * 16)
     connection.execute(
         f"INSERT INTO made SELECT left('{pattern}', 4) || lpad(to_hex(n), 6, '0') || {random} "
@@ -77,7 +77,7 @@ def _repeat(connection: psycopg.Connection[tuple[object, ...]], pattern: str, co
 
 
 def some_ids(url: str, count: int) -> list[str]:
-    """Of finished jobs, from all over the table."""
+    """Ids of finished jobs, from the whole table."""
     with psycopg.connect(url.partition("?")[0], options="-c search_path=bide") as connection:
         rows = connection.execute(
             "SELECT id FROM jobs WHERE status = 'DONE' ORDER BY md5(id) LIMIT %s", (count,)

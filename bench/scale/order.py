@@ -1,5 +1,5 @@
-"""What it costs that event numbers are in commit order: processes that each commit one job at a time, as it is; without
-the lock of the event log; and without its notifications too. And what many at a time bring.
+"""The cost of event numbers in commit order: processes that each commit one job at a time, with the lock of the event log,
+without it, and without its notifications too. And the gain of several jobs per commit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
     for n in WRITERS:
         ratio = samples.ratio(f"as it is {n}", f"no lock {n}")
         figures = " : ".join(f"{samples[f'{way} {n}']:.0f}" for way in WAYS)
-        what = f"inserts of {n} processes, one a commit, in commit order : in any order"
+        what = f"inserts of {n} processes, one per commit, in commit order : in any order"
         lines.append(
             Line(what, ratio, "≥", 0.5, detail=f"{figures} /s, the last of them without word to others")
         )
@@ -52,7 +52,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
 
 
 def _together(url: str, writers: int, way: str, at_once: int) -> float:
-    """Inserts a second of all of them."""
+    """Inserts per second of all processes."""
     with get_context("spawn").Pool(writers) as pool:
         return sum(pool.starmap(_writer, [(url, SECONDS, way, at_once)] * writers))
 

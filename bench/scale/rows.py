@@ -1,7 +1,7 @@
 """Claim, settle and status with many finished jobs against a database that is nearly empty. `--rows` says how many.
 
-The table is in memory when it counts: what is measured is the way to a row, not the disk. What the first questions took,
-whose pages may have to come from there, is told too.
+The table is in memory, so that the figures show the access to a row and not the disk. The time of the first requests, which
+may read pages from the disk, is printed too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bide.server.store.postgres.store import PostgresStore
 
 T = TypeVar("T")
 ROWS = 1_000_000
-FEW = 5000  # in the one that counts as empty: enough to be asked for and claimed
+FEW = 5000  # in the nearly empty one: enough to be read and claimed
 WAITING = 20_000
 CALLS = 300
 
 
 def measure(folder: Path, rounds: int, rows: int = ROWS) -> list[Line]:
-    # Without the wait for the disk, which would be most of it and the same for both.
+    # Without the wait for the disk, which would dominate and be the same for both.
     large = ("shared_buffers=256MB", "max_wal_size=8GB", "fsync=off")
     with postgres(str(folder), settings=large) as empty, postgres(str(folder), settings=large) as full:
         begin = time.monotonic()
@@ -42,20 +42,19 @@ def measure(folder: Path, rounds: int, rows: int = ROWS) -> list[Line]:
         )
         taken = asyncio.run(_calls({"empty": empty, "full": full}, CALLS * rounds))
     cold, begun = (median(taken[f"{name} cold"]) for name in ("full", "empty"))
-    print(f"status right after filling, from wherever the pages are: {cold:.0f} : {begun:.0f} µs")
+    print(f"status right after filling, from memory or disk: {cold:.0f} : {begun:.0f} µs")
     return [_times(f"{what} at {rows:,} rows", taken, what) for what in ("claim", "settle", "status")]
 
 
 async def _calls(servers: dict[str, Postgres], calls: int) -> dict[str, list[float]]:
-    """Microseconds of each call, one at a time, now here and now there: what else the machine does befalls both."""
+    """Microseconds of each call, alternating between the servers, so that other load affects both."""
     stores = {name: PostgresStore(server.url) for name, server in servers.items()}
     ids = {name: filling.some_ids(server.url, 3 * calls) for name, server in servers.items()}
     taken: dict[str, list[float]] = defaultdict(list)
     for name, store in stores.items():
         await store.open(lambda events: None)
-        await store.get(
-            ids[name][2 * calls :]
-        )  # connected, prepared, and the upper pages of the index are there
+        # Connects, prepares the statements, and loads the upper pages of the index.
+        await store.get(ids[name][2 * calls :])
 
     async def timed(what: str, call: Awaitable[T]) -> T:
         begin = time.perf_counter()

@@ -1,6 +1,6 @@
-"""Jobs a second against workers and replicas, and what each part takes of processor and memory: no bars, tables.
+"""Jobs per second by number of workers and replicas, and CPU time and memory of each part, as tables without limits.
 
-All of it is on one machine: what does not grow with workers here is the machine's, and is seen in the columns of CPU.
+Everything runs on one machine. The CPU columns show where the machine is the limit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
 
 
 def _noops(samples: Samples, found: Stage, workers: int) -> None:
-    found.drain(500)  # everybody is warm
+    found.drain(500)  # all workers are warm
     before = found.cpu()
     samples.add(f"no-op {workers}", JOBS / found.drain(JOBS))
     after = found.cpu()
@@ -50,7 +50,7 @@ def _noops(samples: Samples, found: Stage, workers: int) -> None:
 
 
 def _submissions(samples: Samples, found: Stage, folder: Path, replicas: int) -> None:
-    """Durable ones, one a request, that are run at once by one worker."""
+    """Durable submissions, one per request, which one worker runs immediately."""
     script = posting(folder / "post.lua", '{"kind": "noop", "input": {"n": 1}}')
     before = found.cpu()
     with ThreadPoolExecutor(replicas) as pool:
@@ -66,7 +66,7 @@ def _submissions(samples: Samples, found: Stage, folder: Path, replicas: int) ->
 
 
 def _callers(found: Stage) -> float:
-    """KB of a service's memory for each caller who waits for a job's end, on a connection of its own."""
+    """KB of a service's memory per client that waits for the end of a job, each on its own connection."""
     site = found.replicas[0]
     site.ask("POST", "/queues/default/pause")
     job = site.ask("POST", "/jobs", {"kind": "noop", "input": {"n": 1}}).json()
@@ -91,13 +91,13 @@ def _callers(found: Stage) -> float:
 
 
 def _show(samples: Samples) -> None:
-    print("\ndrained, jobs/s; and µs of CPU a job")
+    print("\ndrained, jobs/s; and µs of CPU per job")
     print(f"{'workers of 2':<14} {'no-op':>7} {'0.1 s':>7} " + " ".join(f"{part:>11}" for part in PARTS))
     for n in WORKERS:
         parts = " ".join(f"{samples[f'{part} {n}']:>11.0f}" for part in PARTS)
         print(f"{n:<14} {samples[f'no-op {n}']:>7.0f} {samples[f'naps {n}']:>7.1f} {parts}")
-    print("\nsubmitted one a request and run, jobs/s; and µs of CPU a job")
+    print("\nsubmitted one per request and run, jobs/s; and µs of CPU per job")
     for n in REPLICAS:
         parts = " ".join(f"{samples[f'submitted {part} {n}']:>11.0f}" for part in PARTS)
         print(f"{f'{n} replicas':<14} {samples[f'submitted {n}']:>7.0f} {'':>7} {parts}")
-    print(f"\na caller who waits: {samples['caller']:.0f} KB of a service's memory")
+    print(f"\na waiting client: {samples['caller']:.0f} KB of a service's memory")

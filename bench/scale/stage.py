@@ -1,4 +1,4 @@
-"""bide past one machine, for measurements: PostgreSQL, a broker, replicas and workers, and what each of them costs."""
+"""bide with PostgreSQL, a broker, replicas and workers, for measurements, and the CPU time and memory of each part."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Stage:
             site.ask("POST", "/jobs/batch", {"jobs": batch})
 
     def settled(self) -> None:
-        """No job is left, and no hint."""
+        """Whether no job and no hint is left."""
         with psycopg.connect(self.server.url, autocommit=True, options=SEARCH) as connection:
             end = time.monotonic() + 300
             while True:
@@ -54,19 +54,19 @@ class Stage:
                 if found is not None and not found[0]:
                     break
                 if time.monotonic() > end:
-                    raise RuntimeError("some never end: the time means nothing")
+                    raise RuntimeError("some jobs never end, so the time is meaningless")
                 time.sleep(0.02)
         while self.broker.waiting(QUEUE):
             time.sleep(0.01)
 
     def drain(self, jobs: int, kind: str = "noop", **given: Any) -> float:
-        """Seconds from the moment in which workers may begin until no job and no hint is left."""
+        """Seconds from the release of the workers until no job and no hint is left."""
         site = self.replicas[0]
         self.submit(WARM_UP if kind == "noop" else 2 * len(self.workers), kind, **given)
         self.settled()
         site.ask("POST", f"/queues/{QUEUE}/pause")
         self.submit(jobs, kind, **given)
-        time.sleep(1.5)  # whatever the submissions have set in motion has come to rest
+        time.sleep(1.5)  # wait until the work caused by the submissions has ended
         begin = time.perf_counter()
         site.ask("POST", f"/queues/{QUEUE}/resume")
         self.settled()
@@ -84,7 +84,7 @@ class Stage:
 
 
 def _cpu(pid: int) -> float:
-    """Of this process, and of the children that PostgreSQL or Erlang has or had under it."""
+    """CPU seconds of this process, and of its current and former children (PostgreSQL, Erlang)."""
     try:
         if not _has_backends(pid):
             return _times(pid, slice(11, 13))
@@ -92,13 +92,13 @@ def _cpu(pid: int) -> float:
         return 0.0
     total = _times(pid, slice(11, 15))
     for child in processes.descendants(pid):
-        with contextlib.suppress(FileNotFoundError):  # ended now: the parent has its time
+        with contextlib.suppress(FileNotFoundError):  # it has exited, so the parent includes its time
             total += _times(child, slice(11, 13))
     return total
 
 
 def _times(pid: int, which: slice) -> float:
-    """Of user and system; the next two fields are those of children that have ended."""
+    """User and system time; the next two fields are those of exited children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[which])) / TICK
 

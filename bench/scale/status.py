@@ -1,5 +1,5 @@
-"""`GET /jobs/{id}` on PostgreSQL: never asked for before, against a bare psycopg select behind Starlette; asked for again
-and again, against a bare Starlette route.
+"""`GET /jobs/{id}` on PostgreSQL: uncached, compared with a bare psycopg select behind Starlette; cached, compared with a
+bare Starlette route.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.service import servers
 from bench.service.load import Samples, asking, wrk
 from bench.service.table import Line
 
-JOBS = 30_000  # six times what a service remembers: each is forgotten before it is asked for again
+JOBS = 30_000  # six times the size of the cache: each job is evicted before it is requested again
 SECONDS = 3
 
 
@@ -38,8 +38,8 @@ def measure(folder: Path, rounds: int) -> list[Line]:
                     samples.add("bare", wrk(f"{bare_site.url}/jobs/{ids[0]}", SECONDS))
                     samples.add("cached", wrk(f"{site.url}/jobs/{ids[0]}", SECONDS))
     return [
-        _line("GET /jobs/{id}, not remembered : bare select", samples, "uncached", "select", 0.8),
-        _line("GET /jobs/{id}, remembered : bare Starlette", samples, "cached", "bare", 0.5),
+        _line("GET /jobs/{id}, not cached : bare select", samples, "uncached", "select", 0.8),
+        _line("GET /jobs/{id}, cached : bare Starlette", samples, "cached", "bare", 0.5),
     ]
 
 

@@ -1,1 +1,1 @@
-"""Measures the working end: each line is a ratio to a peer, or to itself, in one run on one machine."""
+"""Measures the service: each line is a ratio to a peer, or to itself, in one run on one machine."""

@@ -1,4 +1,4 @@
-"""`python -m bench.service`: prints each figure beside its bar; ends with 0 only when every line holds."""
+"""`python -m bench.service`: prints each figure with its limit; exits with 0 only if every figure is within its limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEED_PEERS = {"intake", "drain", "latency"}
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are stopped
     try:
         servers.require("wrk")
         if NEED_PEERS & set(arguments.only):
@@ -44,9 +44,9 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.service", description=__doc__)
     parser.add_argument("--only", default=list(PARTS), type=_parts, help=",".join(PARTS))
-    parser.add_argument("--rounds", default=3, type=int, help="the medians of how many")
+    parser.add_argument("--rounds", default=3, type=int, help="rounds; each figure is their median")
     # Not /tmp, which may be in memory: there a commit would cost nothing.
-    parser.add_argument("--folder", default="/var/tmp", type=Path, help="where data is written; a disk")
+    parser.add_argument("--folder", default="/var/tmp", type=Path, help="the folder for data; on a disk")
     return parser.parse_args()
 
 

@@ -12,19 +12,19 @@ app = App()
 
 @app.job()
 def noop(n: int) -> int:
-    """Returns what it was given, so that each job has a result of its own to keep."""
+    """Returns its input, so that each job has a different result to store."""
     return n
 
 
 @app.job()
 def nap(seconds: float) -> None:
-    """Waits for somebody else, as most jobs do."""
+    """Waits, like a job that waits for another system."""
     time.sleep(seconds)
 
 
 @app.job()
 def stamp(port: int) -> None:
-    """Says when it was started, to who waits on that port."""
+    """Sends its start time to a port."""
     now = time.time()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(repr(now).encode(), ("127.0.0.1", port))
@@ -32,7 +32,7 @@ def stamp(port: int) -> None:
 
 @app.job()
 def hold(ctx: Context) -> None:
-    """Shows progress once, so that there is an eta, and stays until it is cancelled."""
+    """Reports progress once, so that the job has an eta, and runs until it is cancelled."""
     time.sleep(0.5)
     ctx.progress(10, 1000, unit="parts", message="Working")
     while not ctx.cancelled:
@@ -41,7 +41,7 @@ def hold(ctx: Context) -> None:
 
 @app.job()
 def report(ctx: Context, calls: int) -> float:
-    """Seconds a call of `ctx.progress`."""
+    """Seconds per call of `ctx.progress`."""
     progress = ctx.progress
     begin = time.perf_counter()
     for n in range(calls):

@@ -1,6 +1,6 @@
 """No-op jobs drained from a full queue by two warm workers: bide, Celery on Redis, Huey on SQLite without fsync.
 
-Each keeps the results of all jobs. The clock runs from the signal to start until the last result is there.
+Each stores the results of all jobs. The time is from the start signal until the last result is stored.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def drain_bide(folder: Path, jobs: int = BIDE) -> float:
         begin = time.perf_counter()
         site.ask("POST", "/queues/default/resume")
         site.finish(last["jobId"])
-        _settled(site)  # the other child may still have had some
+        _settled(site)  # the other child may still run some
         seconds = time.perf_counter() - begin
         with closing(sqlite3.connect(folder / "bide" / "data" / "bide.db")) as database:
             count = "SELECT count(*) FROM jobs WHERE status = 'DONE' AND result IS NOT NULL"
             if database.execute(count).fetchone()[0] != WARM_UP + jobs:
-                raise RuntimeError("some had not ended: the time means nothing")
+                raise RuntimeError("some jobs have not ended, so the time is meaningless")
         return seconds
 
 

@@ -1,4 +1,4 @@
-"""Data folders with many jobs: a service makes one finished and one waiting job, SQL makes the others like them."""
+"""Data folders with many jobs: a service makes one finished and one waiting job, SQL copies them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _repeat(database: sqlite3.Connection, pattern: str, count: int) -> None:
     database.executemany("INSERT INTO made VALUES (?)", ids)
     for table, column in (("jobs", "id"), ("inputs", "job_id"), ("events", "job_id")):
         described = database.execute(f"PRAGMA table_info({table})").fetchall()
-        # A number that the database gives is left to it.
+        # The database assigns generated numbers.
         names = [name for _, name, kind, _, _, key in described if not (key and kind == "INTEGER")]
         values = ["replace(job, ?1, made_id)" if name == "job" else name for name in names]
         values = ["made_id" if name == column else name for name in values]
@@ -47,7 +47,7 @@ def _repeat(database: sqlite3.Connection, pattern: str, count: int) -> None:
 
 
 def finished_ids(database: Path, count: int, rng: random.Random) -> list[str]:
-    """Some, from all over the store."""
+    """Some ids, from the whole store."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         rows = connection.execute("SELECT id FROM jobs WHERE status = 'DONE'").fetchall()
     return rng.sample([found for (found,) in rows], min(count, len(rows)))

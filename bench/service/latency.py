@@ -1,6 +1,6 @@
 """From `POST` to the handler's first line on an idle service: bide against FastAPI + Celery on Redis.
 
-The handler sends the time at which it began to a socket of ours, so nobody polls.
+The handler sends its start time to a socket of the benchmark, so there is no polling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.service.load import Samples
 from bench.service.table import Line
 
 SAMPLES = 100
-PAUSE = 0.02  # between two, so that the service is idle again
+PAUSE = 0.02  # pause between two jobs, so that the service is idle again
 
 
 def measure(folder: Path, rounds: int) -> list[Line]:
@@ -47,7 +47,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
 
 
 def _starts(site: servers.Site, path: str, count: int) -> float:
-    """Milliseconds, the median of `count` one at a time."""
+    """Milliseconds: the median of `count` jobs, one at a time."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind((servers.HOST, 0))
         receiver.settimeout(30)

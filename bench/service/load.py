@@ -1,4 +1,4 @@
-"""Load by wrk: one thread, 32 connections. An answer that is not a success makes the run worthless, so it raises."""
+"""Load by wrk: one thread, 32 connections. Raises if a response is not a success: the figure would mean nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CONNECTIONS = 32
 
 def wrk(
     url: str,
-    seconds: int,  # wrk takes whole ones
+    seconds: int,  # wrk accepts whole seconds only
     *,
     headers: Mapping[str, str] | None = None,
     script: Path | None = None,
 ) -> float:
-    """Answers a second."""
+    """Responses per second."""
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s"]
     for name, value in (headers or {}).items():
         command += ["-H", f"{name}: {value}"]
@@ -41,7 +41,7 @@ def posting(path: Path, body: str) -> Path:
 
 
 def asking(path: Path, ids: Sequence[str]) -> Path:
-    """A script that asks for these jobs in turn."""
+    """A script that requests these jobs in turn."""
     listed = ",".join(f"'{job_id}'" for job_id in ids)
     path.write_text(
         f"local ids = {{{listed}}}\nlocal n = 0\n"
@@ -52,7 +52,7 @@ def asking(path: Path, ids: Sequence[str]) -> Path:
 
 
 class Samples:
-    """Figures of several rounds by name; the medians of them."""
+    """The figures of several rounds by name, and their medians."""
 
     def __init__(self) -> None:
         self._values: dict[str, list[float]] = {}

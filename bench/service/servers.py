@@ -1,6 +1,6 @@
-"""Starts and ends what is measured: bide, Redis, and the peers, each a process group of its own on loopback.
+"""Starts and stops the measured servers: bide, Redis and the peers, each in its own process group on loopback.
 
-Whatever was started is ended by its id when its `with` ends, also when a measurement fails.
+Each server is stopped by its process id when its `with` block ends, also after a failure.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.servers.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
-IDLE = 2.0  # seconds after which a connection is not trusted: uvicorn closes it after five
+IDLE = 2.0  # seconds after which a connection is not reused, because uvicorn closes it after five
 
 
 class Unready(Exception):
-    """Something that the bench needs is not there; the message says what to do."""
+    """A program that the benchmark needs is missing; the message says what to do."""
 
 
 def peer_python() -> str:
@@ -50,7 +50,7 @@ def require(*programs: str) -> None:
 def running(
     command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The process, ended with its group afterwards: told first, killed after ten seconds."""
+    """Run a process. Afterwards terminate its group, and kill it after ten seconds."""
     with log.open("ab") as out:
         process = subprocess.Popen(
             command,
@@ -88,7 +88,7 @@ def await_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 
 @dataclass
 class Site:
-    """Something that answers HTTP."""
+    """An HTTP server."""
 
     port: int
     pid: int
@@ -119,7 +119,7 @@ class Site:
         return reply
 
     def finish(self, job_id: str) -> Any:
-        """The job once it has ended."""
+        """Wait for the end of a job and return it."""
         while True:
             job = self.ask("GET", f"/jobs/{job_id}", headers={"Prefer": "wait=30"}).json()
             if job["status"] not in ("PENDING", "PROCESSING"):
@@ -130,7 +130,7 @@ class Site:
         return self.finish(job["jobId"])
 
     def cpu(self) -> float:
-        """Seconds that the thread which answers has run."""
+        """CPU seconds of the thread that responds."""
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def memory(self) -> float:
@@ -163,7 +163,7 @@ def bide(
     app: str = "bench.service.app:app",
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Site]:
-    """`bide serve`, as anyone would start it."""
+    """`bide serve` with its default settings."""
     folder.mkdir(parents=True, exist_ok=True)
     port, log = free_port(), folder / "serve.log"
     command = [sys.executable, "-m", "bide", "serve", app]
@@ -176,7 +176,7 @@ def bide(
 
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """A Redis that keeps nothing on disk; its address."""
+    """A Redis without persistence; returns its URL."""
     require("redis-server")
     port, log = free_port(), folder / "redis.log"
     command = ["redis-server", "--bind", HOST, "--port", str(port), "--save", ""]
@@ -229,7 +229,7 @@ def driver(
     env: Mapping[str, str],
     package: str = "bench.service.peers",
 ) -> Iterator[IO[str]]:
-    """A peer's own program that prints lines."""
+    """A program of a peer that prints lines."""
     command = [peer_python(), "-m", f"{package}.{module}", *args]
     log = folder / f"{module}.log"
     with (

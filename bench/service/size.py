@@ -16,7 +16,7 @@ from bide.server.store import ClaimRequest
 from bide.server.store.sqlite.store import SqliteStore
 
 FINISHED, WAITING = 100_000, 10_000
-FEW = 2000  # in the store that counts as empty: enough to be asked for and claimed
+FEW = 2000  # in the nearly empty store: enough to be read and claimed
 ASKED, CLAIMS = 5000, 300
 SECONDS = 2
 
@@ -36,10 +36,10 @@ def measure(folder: Path, rounds: int) -> list[Line]:
             shutil.rmtree(copy)
     _over_http(folder, empty, full, rounds, samples)
     lines = [
-        _times("GET /jobs/{id}, never asked for before, CPU time", samples, "first", "µs"),
+        _times("GET /jobs/{id}, not cached, CPU time", samples, "first", "µs"),
         _times("SqliteStore.claim, with its commit", samples, "claim", "µs"),
         _times("SqliteStore.claim, CPU time", samples, "claim cpu", "µs"),
-        # Answers a second: here the empty one's are the larger ones.
+        # Responses per second: more with the empty store.
         Line(
             "GET /jobs/{id} : of an empty store",
             samples.ratio("empty http", "full http"),
@@ -60,7 +60,7 @@ def _times(what: str, samples: Samples, name: str, unit: str) -> Line:
 
 
 async def _in_process(database: Path) -> dict[str, float]:
-    """Microseconds a call."""
+    """Microseconds per call."""
     store = SqliteStore(database)
     await store.open(lambda events: None)
     try:
@@ -81,16 +81,16 @@ async def _in_process(database: Path) -> dict[str, float]:
 
 
 def _first(site: servers.Site, ids: list[str]) -> float:
-    """Microseconds of the service's CPU for a status, each job being asked for once.
+    """Microseconds of the service's CPU per status; each job is requested once.
 
-    Asked one at a time; how long each takes would tell more of how fast an idle core wakes up.
+    One request at a time. The elapsed time would mostly show how fast an idle core wakes up.
     """
     before = site.cpu()
     with socket.create_connection((servers.HOST, site.port)) as connection:
         for job_id in ids:
             connection.sendall(f"GET /jobs/{job_id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             if not connection.recv(65536).startswith(b"HTTP/1.1 200"):
-                raise RuntimeError("a job could not be asked for")
+                raise RuntimeError("a job could not be requested")
     return (site.cpu() - before) / len(ids) * 1e6
 
 

@@ -1,4 +1,4 @@
-"""What must cost nearly nothing: `ctx.progress`, and `import bide`."""
+"""Operations that must be cheap: `ctx.progress` and `import bide`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
         longer.write_bytes(site.ask("GET", f"/jobs/{held}").body)
         unchanged = {"If-None-Match": tag}
         if site.ask("GET", f"/jobs/{done}", headers=unchanged).status != 304:
-            raise RuntimeError("If-None-Match with the current ETag was not answered with 304")
+            raise RuntimeError("If-None-Match with the current ETag did not return 304")
         with (
             servers.python_site(sys.executable, "bare", folder, str(body)) as bare,
             servers.python_site(sys.executable, "bare", folder, str(longer)) as bare_longer,
@@ -51,7 +51,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
 
 
 def _processing(site: servers.Site) -> str:
-    """A job that runs, with progress and eta."""
+    """A running job with progress and eta."""
     job_id: str = site.ask("POST", "/jobs", {"kind": "hold", "input": {}}).json()["jobId"]
     end = time.monotonic() + 30
     while time.monotonic() < end:

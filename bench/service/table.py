@@ -1,4 +1,4 @@
-"""The lines of the report: a figure beside its bar."""
+"""The lines of the report: a figure and its limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def show(lines: Sequence[Line]) -> str:
 
 
 def report(lines: Sequence[Line]) -> int:
-    """Prints the lines and how many of them hold; the exit code."""
+    """Print the lines and how many are within their limits. Return the exit code."""
     print(f"\n{show(lines)}")
     held = sum(line.holds for line in lines)
     print(f"\n{held} of {len(lines)} lines hold")

@@ -1,4 +1,4 @@
-"""`python -m bench.uploads`: prints each figure beside its bar; ends with 0 only when every line holds."""
+"""`python -m bench.uploads`: prints each figure with its limit; exits with 0 only if every figure is within its limit."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PARTS: dict[str, Callable[[Path, int], list[Line]]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.uploads", description=__doc__)
     parser.add_argument("--only", default=",".join(PARTS), help=",".join(PARTS))
-    parser.add_argument("--rounds", default=3, type=int, help="the medians of how many")
+    parser.add_argument("--rounds", default=3, type=int, help="rounds; each figure is their median")
     # Not /tmp, which may be in memory: there a commit would cost nothing. 25 GB are needed.
-    parser.add_argument("--folder", default="/var/tmp", type=Path, help="where data is written; a disk")
+    parser.add_argument("--folder", default="/var/tmp", type=Path, help="the folder for data; on a disk")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are stopped
     lines: list[Line] = []
     try:
         with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bide-bench-") as folder:

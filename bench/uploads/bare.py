@@ -1,4 +1,4 @@
-"""What uploads are measured against: uvicorn, and an application that writes the body to a file and does nothing else."""
+"""The peer of uploads: uvicorn, and an application that only writes the body to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m bench.uploads.forms`: how fast forms are read, beside python-multipart (`pip install python-multipart`)."""
+"""`python -m bench.uploads.forms`: form parsing compared with python-multipart (`pip install python-multipart`)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def main() -> None:
             assert read(pieces) == SIZE
             rates[name].append(SIZE / 1024**2 / (time.process_time() - begin))
     for name, found in rates.items():
-        print(f"{name}: {statistics.median(found):.0f} MB a second of CPU")
+        print(f"{name}: {statistics.median(found):.0f} MB per CPU second")
 
 
 if __name__ == "__main__":

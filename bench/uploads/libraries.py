@@ -1,9 +1,9 @@
-"""Which library speaks S3 for us: obstore and aiobotocore side by side, on one server, each in processes of its own.
+"""Compares two S3 libraries, obstore and aiobotocore, on one server, each in its own processes.
 
     python -m bench.uploads.libraries [--size MB] [--rounds N]
 
-A file goes up in parts and comes back as a stream, then a thousand small requests; each round takes the candidates in
-turn, and the medians are told. Both must be installed: `pip install obstore aiobotocore`.
+Uploads a file in parts and downloads it as a stream, then sends a thousand small requests. Each round runs both in turn;
+the figures are medians. Both must be installed: `pip install obstore aiobotocore`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""10,000 resumable uploads of 64 KB under way at once, one connection of a hundred cut: how many become jobs, and what it
-does to who only asks how a job is going.
+"""10,000 concurrent resumable uploads of 64 KB, with one connection in a hundred cut: how many become jobs, and the effect
+on the latency of status requests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Cut(Exception):
 
 
 class Connection:
-    """As a client of tus uses one: kept open, opened again when it broke."""
+    """A connection as a tus client uses it: kept open, and reopened after a failure."""
 
     def __init__(self, port: int, rng: random.Random) -> None:
         self._port = port
@@ -81,7 +81,7 @@ async def begin(connection: Connection) -> str:
 
 
 async def send(connection: Connection, place: str, until: int) -> str | None:
-    """Goes on as often as it takes; where the job is, when there is one."""
+    """Resume as often as needed. Return the URL of the job, if there is one."""
     offset: int | None = None
     while True:
         try:
@@ -102,7 +102,7 @@ async def send(connection: Connection, place: str, until: int) -> str | None:
 
 
 async def everything(port: int, uploads: int) -> list[str | None]:
-    """All of them are begun, and half sent, before the first is whole."""
+    """All uploads are started and half sent before the first one is complete."""
     rng = random.Random(1)
     connections: asyncio.Queue[Connection] = asyncio.Queue()
     for _ in range(CONNECTIONS):
@@ -145,7 +145,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
     return [
         Line("uploads that became jobs", 100 * found / UPLOADS, "≥", 99.9, "%", detail),
         Line(
-            "status p99 during that, beside idle",
+            "status p99 meanwhile : idle",
             busy / idle,
             *("≤", 3),
             detail=f"{busy * 1000:.2f} ms beside {idle * 1000:.2f}",

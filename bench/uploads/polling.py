@@ -1,4 +1,4 @@
-"""One caller that asks for a job's status at a steady pace, and how long the slowest of a hundred answers takes."""
+"""A client that requests a job's status at a steady pace, and the 99th percentile of the response times."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import http.client
 import time
 from collections.abc import Callable
 
-PACE = 0.005  # seconds between two questions
+PACE = 0.005  # seconds between two requests
 
 
 def p99(port: int, job_id: str, until: float | Callable[[], bool]) -> float:
-    """Seconds; for so many of them, or as long as it is true."""
+    """Response times in seconds: of this many requests, or while the condition is true."""
     end = time.monotonic() + until if isinstance(until, float) else None
     going: Callable[[], bool] = until if callable(until) else lambda: time.monotonic() < (end or 0.0)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

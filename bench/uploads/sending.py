@@ -1,4 +1,4 @@
-"""Senders that cost next to nothing: bytes go from a file to a socket within the system."""
+"""Senders with hardly any cost: the kernel copies bytes from a file to a socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Caller:
         file: tuple[Path, int, int] | None = None,
         around: tuple[bytes, bytes] = (b"", b""),
     ) -> tuple[int, dict[str, str], bytes]:
-        """`file`: a path, where to begin, how many bytes; `around` it what comes before and after."""
+        """`file`: a path, an offset and a number of bytes; `around`: the bytes before and after it."""
         length = len(body) + sum(map(len, around)) + (file[2] if file else 0)
         lines = {"Host": HOST, "Content-Length": str(length), **(headers or {})}
         head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items())
@@ -114,7 +114,7 @@ def chunks(port: int, path: Path, size: int, at_once: int = 2) -> str:
 
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(every, range(at_once)))
-    caller = Caller(port)  # the first was idle for too long
+    caller = Caller(port)  # the first connection was idle for too long
     caller.ask("POST", f"{place}/complete")
     return _sha256(caller, place)
 

@@ -1,4 +1,4 @@
-"""1 GB through each way, against a bare application; and what 20 such uploads at once take of memory."""
+"""1 GB with each upload protocol, compared with a bare application; and the memory of 20 such uploads at the same time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAYS: dict[str, Callable[[int, Path, int], str]] = {
 
 
 def source(folder: Path, size: int = SIZE) -> tuple[Path, str]:
-    """A file without a pattern, and its checksum."""
+    """A file of random bytes, and its checksum."""
     path, digest = folder / "source", hashlib.sha256()
     block = os.urandom(1024 * 1024)
     with path.open("wb") as file:
@@ -65,7 +65,7 @@ def speed(folder: Path, rounds: int) -> list[Line]:
 
 def _checked(send: Callable[[int, Path, int], str], site: Site, path: Path, sha256: str) -> None:
     if send(site.port, path, SIZE) != sha256:
-        raise RuntimeError("what arrived is not what was sent")
+        raise RuntimeError("the received bytes differ from the sent ones")
 
 
 def _rate(work: Callable[[], object]) -> float:
@@ -75,7 +75,7 @@ def _rate(work: Callable[[], object]) -> float:
 
 
 def _remove_all(site: Site) -> None:
-    """A disk is not endless."""
+    """Remove the files, because the disk is limited."""
     for path in Path(site.data, "blobs", "uploads").glob("*"):
         site.ask("DELETE", f"/uploads/{path.name}")
 
@@ -98,7 +98,7 @@ def memory(folder: Path, rounds: int) -> list[Line]:
             over.set()
             watch.join()
             if set(found) != {sha256}:
-                raise RuntimeError("what arrived is not what was sent")
+                raise RuntimeError("the received bytes differ from the sent ones")
             detail = f"{idle:.0f} MB idle, {max(most):.0f} at the most"
             lines.append(
                 Line(

@@ -194,7 +194,7 @@ def test_transcriptions_are_submitted_and_waited_for(moto: str, tmp_path: Path) 
     assert ended["talk-1"]["result"].startswith("https://s3.us-east-1.amazonaws.com/")
     assert ended["nobody"]["error"]["code"] == "JOB_NOT_FOUND"
     code, lines, said = bide(tmp_path, "cancel", "talk-1", *to, **keys)
-    assert code == 1 and "talk-1: the job has already ended as DONE and was left alone" in said
+    assert code == 1 and "talk-1: the job has already ended as DONE, so it was not changed" in said
     second = {**job, "TranscriptionJobName": "talk-2"}
     assert bide(tmp_path, "submit", "-i", json.dumps(second), *to, **keys)[0] == 0
     code, lines, said = bide(tmp_path, "cancel", "talk-2", *to, **keys)

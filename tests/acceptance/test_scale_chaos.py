@@ -38,13 +38,8 @@ ON_ALL = (
     "child",
     "database",
 )
-ON_BROKER = (
-    "child",
-    "flushed",
-    "reset",
-    "worker",
-    "reset",
-)  # without a restart, which takes too long for this test
+# Without a restart of the broker, which takes too long for this test.
+ON_BROKER = ("child", "flushed", "reset", "worker", "reset")
 
 
 class Spared(RabbitServer):

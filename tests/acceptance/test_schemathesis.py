@@ -22,9 +22,8 @@ from bide.server.registry import Registry
 from tests.integration.http.service import Service
 from tests.servers.service import ServiceProcess
 
-pytest_plugins = [
-    "schemathesis.pytest.plugin"
-]  # pyproject.toml keeps it out of all other tests, which start faster
+# pyproject.toml disables it for all other tests, so that they start faster.
+pytest_plugins = ["schemathesis.pytest.plugin"]
 
 # Of each operation: at every run of the tests, and in `make chaos`.
 FEW, MANY, MANY_REAL = 8, 120, 30

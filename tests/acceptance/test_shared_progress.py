@@ -28,7 +28,7 @@ class Replica(Serving):
     def command(self) -> list[str]:
         return [*super().command(), *self._more]
 
-    def told(self, job_id: str, **headers: str) -> tuple[int, str, Any]:
+    def poll(self, job_id: str, **headers: str) -> tuple[int, str, Any]:
         """Status, ETag and the job, if there is one."""
         request = urllib.request.Request(
             f"{self.url}/jobs/{job_id}", headers={k.replace("_", "-"): v for k, v in headers.items()}
@@ -41,16 +41,16 @@ class Replica(Serving):
                 return error.code, error.headers["ETag"], None
 
     def steps(self, job_id: str) -> float | None:
-        _, _, job = self.told(job_id)
+        _, _, job = self.poll(job_id)
         return None if job["progress"] is None else job["progress"]["done"]
 
 
-@pytest.mark.parametrize("shelf", ["redis", "table"])
+@pytest.mark.parametrize("backend", ["redis", "table"])
 def test_progress_is_the_same_at_every_replica(
-    tmp_path: Path, postgres: Postgres, redis_server: RedisServer, shelf: str
+    tmp_path: Path, postgres: Postgres, redis_server: RedisServer, backend: str
 ) -> None:
-    options = ["--store", f"{postgres.url}?schema=progress_{shelf}"]
-    if shelf == "redis":
+    options = ["--store", f"{postgres.url}?schema=progress_{backend}"]
+    if backend == "redis":
         options += ["--progress", redis_server.url]
     one, two = Replica(tmp_path / "one", options), Replica(tmp_path / "two", options)
     orders = tmp_path / "orders"
@@ -68,14 +68,14 @@ def test_progress_is_the_same_at_every_replica(
         until(lambda: two.job(job)["status"] == "PROCESSING")
         order(10)
         until(lambda: one.steps(job) == two.steps(job) == 10)
-        (_, tag, _), (_, other, _) = one.told(job), two.told(job)
+        (_, tag, _), (_, other, _) = one.poll(job), two.poll(job)
         assert tag == other
-        assert two.told(job, If_None_Match=tag)[0] == one.told(job, If_None_Match=tag)[0] == 304
-        # Wherever it runs, a long poll at the other one hears of its progress.
+        assert two.poll(job, If_None_Match=tag)[0] == one.poll(job, If_None_Match=tag)[0] == 304
+        # A long poll at either replica returns new progress, wherever the job runs.
         answers: list[tuple[int, str, Any]] = []
         waiting = [
             threading.Thread(
-                target=lambda r=replica: answers.append(r.told(job, If_None_Match=tag, Prefer="wait=20"))
+                target=lambda r=replica: answers.append(r.poll(job, If_None_Match=tag, Prefer="wait=20"))
             )
             for replica in (one, two)
         ]
@@ -85,14 +85,14 @@ def test_progress_is_the_same_at_every_replica(
         order(20)
         for thread in waiting:
             thread.join()
-        assert [(status, told["progress"]["done"]) for status, _, told in answers] == [(200, 20.0)] * 2
+        assert [(status, found["progress"]["done"]) for status, _, found in answers] == [(200, 20.0)] * 2
         assert answers[0][1] == answers[1][1] > tag
-        assert time.monotonic() - begin < 10  # about one second; a busy machine has its time
-        # At its end the record has it.
+        assert time.monotonic() - begin < 10  # about one second; more on a busy machine
+        # At the end of the job, its record has the progress.
         orders.unlink()
         ended = two.ended(job)
         assert ended["progress"]["done"] == 20
-        until(lambda: one.told(job)[1] == two.told(job)[1])
+        until(lambda: one.poll(job)[1] == two.poll(job)[1])
     finally:
         one.stop()
         two.stop()

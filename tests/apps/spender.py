@@ -47,7 +47,7 @@ def main(folder: str, number: str = "", when: str = "") -> None:
         at = budget.take(now)
         if at <= now:
             os.write(1, f"{now!r}\n".encode())
-            budget.heard(now, 200, {}, 1.9e9)
+            budget.record_response(now, 200, {}, 1.9e9)
         else:
             time.sleep(min(at - now, 0.01))
 

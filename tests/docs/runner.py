@@ -20,11 +20,9 @@ from tests.servers.ports import free_port
 
 SERVERS = ("bide serve", "uvicorn", "python lms.py", "bide worker", "celery -A")
 WORKERS = ("bide worker", "celery -A")
-OUT_OF_BOUNDS = (
-    "pip ",
-    "make ",
-)  # would change the machine that tests; a page with them is named in NOT_RUN
-BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run gets free ones in their place
+# These commands would change the machine that runs the tests. NOT_RUN names the pages with them.
+OUT_OF_BOUNDS = ("pip ", "make ")
+BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run replaces them with free ones
 # The same, for pages with a database, a broker or a bucket.
 DATABASE_PORT, BROKER_PORT, STORAGE_PORT = "5432", "6379", "9000"
 

@@ -130,9 +130,8 @@ class Exporter(FakeService):
         self.storage = storage
         self.takes = takes
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.submitted: list[
-            str
-        ] = []  # courses, in the order of arrival: several are on their way at once
+        # Courses, in the order of arrival: several requests are on their way at the same time.
+        self.submitted: list[str] = []
         self.keys: dict[str, str] = {}
         self.token = KEY
         self.rules: list[Callable[[web.Request], web.Response | None]] = []

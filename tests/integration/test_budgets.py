@@ -185,7 +185,7 @@ def test_what_is_heard_while_another_has_the_lock_is_not_lost(tmp_path: Path) ->
     assert holder._counters.lock()
     began = time.monotonic()
     assert budget.take(100.0) > 100.0
-    budget.heard(100.0, 429, {"Retry-After": "30"}, WALL)
+    budget.record_response(100.0, 429, {"Retry-After": "30"}, WALL)
     assert time.monotonic() - began < 1.0
     holder._counters.unlock()
     assert budget.take(100.1) >= 130.0
@@ -212,7 +212,7 @@ def test_what_a_dead_process_had_under_way_is_forgotten_in_a_while(tmp_path: Pat
     for _ in range(40):
         now += 0.5
         if other.take(now) <= now:
-            other.heard(now + 0.1, 200, headers, WALL)
+            other.record_response(now + 0.1, 200, headers, WALL)
     assert other.dump(now)["state"][2] == []
 
 
@@ -220,7 +220,7 @@ def test_an_answer_that_others_wait_for_is_told_at_once(tmp_path: Path) -> None:
     one, other = (BudgetFolder(tmp_path).open("one") for _ in range(2))
     assert one.take(100.0) <= 100.0
     assert other.take(100.0) > 101.0, "the first goes alone"
-    one.heard(100.1, 200, {}, WALL)
+    one.record_response(100.1, 200, {}, WALL)
     assert other.take(100.2) <= 100.2
 
 
@@ -228,14 +228,14 @@ def test_what_was_kept_back_is_told_when_one_falls_silent(tmp_path: Path) -> Non
     one, other = (BudgetFolder(tmp_path).open("one", Limit(float("inf"))) for _ in range(2))
     for i in range(5):
         assert one.take(100.0 + i / 1000) <= 100.0 + i / 1000
-        one.heard(100.0 + i / 1000, 200, {}, WALL)
+        one.record_response(100.0 + i / 1000, 200, {}, WALL)
     one.settle()
     assert other.dump(100.1)["state"][2] == []
 
 
 def test_a_new_budget_begins_with_what_is_known(tmp_path: Path) -> None:
     known = Budget(Limit(60, 60.0), rng=random.Random(1))
-    known.heard(100.0, 429, {"Retry-After": "30"}, WALL)
+    known.record_response(100.0, 429, {"Retry-After": "30"}, WALL)
     first = BudgetFolder(tmp_path).open("one", Limit(60, 60.0), known)
     second = BudgetFolder(tmp_path).open("one", Limit(60, 60.0))
     assert first.take(101.0) == second.take(101.0) >= 130.0
@@ -248,7 +248,7 @@ def test_a_caller_in_a_hurry_takes_the_lock_for_few_of_its_requests(tmp_path: Pa
     for i in range(15_000):
         now = 100 + i / 15_000
         assert budget.take(now) <= now
-        budget.heard(now, 200, {}, WALL)
+        budget.record_response(now, 200, {}, WALL)
     assert budget._counters.version[1] - before < 1500
 
 

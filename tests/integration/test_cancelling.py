@@ -91,7 +91,7 @@ def test_a_finished_run_of_airflow_is_left_alone_and_that_is_said(state: str, st
         result = bide("cancel", RUN, *to(airflow))
         assert result.exit_code == 1
         assert result.stdout == ""
-        assert f"{RUN}: the job has already ended as {status} and was left alone" in result.stderr
+        assert f"{RUN}: the job has already ended as {status}, so it was not changed" in result.stderr
         assert airflow.run["state"] == state and airflow.run["note"] == "reviewed"
         as_json = bide("cancel", RUN, *to(airflow), "--json")
         assert (as_json.exit_code, json.loads(as_json.stdout)["status"]) == (1, status)

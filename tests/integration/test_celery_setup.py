@@ -141,9 +141,8 @@ def test_a_worker_has_the_queues_and_children_that_it_was_told() -> None:
     limits = ConcurrencyLimits(app, 2, 100, ("video", "elsewhere"))
     assert limits.queues == ["elsewhere", "video"]
     assert limits.available(False, "video") == 2 and limits.available(False, "default") == 0
-    crowded = ConcurrencyLimits(
-        app, 2, 100, ("default", "video", "narrow")
-    )  # fewer children than queues: all shared
+    # Fewer children than queues: the queues share all children.
+    crowded = ConcurrencyLimits(app, 2, 100, ("default", "video", "narrow"))
     assert [crowded.available(False, q) for q in crowded.queues] == [2, 1, 2]
 
 

@@ -180,9 +180,8 @@ async def test_a_job_that_another_process_knew_is_not_taken_for_a_new_one(tmp_pa
         await ledger.open()
         for names in (("job-0", "job-1", "job-2", "job-3", "job-4"), ("job-5",)):
             transport = Transport()
-            api = load(
-                EXAMPLE, vendor.url
-            )  # without long polls: they would be held too long for this speed
+            # Without long polls, which would take too long at this speed.
+            api = load(EXAMPLE, vendor.url)
             account = Account(
                 api, transport, api.credential("k"), ClientOptions(limit=Limit(600, 60)), timing=timing
             )

@@ -32,12 +32,12 @@ class TestMemory(ProgressSuite):
     def place(self) -> None:
         self.one = _Shared()
 
-    async def shelf(self) -> ProgressStore:
+    async def progress_store(self) -> ProgressStore:
         return self.one
 
 
 class _Shared(MemoryProgressStore):
-    """Of several, none empties it."""
+    """Shared by several processes; closing it keeps its data."""
 
     async def close(self) -> None: ...
 
@@ -47,22 +47,22 @@ class TestRedis(ProgressSuite):
     def place(self, redis_server: RedisServer) -> None:
         self.url = redis_server.url
 
-    async def shelf(self) -> ProgressStore:
+    async def progress_store(self) -> ProgressStore:
         return RedisProgressStore(self.url)
 
 
 class TestPostgres(ProgressSuite):
     @pytest.fixture(autouse=True)
     def place(self, postgres: Postgres) -> None:
-        self.server = PostgresServer(f"{postgres.url}?schema=shelf")
+        self.server = PostgresServer(f"{postgres.url}?schema=progress")
         prepare(self.server)
 
-    async def shelf(self) -> ProgressStore:
+    async def progress_store(self) -> ProgressStore:
         return PostgresProgressStore(self.server)
 
 
-class BrokenShelf(MemoryProgressStore):
-    """Away, or without memory, as one likes."""
+class FailingProgressStore(MemoryProgressStore):
+    """Fails or hangs on request."""
 
     away = hangs = False
 
@@ -78,64 +78,64 @@ class BrokenShelf(MemoryProgressStore):
         if self.hangs:
             await asyncio.sleep(3600)
         if self.away:
-            raise OSError("nobody is there")
+            raise OSError("connection refused")
 
 
-async def _pair(shelf: ProgressStore) -> tuple[Replica, Replica]:
-    one, two = Replica(shelf), Replica(shelf)
+async def _pair(store: ProgressStore) -> tuple[Replica, Replica]:
+    one, two = Replica(store), Replica(store)
     await one.progress.open()
     await two.progress.open()
     return one, two
 
 
-async def test_a_shelf_that_is_away_costs_a_poll_little_and_is_said_once(
+async def test_a_store_that_is_away_costs_a_poll_little_and_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bide.server.progress.publisher.TIMEOUT", 0.3)
-    shelf = BrokenShelf()
-    one, two = await _pair(shelf)
+    store = FailingProgressStore()
+    one, two = await _pair(store)
     job = running()
-    shelf.hangs = True
+    store.hangs = True
     one.progress.publish(attempt_key(job), LiveProgress(3, Progress(percent=30.0)))
-    assert await one.tells(job) == 3
+    assert await one.poll(job) == 3
     begin = time.monotonic()
     for _ in range(100):
-        assert await two.tells(job) == 0
-    assert time.monotonic() - begin < 5  # one wait, and none of the others waits again
-    shelf.hangs, shelf.away = False, True
-    await two.tells(job)
-    shelf.away = False
+        assert await two.poll(job) == 0
+    assert time.monotonic() - begin < 5  # only the first poll waits
+    store.hangs, store.away = False, True
+    await two.poll(job)
+    store.away = False
     caplog.set_level(logging.INFO)
     two.watching.add(job.id)
     one.progress.publish(attempt_key(job), LiveProgress(4, Progress(percent=40.0)))
     async with asyncio.timeout(20):
-        while await two.tells(job) < 4:
+        while await two.poll(job) < 4:
             await asyncio.sleep(0.05)
     for replica in (one, two):
         await replica.progress.close()
     said = [record.message for record in caplog.records if "cannot be shared" in record.message]
-    assert len(said) == 2, "once by each"
+    assert len(said) == 2, "one message per process"
 
 
-async def test_what_the_shelf_has_forgotten_is_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_store_has_forgotten_is_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bide.server.progress.publisher.RESEND", 0.2)
-    shelf = MemoryProgressStore()
-    one, two = await _pair(shelf)
+    store = MemoryProgressStore()
+    one, two = await _pair(store)
     job, ended = running(), running()
     two.watching.update({job.id, ended.id})
     for each in (job, ended):
-        await two.tells(each)
+        await two.poll(each)
         one.progress.publish(attempt_key(each), LiveProgress(3, Progress(percent=30.0)))
-        await two.hears(lambda each=each: two.progress.live(each) is not None)  # type: ignore[misc]
+        await two.wait_until(lambda each=each: two.progress.live(each) is not None)  # type: ignore[misc]
     one.progress.ended(attempt_key(ended))
-    shelf._kept.clear()
-    three = Replica(shelf)
+    store._kept.clear()
+    three = Replica(store)
     await three.progress.open()
     three.watching.add(job.id)
-    assert await three.tells(job) in (0, 3)
-    await three.hears(lambda: three.progress.live(job) is not None)
-    assert await two.tells(job) == 3
-    assert (ended.id, 1) not in shelf._kept
+    assert await three.poll(job) in (0, 3)
+    await three.wait_until(lambda: three.progress.live(job) is not None)
+    assert await two.poll(job) == 3
+    assert (ended.id, 1) not in store._kept
     for replica in (one, two, three):
         await replica.progress.close()
 
@@ -151,13 +151,13 @@ async def test_redis_restarted_without_its_data_is_used_again() -> None:
         await two.progress.open()
         job = running()
         two.watching.add(job.id)
-        await two.tells(job)
+        await two.poll(job)
         one.progress.publish(attempt_key(job), LiveProgress(1, Progress(percent=10.0)))
-        await two.hears(lambda: two.progress.live(job) is not None)
+        await two.wait_until(lambda: two.progress.live(job) is not None)
         server.restart()
-        assert await two.tells(job) == 1
+        assert await two.poll(job) == 1
         one.progress.publish(attempt_key(job), LiveProgress(2, Progress(percent=20.0)))
-        await two.hears(lambda: (live := two.progress.live(job)) is not None and live.number == 2)
+        await two.wait_until(lambda: (live := two.progress.live(job)) is not None and live.number == 2)
         await one.progress.close()
         await two.progress.close()
     finally:
@@ -183,31 +183,31 @@ async def test_copies_that_nobody_asks_for_are_let_go(monkeypatch: pytest.Monkey
 
 
 async def test_the_last_word_is_put_before_it_closes() -> None:
-    shelf = _Shared()
-    one = ProgressPublisher(shelf, lambda job_id: None, lambda job_id: False)
+    store = _Shared()
+    one = ProgressPublisher(store, lambda job_id: None, lambda job_id: False)
     await one.open()
     one.publish(("a", 1), LiveProgress(1, Progress(percent=1.0)))
     await one.close()
-    assert await shelf.get([("a", 1)])
+    assert await store.get([("a", 1)])
 
 
 async def test_a_shelf_in_memory_does_not_grow() -> None:
     clock = ManualClock()
-    shelf = MemoryProgressStore(clock.now)
+    store = MemoryProgressStore(clock.now)
     for number in range(100):
-        await shelf.put({(f"job{number}", 1): LiveProgress(1, Progress())})
+        await store.put({(f"job{number}", 1): LiveProgress(1, Progress())})
         clock.advance(LIFE / 10)
-    assert len(shelf._kept) <= 11
+    assert len(store._kept) <= 11
 
 
 async def test_a_table_is_swept(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     server = PostgresServer(f"{postgres.url}?schema=swept")
     prepare(server)
     monkeypatch.setattr("bide.server.progress.postgres.LIFE", -1.0)
-    shelf = PostgresProgressStore(server)
-    await shelf.put({("a", 1): LiveProgress(1, Progress())})
-    assert await shelf.get([("a", 1)]) == {}
-    await shelf.close()
+    store = PostgresProgressStore(server)
+    await store.put({("a", 1): LiveProgress(1, Progress())})
+    assert await store.get([("a", 1)]) == {}
+    await store.close()
 
 
 async def test_where_it_is_kept_follows_from_the_settings(
@@ -221,9 +221,9 @@ async def test_where_it_is_kept_follows_from_the_settings(
         ((None, table, redis_server.url), RedisProgressStore),
         ((None, table, "amqp://guest@127.0.0.1"), PostgresProgressStore),
     ):
-        shelf = make_progress_store(*given)
-        assert type(shelf) is kind
-        await shelf.close()
+        store = make_progress_store(*given)
+        assert type(store) is kind
+        await store.close()
     with pytest.raises(SetupError, match="redis://"):
         make_progress_store("amqp://127.0.0.1", none)
 

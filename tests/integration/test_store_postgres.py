@@ -92,10 +92,8 @@ def test_a_database_that_cannot_hold_utf_8_is_refused(postgres: Postgres, encodi
             f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
         )
     url = postgres.url.replace("/postgres", f"/{name}")
-    for look in (
-        lambda: prepare(PostgresServer(url)),
-        lambda: describe(url),
-    ):  # a start, and `bide doctor`
+    # A start, and `bide doctor`.
+    for look in (lambda: prepare(PostgresServer(url)), lambda: describe(url)):
         with pytest.raises(SetupError, match=f"encoding is {encoding}.*createdb --encoding=UTF8"):
             look()
     with PostgresServer(url).connect() as connection:

@@ -98,6 +98,5 @@ def test_what_keeps_it_from_starting_is_told(tmp_path: Path) -> None:
     )
     with pytest.raises(SetupError, match="cannot be used"):
         runtime.start(["default"], 1)
-    assert (
-        runtime.name == WorkerRuntime(location.load(), lambda: location, runtime.config).name
-    )  # its folder is free again
+    # Its folder is free again.
+    assert runtime.name == WorkerRuntime(location.load(), lambda: location, runtime.config).name

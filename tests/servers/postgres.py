@@ -133,9 +133,8 @@ class Postgres:
 
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(
-                signal.SIGQUIT
-            )  # without a checkpoint, because the data is removed
+            # Without a checkpoint, because the data is removed.
+            self._process.send_signal(signal.SIGQUIT)
             try:
                 self._process.wait(10)
             except subprocess.TimeoutExpired:

@@ -38,9 +38,8 @@ class SimLoop(base_events.BaseEventLoop):
         self.killing = False
         self.set_exception_handler(self._failed)
         self.failures: list[dict[str, Any]] = []
-        self._stopped: dict[
-            str, list[asyncio.Handle]
-        ] = {}  # by process: callbacks that it has not run yet
+        # By process: callbacks that it has not run yet.
+        self._stopped: dict[str, list[asyncio.Handle]] = {}
         self._tasks_of: defaultdict[str, set[asyncio.Task[Any]]] = defaultdict(set)
 
     def time(self) -> float:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bide.core.budget import Budget, Limit, read_limit
-from bide.core.limits import TELLING
+from bide.core.limits import LIMIT_HEADERS
 from bide.core.meter import LONGEST_PAUSE
 from bide.lab.scenario import Rules
 from tests.unit.vendor import WALL, Bucket, Lab, Window, drive
@@ -29,7 +29,7 @@ def met(limit: Limit | None = None) -> Budget:
     """One whose first request was answered."""
     made = budget(limit)
     made.spend(0.0)
-    made.heard(0.1, 200, {}, WALL)
+    made.record_response(0.1, 200, {}, WALL)
     return made
 
 
@@ -244,7 +244,7 @@ def test_a_fast_api_without_a_limit_is_soon_asked_at_full_speed() -> None:
     while now < 15.0:
         now = max(now + 1e-4, spender.ready(now))
         spender.spend(now)
-        spender.heard(now, 200, {}, WALL)
+        spender.record_response(now, 200, {}, WALL)
         sent += 1
     assert sent > 40_000
 
@@ -261,17 +261,17 @@ def test_one_refusal_pauses_all_and_then_one_goes_first() -> None:
     spender = met(Limit(1000, 1.0, 1000))
     for _ in range(5):
         spender.spend(10.0)
-    spender.heard(10.1, 429, {"Retry-After": "30"}, WALL)
+    spender.record_response(10.1, 429, {"Retry-After": "30"}, WALL)
     resumes = spender.ready(10.1)
     assert 40.1 <= resumes <= 41.7
-    spender.heard(10.2, 200, {}, WALL)  # was on its way
+    spender.record_response(10.2, 200, {}, WALL)  # was on its way
     assert spender.ready(10.2) == resumes
-    spender.heard(10.3, 429, {"Retry-After": "30"}, WALL)
+    spender.record_response(10.3, 429, {"Retry-After": "30"}, WALL)
     assert spender.ready(10.3) <= 10.3 + 31.6, "another one on its way prolongs it, no more"
     at = spender.ready(10.3)
     spender.spend(at)
     assert spender.ready(at) > at + 1
-    spender.heard(at + 0.1, 200, {}, WALL)
+    spender.record_response(at + 0.1, 200, {}, WALL)
     assert spender.ready(at + 0.1) <= at + 2
 
 
@@ -291,21 +291,21 @@ def test_one_refusal_pauses_all_and_then_one_goes_first() -> None:
 def test_how_long_a_refusal_lasts(headers: dict[str, str], low: float, high: float) -> None:
     spender = met(Limit(1000, 1.0, 1000))
     spender.spend(10.0)
-    spender.heard(10.0, 429, headers, WALL)
+    spender.record_response(10.0, 429, headers, WALL)
     assert low <= spender.ready(10.0) - 10.0 <= high
 
 
 def test_503_is_a_refusal_only_with_retry_after() -> None:
     spender = met(Limit(1000, 1.0, 1000))
-    spender.heard(10.0, 503, {}, WALL)
+    spender.record_response(10.0, 503, {}, WALL)
     assert spender.ready(10.0) <= 10.0
-    spender.heard(10.0, 503, {"Retry-After": "20"}, WALL)
+    spender.record_response(10.0, 503, {"Retry-After": "20"}, WALL)
     assert spender.ready(10.0) >= 30.0
 
 
 def test_retry_after_on_a_success_is_about_one_job_and_pauses_nobody() -> None:
     spender = met()
-    spender.heard(10.0, 200, {"Retry-After": "500"}, WALL)
+    spender.record_response(10.0, 200, {"Retry-After": "500"}, WALL)
     assert spender.ready(10.0) <= 10.0
 
 
@@ -313,7 +313,7 @@ def test_refusals_without_advice_are_spaced_ever_more_widely() -> None:
     spender, now, waits = met(Limit(1000, 1.0, 1000)), 10.0, []
     for _ in range(12):
         spender.spend(now)
-        spender.heard(now, 429, {}, WALL)
+        spender.record_response(now, 429, {}, WALL)
         waits.append(spender.ready(now) - now)
         now = spender.ready(now)
     assert waits[0] <= 1.0
@@ -325,7 +325,7 @@ def test_a_low_remainder_slows_down() -> None:
     for left in (60, 20, 5):
         spender = met()
         spender.spend(1.0)
-        spender.heard(1.1, 200, told(left, 59), WALL)
+        spender.record_response(1.1, 200, told(left, 59), WALL)
         now = 1.1
         for _ in range(4):
             now = max(now, spender.ready(now))
@@ -340,7 +340,7 @@ def test_nothing_left_waits_for_the_reset_but_never_more_than_an_hour() -> None:
     for reset, low, high in ((30, 30, 31.1), (90_000, 3599, 3601)):
         spender = met()
         spender.spend(1.0)
-        spender.heard(1.0, 200, told(0, reset, window=86400), WALL)
+        spender.record_response(1.0, 200, told(0, reset, window=86400), WALL)
         assert low <= spender.ready(1.0) - 1.0 <= high
 
 
@@ -349,7 +349,7 @@ def test_a_reset_in_milliseconds_is_found_out() -> None:
     for left in range(50, 44, -1):
         headers = {"X-RateLimit-Remaining": str(left), "X-RateLimit-Reset": f"{(60 - now) * 1000:.0f}"}
         spender.spend(now)
-        spender.heard(now, 200, headers, WALL)
+        spender.record_response(now, 200, headers, WALL)
         now += 1.0
     assert spender.ready(now) - now < 3.0
     (meter,) = spender.state.meters.values()
@@ -367,7 +367,7 @@ def test_a_bucket_of_costs_is_spent_by_what_requests_cost() -> None:
         level -= cost
         headers = {"X-Request-Cost": f"{cost}", "X-Rate-Limit-Remaining": f"{level:.3f}"}
         now += 0.05
-        spender.heard(now, 200, headers, WALL)
+        spender.record_response(now, 200, headers, WALL)
         sent += 1
     assert sent > 0.7 * 3600 * 10 / 25
 
@@ -375,7 +375,7 @@ def test_a_bucket_of_costs_is_spent_by_what_requests_cost() -> None:
 def test_only_a_policy_is_a_pace() -> None:
     spender = met()
     spender.spend(1.0)
-    spender.heard(1.0, 200, {"RateLimit-Policy": '"a";q=60;w=60,"day";q=100;w=86400'}, WALL)
+    spender.record_response(1.0, 200, {"RateLimit-Policy": '"a";q=60;w=60,"day";q=100;w=86400'}, WALL)
     assert spender.rate(1.0) == pytest.approx(60 / 61)
     spender.spend(2.0)
     assert 0.9 < spender.ready(2.0) - 2.0 < 1.1
@@ -384,9 +384,9 @@ def test_only_a_policy_is_a_pace() -> None:
 def test_a_lost_request_does_not_block_the_next_window() -> None:
     spender = met()
     spender.spend(1.0)
-    spender.heard(1.0, 200, told(1, 10), WALL)
+    spender.record_response(1.0, 200, told(1, 10), WALL)
     spender.spend(2.0)
-    spender.heard(12.0, 0, {}, WALL)
+    spender.record_response(12.0, 0, {}, WALL)
     assert spender.ready(12.0) <= 13.0
 
 
@@ -395,7 +395,7 @@ TEXT = st.one_of(
     st.sampled_from(["0", "-1", "1e309", "nan", "99999999999999999999", '"a";r=0;t=1e15', "5", "٣"]),
     st.floats(allow_nan=True).map(str),
 )
-NAMES = st.sampled_from(sorted(TELLING | {"date"}))
+NAMES = st.sampled_from(sorted(LIMIT_HEADERS | {"date"}))
 
 
 @settings(max_examples=300, deadline=None)
@@ -420,7 +420,7 @@ def test_whatever_headers_say_it_goes_on_within_the_hour(
         now = at
         spender.spend(now)
         now += passed
-        spender.heard(now, status, headers, WALL)
+        spender.record_response(now, status, headers, WALL)
         rate = spender.rate(now)
         assert rate is None or rate > 0
         assert math.isfinite(spender.ready(now, 3.0))
@@ -452,7 +452,7 @@ PROBE = 5.0  # a hold for an answer that the new process will not get is not kep
 def test_a_restart_forgets_no_pause() -> None:
     spender = met()
     spender.spend(10.0)
-    spender.heard(10.0, 429, {"Retry-After": "100"}, WALL)
+    spender.record_response(10.0, 429, {"Retry-After": "100"}, WALL)
     again = Budget.load(spender.dump(20.0), None, now=1000.0, ago=30.0, rng=random.Random(1))
     assert 60 <= again.ready(1000.0) - 1000.0 <= 65
 
@@ -486,8 +486,8 @@ def test_an_answer_without_headers_is_no_longer_on_its_way() -> None:
     headers = {"RateLimit-Policy": '"default";q=60;w=60', "RateLimit": '"default";r=1;t=1'}
     now = 100.0
     assert budget.take(now) <= now
-    budget.heard(now + 0.1, 200, headers, WALL)
+    budget.record_response(now + 0.1, 200, headers, WALL)
     now = budget.ready(now + 0.2)
     assert budget.take(now) <= now
-    budget.heard(now + 0.1, 200, {}, WALL)
+    budget.record_response(now + 0.1, 200, {}, WALL)
     assert budget.ready(now + 0.2) < now + 3.0

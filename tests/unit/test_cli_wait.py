@@ -264,7 +264,7 @@ def test_one_ledger_for_several_apis(shop: Shop, service: FakeService) -> None:
         assert bide(job_id(1), "--url", service.url, "--ledger", "l", "--timeout", "0").exit_code == 3
         result = at(shop, "job-0", "--ledger", "l", "--json")
         assert (result.exit_code, list(lines(result))) == (0, ["job-0"])
-        assert "2 of other APIs or addresses are not waited for" in result.stderr
+        assert "not waiting for 2 jobs of other APIs or addresses" in result.stderr
         result = bide("--ledger", "l", "--json", "--header", "x-team: whose?")
     assert result.exit_code == 0, result.stderr
     found = lines(result)

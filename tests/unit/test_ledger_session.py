@@ -211,7 +211,7 @@ async def test_durations_and_budgets_come_back_unless_the_limit_is_another(
         plan.kind("lipsync").plans.sketch.learn(120.0)
     plan.kind("large", size="large").plans.sketch.learn(900.0)
     plan.kind("never seen")
-    plan.budget.heard(0.0, 429, {"Retry-After": "300"}, NOW)
+    plan.budget.record_response(0.0, 429, {"Retry-After": "300"}, NOW)
     await AccountKnowledge(ledger, API, "account", limit, clock).save(plan, 0.0)
     clock.now += 100.0
     later = AccountKnowledge(ledger, API, "account", limit, clock)

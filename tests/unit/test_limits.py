@@ -9,25 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.core.limits import (
-    TELLING,
+    LIMIT_HEADERS,
     AdvertisedLimit,
+    limit_headers,
     read_cost,
     read_limits,
     read_pause,
     read_reset,
-    telling,
 )
 
 WALL = 1_900_000_000.0  # Sun, 17 Mar 2030 17:46:40 GMT
 
 
 def limits(**headers: str) -> list[AdvertisedLimit]:
-    told = telling({name.replace("_", "-"): value for name, value in headers.items()})
+    told = limit_headers({name.replace("_", "-"): value for name, value in headers.items()})
     return read_limits(told or {}, WALL)
 
 
 def pause(**headers: str) -> float | None:
-    told = telling({name.replace("_", "-"): value for name, value in headers.items()})
+    told = limit_headers({name.replace("_", "-"): value for name, value in headers.items()})
     return read_pause(told or {}, WALL)
 
 
@@ -125,7 +125,7 @@ def test_a_pause_in_every_form() -> None:
 
 
 def test_the_cost_of_a_request() -> None:
-    told = telling({"X-Request-Cost": "0.25", "X-Rate-Limit-Remaining": "699.5"}) or {}
+    told = limit_headers({"X-Request-Cost": "0.25", "X-Rate-Limit-Remaining": "699.5"}) or {}
     assert read_cost(told) == 0.25
     assert read_limits(told, WALL) == [AdvertisedLimit("x-rate-limit-remaining", None, None, 699.5)]
     assert read_cost({"x-request-cost": "-3"}) is None
@@ -138,13 +138,13 @@ def test_negative_and_endless_numbers_were_not_said() -> None:
 
 
 def test_names_are_found_in_any_case_and_others_are_not() -> None:
-    assert telling({"RETRY-AFTER": "1"}) == {"retry-after": "1"}
-    assert telling({"Content-Type": "a", "Date": "b"}) is None
+    assert limit_headers({"RETRY-AFTER": "1"}) == {"retry-after": "1"}
+    assert limit_headers({"Content-Type": "a", "Date": "b"}) is None
 
 
 @given(
     st.dictionaries(
-        st.sampled_from(sorted(TELLING | {"date"})),
+        st.sampled_from(sorted(LIMIT_HEADERS | {"date"})),
         st.one_of(
             st.text(),
             st.text('0123456789.-+eE"=;, rtqwTZ:', max_size=40),
@@ -156,7 +156,7 @@ def test_names_are_found_in_any_case_and_others_are_not() -> None:
     st.floats(0, 1e11),
 )
 def test_nothing_raises_and_every_number_makes_sense(headers: dict[str, str], wall: float) -> None:
-    told = telling(headers)
+    told = limit_headers(headers)
     if told is None:
         return
     numbers = [read_pause(told, wall), read_cost(told)]

@@ -35,7 +35,9 @@ class Free:
         self.spent.append(now)
         return now
 
-    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None: ...
+    def record_response(
+        self, now: float, status: int, headers: Mapping[str, str], wall: float
+    ) -> None: ...
 
     def rate(self, now: float) -> float | None:
         return None
@@ -69,7 +71,7 @@ def drive(
             now = again
             continue
         if isinstance(plan.budget, Budget):
-            plan.budget.heard(now, 200, {}, now)
+            plan.budget.record_response(now, 200, {}, now)
         for job in jobs:
             if sees is not None:
                 sees(job, now)

@@ -94,7 +94,7 @@ class Machine:
     def take(self) -> bool:
         granted = self.budget.take(self.time[0]) <= self.time[0]
         if granted:
-            self.budget.heard(self.time[0], 200, {}, WALL)
+            self.budget.record_response(self.time[0], 200, {}, WALL)
         return granted
 
     def close(self) -> None:
@@ -279,7 +279,7 @@ def test_what_has_no_limit_goes_on_and_obeys_refusals() -> None:
     time[0] += 1.0
     machine.take()
     assert all(machine.take() for _ in range(100))
-    machine.budget.heard(time[0], 429, {"Retry-After": "30"}, WALL)
+    machine.budget.record_response(time[0], 429, {"Retry-After": "30"}, WALL)
     assert not machine.take()
     time[0] += 29.0
     assert not machine.take()
@@ -299,7 +299,7 @@ def test_a_refusal_that_nobody_could_be_told_of_is_told_when_the_place_is_back()
     place.away = True
     first.take()
     time[0] += 1.0
-    first.budget.heard(time[0], 429, {"Retry-After": "60"}, WALL)
+    first.budget.record_response(time[0], 429, {"Retry-After": "60"}, WALL)
     place.away = False
     time[0] += 1.0
     first.budget.ready(time[0])

@@ -173,5 +173,5 @@ def drive(
             push(now + rng.uniform(0, latency), "answer", now, ok, headers)
         else:
             known = max(known, sent)  # here: when it was counted
-            budget.heard(now, 200 if ok else 429, headers, WALL + now)
+            budget.record_response(now, 200 if ok else 429, headers, WALL + now)
     return run

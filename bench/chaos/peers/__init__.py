@@ -1,1 +1,1 @@
-"""Programs of the peers, run by their own Python; what is documented as safe is switched on."""
+"""Programs of the peers, run by their own Python, with all documented safety settings."""

@@ -1,6 +1,6 @@
 """Celery on Redis so that a task survives its worker: late acknowledgement, rejection when a child is lost, prefetch 1.
 
-The visibility timeout is an hour by default; here it is ten seconds, many times the length of a task, and looked at
+The visibility timeout is an hour by default; here it is ten seconds, many times the length of a task, and checked
 every second.
 """
 

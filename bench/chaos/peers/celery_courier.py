@@ -1,11 +1,11 @@
 """Celery on Redis or RabbitMQ so that a task survives its worker, as its documentation says.
 
 Late acknowledgement, rejection when a child is lost, prefetch 1; durable queues and publisher confirms on RabbitMQ, and
-a heartbeat of ten seconds; on Redis a visibility timeout of ten seconds, many times the length of a task, looked at every
+a heartbeat of ten seconds; on Redis a visibility timeout of ten seconds, many times the length of a task, checked every
 second. Results go to Redis.
 
-`python -m bench.chaos.peers.celery_courier JOBS BACKLOG OVER` submits, and prints each number once it is acknowledged: as
-a caller that retries, never so many that more than BACKLOG wait, and until the file OVER is there.
+`python -m bench.chaos.peers.celery_courier JOBS BACKLOG OVER` submits, and prints each number once it is acknowledged. It
+retries, keeps at most BACKLOG tasks waiting, and ends once the file OVER exists.
 """
 
 # The peers are not installed where types are checked.
@@ -55,7 +55,10 @@ def main(jobs: int, backlog: int, over: Path) -> None:
             if tail.grow():
                 last = time.monotonic()
             elif time.monotonic() - last > SILENCE:
-                lost, last = number - len(tail.finished), time.monotonic()  # what waits comes no more
+                lost, last = (
+                    number - len(tail.finished),
+                    time.monotonic(),
+                )  # the remaining tasks are lost
             time.sleep(0.02)
         _insist(number)
         print(number, flush=True)

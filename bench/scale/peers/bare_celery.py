@@ -1,7 +1,7 @@
 """Bare Celery: late acknowledgement and results in Redis, defaults otherwise.
 
-`python -m bench.scale.peers.bare_celery JOBS FOLDER CHILDREN` fills its queue, lets warm prefork children go, and prints
-the seconds until every result is stored and nothing is left in the queue.
+`python -m bench.scale.peers.bare_celery JOBS FOLDER CHILDREN` fills its queue, starts warm prefork children, and prints
+the seconds until every result is stored and the queue is empty.
 """
 
 # The peers are not installed where types are checked.
@@ -56,7 +56,7 @@ def main(jobs: int, folder: Path, children: int) -> None:
             time.sleep(0.01)
     seconds = time.perf_counter() - begin
     if store.exists(*keys) < jobs:
-        raise RuntimeError("some had not ended: the time means nothing")
+        raise RuntimeError("some jobs have not ended, so the time is meaningless")
     print(seconds, flush=True)
 
 

@@ -1,1 +1,1 @@
-"""What bide is compared with, each set up as its documentation says; run by the Python of the bench's own venv."""
+"""The peers, each set up as its documentation recommends; they run in the virtual environment of the benchmarks."""

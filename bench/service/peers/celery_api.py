@@ -1,7 +1,7 @@
-"""FastAPI before Celery: `POST /jobs` calls `.delay()` and answers 202 with the task's id.
+"""FastAPI in front of Celery: `POST /jobs` calls `.delay()` and returns 202 with the task's id.
 
 `.delay()` blocks, so the routes are plain `def`, as FastAPI's documentation says; `/jobs/inline` is the same in the
-event loop, which is faster as long as Redis answers at once and holds up everybody else when it does not.
+event loop, which is faster while Redis responds immediately, and blocks all other requests when it does not.
 """
 
 # mypy: disable-error-code="import-not-found,untyped-decorator,misc"

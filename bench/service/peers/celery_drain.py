@@ -1,4 +1,4 @@
-"""Fills Celery's queue, lets two warm prefork children go, and prints the seconds until every result is stored."""
+"""Fills Celery's queue, starts two warm prefork children, and prints the seconds until every result is stored."""
 
 # mypy: disable-error-code="import-not-found"
 
@@ -33,7 +33,7 @@ def main(jobs: int, folder: Path) -> None:
         time.sleep(0.002)
     seconds = time.perf_counter() - begin
     if store.exists(*keys) < jobs:
-        raise RuntimeError("some had not ended: the time means nothing")
+        raise RuntimeError("some jobs have not ended, so the time is meaningless")
     print(seconds, flush=True)
 
 

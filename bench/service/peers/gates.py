@@ -1,4 +1,4 @@
-"""A job that holds its worker until all may start: so a full queue can be timed with workers that are warm."""
+"""A job that blocks its worker until all workers are released, so that a full queue is measured with warm workers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def enter(folder: Path) -> None:
 
 
 def await_all(folder: Path, workers: int, seconds: float = 60.0) -> None:
-    """Until each of the workers stands at its gate."""
+    """Wait until every worker runs such a job."""
     end = time.monotonic() + seconds
     while len(list(folder.glob("waits-*"))) < workers:
         if time.monotonic() > end:
-            raise TimeoutError(f"{workers} workers were to be at their gates")
+            raise TimeoutError(f"{workers} workers did not reach the gate")
         time.sleep(0.01)
 
 
 def open_all(folder: Path) -> float:
-    """Lets them go; when that was."""
+    """Release the workers. Return the time."""
     begin = time.perf_counter()
     (folder / "go").touch()
     return begin

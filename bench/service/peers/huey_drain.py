@@ -1,4 +1,4 @@
-"""Fills Huey's queue, lets two warm process workers go, and prints the seconds until every result is stored."""
+"""Fills Huey's queue, starts two warm process workers, and prints the seconds until every result is stored."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command `bide`: a table of commands that are loaded when they are used, and what every one does with an error.
+"""The command `bide`: a table of commands that are loaded when they are used, and how each of them reports an error.
 
 Invariants:
-1. No command shows a traceback: an error is one line on stderr that says what to do. BIDE_DEBUG=1 shows it all.
+1. No command shows a traceback: an error is one line on stderr that says what to do. BIDE_DEBUG=1 shows the traceback.
 2. Exit codes: 0 done, 1 failed, 2 usage, 3 timed out, 130 interrupted.
 3. Settings: flags, then BIDE_* variables, then bide.toml.
 """
@@ -19,23 +19,23 @@ import click
 
 FAILED, TIMED_OUT, INTERRUPTED = 1, 3, 130
 
-# name: (where it is, what `bide --help` says of it)
+# name: (location, help text)
 COMMANDS: dict[str, tuple[str, str]] = {
     "api": ("bide.cli.apis:api", "List, show and check descriptions of job APIs."),
-    "cancel": ("bide.cli.jobs:cancel", "Stop jobs, by id or by what they are."),
+    "cancel": ("bide.cli.jobs:cancel", "Cancel jobs, by id or by status and kind."),
     "completion": ("bide.cli.completion:completion", "Print the completion script of a shell."),
     "demo": ("bide.cli.demo:demo", "Run a video pipeline as jobs and watch its progress."),
     "doctor": ("bide.cli.admin:doctor", "Check this installation."),
     "list": ("bide.cli.jobs:list_jobs", "List jobs, newest first."),
     "migrate": ("bide.cli.admin:migrate", "Update the schema of the store."),
     "queue": ("bide.cli.queue:queue", "List, pause and resume queues."),
-    "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by what they are."),
+    "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by status and kind."),
     "serve": ("bide.cli.serve:serve", "Run the service of MODULE:app."),
     "simulate": (
         "bide.cli.simulate:simulate",
         "Compare polling policies: how many requests, how much delay.",
     ),
-    "status": ("bide.cli.jobs:status", "Show how jobs are going."),
+    "status": ("bide.cli.jobs:status", "Show the status of jobs."),
     "submit": ("bide.cli.submit:submit", "Send a job to a service."),
     "sync": ("bide.cli.sync:sync", "Run a pipeline: export, wait, download, normalize, publish."),
     "wait": ("bide.cli.wait:wait", "Wait for jobs and print how each ended."),

@@ -176,7 +176,7 @@ def check(name: str, against: str | None, trust: bool, as_json: bool, **options:
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What to try, and with which credential."""
+    """The requests to send, and the credential."""
 
     job: str | None
     submit: bool

@@ -1,4 +1,4 @@
-"""What `bide wait` does with each ended job: it saves the result, prints a line, and runs the command of --exec.
+"""Handles each ended job of `bide wait`: saves the result, prints a line, and runs the command of --exec.
 
 With --json stdout has one line per job and nothing else. A failure for one job does not stop the others; the job counts
 as failed, and the next wait with the same ledger reports it again.

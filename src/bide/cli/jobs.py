@@ -42,7 +42,7 @@ kind_option = click.option("--kind", help="Only jobs of this kind.")
 def status(
     connection: Connection, ids: tuple[str, ...], api: str | None, trust: bool, as_json: bool
 ) -> None:
-    """Show how jobs are going.
+    """Show the status of jobs.
 
     \b
     Examples:
@@ -147,7 +147,7 @@ def cancel(
     trust: bool,
     as_json: bool,
 ) -> None:
-    """Stop jobs, by id or by what they are.
+    """Cancel jobs, by id or by status and kind.
 
     A waiting job ends at once; a running one is asked to stop, then terminated, then killed. A job that has ended is not
     changed: exit code 1. At another API the job's status is read first, and its new status is printed afterwards.
@@ -160,7 +160,9 @@ def cancel(
     """
     target = CommandTarget(connection, api, ClientOptions(), trust)
     if not target.own and (statuses or kind):
-        raise click.UsageError("--status and --kind choose among jobs of a bide service; give ids")
+        raise click.UsageError(
+            "--status and --kind select jobs of a bide service. For another API give ids"
+        )
     asyncio.run(JobAction("cancel", target, as_json).on(ids, statuses, kind))
 
 
@@ -177,7 +179,7 @@ def retry(
     kind: str | None,
     as_json: bool,
 ) -> None:
-    """Run failed jobs again, by id or by what they are.
+    """Run failed jobs again, by id or by status and kind.
 
     Steps that had finished are kept, not repeated.
 
@@ -217,7 +219,7 @@ class JobAction:
         if impossible:
             possible = ", ".join(sorted(self._possible))
             raise click.UsageError(
-                f"{self._verb} does nothing for {', '.join(impossible)}; only for {possible}"
+                f"{self._verb} has no effect on {', '.join(impossible)} jobs, only on {possible}"
             )
         found = await client.list(status=statuses or sorted(self._possible), kind=kind, limit=None)
         return [job.job_id for job in found]
@@ -228,23 +230,23 @@ class JobAction:
         except ServiceError as error:
             click.echo(f"bide: {handle.id}: {error}", err=True)
             return False
-        left_alone = (
+        unchanged = (
             self._verb == "cancel"
             and job.status.terminal
             and job.status is not Status.CANCELLED
             and not handle.cancelling
         )
-        if left_alone:
-            click.echo(f"bide: {handle.id}: {_why_left_alone(job)}", err=True)
+        if unchanged:
+            click.echo(f"bide: {handle.id}: {_why_unchanged(job)}", err=True)
         if self._as_json:
             print_json(job)
-        elif not left_alone:
+        elif not unchanged:
             stopping = self._verb == "cancel" and not job.status.terminal
             click.echo(f"{handle.id} {'is being stopped' if stopping else job.status}")
-        return not left_alone
+        return not unchanged
 
 
-def _why_left_alone(job: JobStatus) -> str:
+def _why_unchanged(job: JobStatus) -> str:
     if job.error is not None and job.error.code in (NOT_FOUND, GONE):
         return f"{job.error.code}: {job.error.message}"
-    return f"the job has already ended as {job.status} and was left alone"
+    return f"the job has already ended as {job.status}, so it was not changed"

@@ -44,7 +44,7 @@ from bide.server.config import is_loopback
     default="embedded",
     show_default=True,
     type=click.Choice(["embedded", "celery"]),
-    help="What runs jobs: child processes of this service, or `bide worker` on any machine.",
+    help="Where jobs run: in child processes of this service, or in `bide worker` on any machine.",
 )
 @options.address(
     "broker", "The broker for --engine celery: redis://host:6379/0 or amqp://user@host:5672//."

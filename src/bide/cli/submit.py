@@ -75,7 +75,9 @@ def _read_files(
         if not sign or Path(value).exists():
             name, path = ONLY, value
         if found and ONLY in (name, *found):
-            raise click.BadParameter("of several files each needs the name of its parameter: NAME=PATH")
+            raise click.BadParameter(
+                "with several files, each needs the name of its parameter: NAME=PATH"
+            )
         if not Path(path).is_file():
             raise click.BadParameter(f"there is no file {path}")
         found.setdefault(name, []).append(Path(path))
@@ -124,10 +126,20 @@ class Sent(msgspec.Struct, rename="camel"):
     help="The same files and input return the first job.",
 )
 @click.option("--idempotency-key", help="The same key and input return the first job.")
-@click.option("--priority", type=int, help="Higher goes first.")
+@click.option("--priority", type=int, help="Jobs with a higher number start first.")
 @click.option("--queue", help="A queue instead of the kind's own.")
-@click.option("--run-at", callback=_read_instant, metavar="INSTANT", help="Do not start before.")
-@click.option("--deadline", callback=_read_instant, metavar="INSTANT", help="Must have ended by then.")
+@click.option(
+    "--run-at",
+    callback=_read_instant,
+    metavar="INSTANT",
+    help="The time before which the job does not start.",
+)
+@click.option(
+    "--deadline",
+    callback=_read_instant,
+    metavar="INSTANT",
+    help="The time by which the job must have ended.",
+)
 @click.option("--label", "labels", multiple=True, callback=_read_labels, metavar="NAME=VALUE")
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="Seconds after which the wait ends.")
@@ -168,9 +180,9 @@ def submit(
       bide submit fal-ai/flux/dev --api fal -i '{"prompt": "a cat"}' --json | bide wait - --api fal
     """
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout is for --wait")
+        raise click.UsageError("--timeout needs --wait")
     if ledger is not None and not files:
-        raise click.UsageError("--ledger is for --file")
+        raise click.UsageError("--ledger needs --file")
     target = CommandTarget(connection, api, ClientOptions(ledger=ledger), trust)
     if not kind and target.own:
         raise click.UsageError("KIND is missing: the service's name for the job")

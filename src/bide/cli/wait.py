@@ -164,7 +164,7 @@ async def _resume(clients: Clients, ledger: Ledger, jobs: dict[ApiAddress, dict[
     total = sum(one.acknowledged + one.unacknowledged for one in counts.values())
     others = total - sum(one.acknowledged + one.unacknowledged for one in mine)
     if others:
-        click.echo(f"bide: {others} of other APIs or addresses are not waited for", err=True)
+        click.echo(f"bide: not waiting for {others} jobs of other APIs or addresses", err=True)
     return failed
 
 
@@ -180,7 +180,7 @@ async def _wait(
     if not places:
         return
     several = len(set(places.values())) > 1
-    gc.freeze()  # with 100,000 jobs the garbage collector would take a tenth of the time to look through them
+    gc.freeze()  # with 100,000 jobs the garbage collector would take a tenth of the time
     advising = asyncio.create_task(_advise({clients.all[place] for place in places.values()}))
     acknowledging: set[asyncio.Task[None]] = set()
     try:

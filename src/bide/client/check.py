@@ -31,7 +31,7 @@ from bide.client.apis.values import (
 )
 from bide.core.clock import render_instant
 from bide.core.errors import ServiceError, SetupError
-from bide.core.limits import read_limits, read_pause, telling
+from bide.core.limits import limit_headers, read_limits, read_pause
 
 UNKNOWN_ID = "no-such-job-0"
 HOLD = 1.0  # seconds of the long poll
@@ -299,7 +299,7 @@ def _status(seen: Seen, status: int) -> Finding:
 
 
 def _limits(answer: Answer) -> Finding:
-    headers = telling(answer.headers) or {}
+    headers = limit_headers(answer.headers) or {}
     now = time.time()
     found = [
         f"{_shown(one.remaining)} left" + (f" of {_shown(one.quota)}" if one.quota is not None else "")

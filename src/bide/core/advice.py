@@ -57,7 +57,7 @@ def _plain(number: float) -> str:
 
 
 def advise(loads: Sequence[Load], allowed: float | None, price: float, batch: int = 10) -> Advice:
-    """Return what to expect of a budget, and what to ask the vendor for.
+    """Return the delay to expect with a budget, and the limit to ask the vendor for.
 
     By Little's law, W waiting jobs of a kind mean W / (mean duration) jobs per second; a plan gives the requests per job
     at a price. If that is more than allowed, the price rises until it fits.

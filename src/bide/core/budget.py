@@ -1,16 +1,16 @@
 """How many requests an API lets one credential send: when the next one may be sent, learned from every response.
 
 In this order of trust: Retry-After of a refusal, the advertised limits (limits.py reads them, meter.py spends them), a
-documented limit, and a search for a hidden limit where nothing is known (seeker.py). All that apply are obeyed.
+documented limit, and a search for a hidden limit where nothing is known (seeker.py). The budget obeys all that apply.
 
-1. `ready` changes nothing; the time it returns is valid until the next `spend` or `heard`.
-2. A refusal concerns every job of the credential: all pause, and one request goes first after the pause. The very first
-   request goes alone too, because its response may contain a limit.
+1. `ready` changes nothing; the time it returns is valid until the next `spend` or `record_response`.
+2. A refusal applies to every job of the credential: all pause, and after the pause one request is sent alone. The very
+   first request is sent alone too, because its response may contain a limit.
 3. No header stops all requests for longer than an hour at a time.
 4. In any stretch of time, no more is sent than a documented limit allows: `burst + requests/per` × its length with a
    burst, `requests` in any `per` without.
 
-For a request without a response, call `heard(now, 0, {}, wall)`.
+For a request without a response, call `record_response(now, 0, {}, wall)`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import Any, Protocol
 import msgspec
 
 from bide.core.clock import LONG_AGO
-from bide.core.limits import read_cost, read_limits, read_pause, telling
+from bide.core.limits import limit_headers, read_cost, read_limits, read_pause
 from bide.core.meter import LEAST_SLACK, LONGEST_PAUSE, SLACK, Meter
 from bide.core.seeker import Seeker
 
 TRANSIT = 10.0  # seconds after which the API has counted a request, or never will
 MOST_FLYING = 512  # requests on their way that are remembered
-PROBE_HOLD = 2.0  # seconds for which the first request after a pause goes alone
+PROBE_HOLD = 2.0  # seconds for which the first request after a pause is the only one
 MOST_METERS = 8
-SLOWEST_FADES = 0.998  # per answer
+SLOWEST_FADES = 0.998  # per response
 OVERTAKING = 1.25  # responses overtake each other, so the slowest took longer than it seems
 FIRST_PAUSE, LONGEST_BACKOFF = 1.0, 60.0
-UNLIMITED = 1e9  # requests: a documented limit of so many or more is none
+UNLIMITED = 1e9  # requests: a documented limit of this many or more counts as none
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ def read_limit(text: str) -> Limit:
 
 
 class RequestBudget(Protocol):
-    """What grants requests: `Budget` in one process, or access to a budget that processes share."""
+    """Grants requests: `Budget` in one process, or access to a budget that processes share."""
 
     def ready(self, now: float, cost: float = 1.0) -> float:
         """Return the earliest time at which `take` may succeed. Cheap, changes nothing."""
@@ -90,7 +90,7 @@ class RequestBudget(Protocol):
     def take(self, now: float, cost: float = 1.0) -> float:
         """Return a time not after `now` if the request is granted (and spent), else the time to try again."""
 
-    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
+    def record_response(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
         """Learn from one response; status 0 means that there was none."""
 
     def rate(self, now: float) -> float | None:
@@ -107,10 +107,10 @@ class BudgetState(msgspec.Struct, array_like=True):
     pace: float = LONG_AGO  # of the documented limit
     pause: float = LONG_AGO
     probe: float = LONG_AGO
-    refusals: int = 0  # refusals since the last success
+    refusals: int = 0  # since the last success
     refused: float = LONG_AGO  # when the first of them arrived
     took: float = 0.0  # seconds from the first refusal to the next success, the last time
-    met: bool = False  # there was a response; before it, one request goes alone
+    met: bool = False  # there was a response; until then, one request is sent alone
     unit: float = 1.0  # the cost of a request, where requests differ
     next: float = LONG_AGO  # for a request of cost 1
     slowest: float = 0.0  # seconds of the slowest recent response; decays
@@ -185,7 +185,7 @@ class Budget:
         s.seeker.pace -= count / s.seeker.rate
         self._plan()
 
-    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
+    def record_response(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
         """Learn from one response. Pass status 429 for throttling in another form (Canvas's 403)."""
         s = self.state
         sent = s.sent
@@ -202,10 +202,10 @@ class Budget:
             s.met, s.probe = True, LONG_AGO
             self._plan()
         s.slowest = max(took, SLOWEST_FADES * s.slowest)
-        told = telling(headers)
-        if status == 429 or (status == 503 and told and read_pause(told, wall) is not None):
-            self._refused(now, told or {}, wall, took)
-        elif told is None and not s.refusals:
+        advertised = limit_headers(headers)
+        if status == 429 or (status == 503 and advertised and read_pause(advertised, wall) is not None):
+            self._refused(now, advertised or {}, wall, took)
+        elif advertised is None and not s.refusals:
             if s.meters:
                 self._land(now)
                 self._plan()
@@ -216,13 +216,13 @@ class Budget:
             if not seeker.found:  # only the rate may have changed, so `next` is still right
                 return
         else:
-            self._accepted(now, told, wall, took)
+            self._accepted(now, advertised, wall, took)
         self._plan()
 
-    def _accepted(self, now: float, told: dict[str, str] | None, wall: float, took: float) -> None:
+    def _accepted(self, now: float, advertised: dict[str, str] | None, wall: float, took: float) -> None:
         s = self.state
-        if told:
-            self._learn(now, told, wall, took)
+        if advertised:
+            self._learn(now, advertised, wall, took)
         else:
             self._land(now)
         if now >= s.pause:
@@ -239,13 +239,13 @@ class Budget:
         for meter in s.meters.values():
             meter.land(now, flying)
 
-    def _learn(self, now: float, told: dict[str, str], wall: float, took: float) -> None:
+    def _learn(self, now: float, advertised: dict[str, str], wall: float, took: float) -> None:
         s = self.state
-        limits = read_limits(told, wall)
+        limits = read_limits(advertised, wall)
         if not limits:
             self._land(now)
             return
-        cost = read_cost(told)
+        cost = read_cost(advertised)
         if cost is not None:
             # A higher cost counts at once, a lower one gradually.
             s.unit = max(cost, s.unit + 0.1 * (cost - s.unit)) if s.meters else cost
@@ -259,20 +259,20 @@ class Budget:
                     continue
                 meter = s.meters[seen.name] = Meter(pace=now)
             meter.slack = slack
-            meter.hear(seen, now, flying, alone, took)
+            meter.update(seen, now, flying, alone, took)
 
-    def _refused(self, now: float, told: dict[str, str], wall: float, took: float) -> None:
+    def _refused(self, now: float, advertised: dict[str, str], wall: float, took: float) -> None:
         s = self.state
-        if told:
-            self._learn(now, told, wall, took)
+        if advertised:
+            self._learn(now, advertised, wall, took)
         explained = any(m.counted and m.level < s.unit for m in s.meters.values())
         for meter in s.meters.values():
             if meter.counted and meter.timed:
                 meter.emptied(now)
         if not explained:
             s.seeker.refuse(now)
-        asked = read_pause(told, wall)
-        fresh = now >= s.pause  # not one that was on its way when the first was refused
+        asked = read_pause(advertised, wall)
+        fresh = now >= s.pause  # the request was not on its way when an earlier one was refused
         if fresh:
             s.refusals += 1
             s.refused = now if s.refusals == 1 else s.refused

@@ -46,9 +46,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=False, rename="camel"
     failed_step: str | None = None
     attempt: int | None = None
     trace_id: str | None = None
-    errors: list[dict[str, Any]] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # the failed parts of a partial success
+    # The failed parts of a partial success.
+    errors: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobError(BideError):

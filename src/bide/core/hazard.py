@@ -58,9 +58,8 @@ class Sketch:
     def __init__(self) -> None:
         self.ended = [0.0] * BINS  # how many ended in the bin
         self.within = [0.0] * BINS  # seconds that jobs were watched in it without crossing all of it
-        self.passing = [0.0] * (
-            BINS + 1
-        )  # how many more jobs crossed all of it than all of the bin before
+        # How many more jobs crossed all of the bin than all of the bin before.
+        self.passing = [0.0] * (BINS + 1)
         self.cells: dict[tuple[int, int], float] = {}  # ends between two edges of coarse bins
         self.count = 0
         self.crowd = 0  # jobs that wait by this sketch

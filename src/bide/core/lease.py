@@ -35,7 +35,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class LeaseObserver:
-    """What one process has seen of the leases of all others."""
+    """The leases of all other processes, as one process has observed them."""
 
     def __init__(self, usual: float) -> None:
         """`usual`: the length of a lease without a stored length."""

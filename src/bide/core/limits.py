@@ -44,16 +44,16 @@ _FAMILIES = (
     ),
 )
 _PAUSES = ("retry-after-ms", "x-ms-retry-after-ms", "retry-after")
-TELLING = frozenset(
+LIMIT_HEADERS = frozenset(
     ("ratelimit", "ratelimit-policy", "x-request-cost", *_PAUSES, *(n for f in _FAMILIES for n in f))
 )
 
 
-def telling(headers: Mapping[str, str]) -> dict[str, str] | None:
+def limit_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
     """Return the headers about limits, with lower-case names; None if there are none."""
     found = None
     for name in headers:
-        if (lower := name.lower()) in TELLING:
+        if (lower := name.lower()) in LIMIT_HEADERS:
             found = found or {}
             found[lower] = headers[name][:LONGEST_TEXT]
     if found is not None:
@@ -63,18 +63,18 @@ def telling(headers: Mapping[str, str]) -> dict[str, str] | None:
     return found
 
 
-def read_pause(told: Mapping[str, str], wall: float) -> float | None:
+def read_pause(headers: Mapping[str, str], wall: float) -> float | None:
     """Return the seconds to wait, from any form of Retry-After."""
     for name in _PAUSES:
-        text = told.get(name)
-        pause = None if text is None else read_retry_after(text, told.get("date"), wall)
+        text = headers.get(name)
+        pause = None if text is None else read_retry_after(text, headers.get("date"), wall)
         if pause is not None:
             return pause / 1000 if name.endswith("-ms") else pause
     return None
 
 
 def read_retry_after(text: str, date: str | None, wall: float | None = None) -> float | None:
-    """Seconds, from a number or a date. A date is compared with the answer's own `date`, else with `wall`."""
+    """Seconds, from a number or a date. A date is compared with the response's own `date`, else with `wall`."""
     text = text.strip()
     if text.isascii() and text.replace(".", "", 1).isdigit():
         return read_number(text)
@@ -84,26 +84,26 @@ def read_retry_after(text: str, date: str | None, wall: float | None = None) -> 
     return None if at is None or now is None else max(0.0, at - now)
 
 
-def read_cost(told: Mapping[str, str]) -> float | None:
+def read_cost(headers: Mapping[str, str]) -> float | None:
     """Return the cost of the request, where requests differ in cost."""
-    cost = read_number(told.get("x-request-cost", ""))
+    cost = read_number(headers.get("x-request-cost", ""))
     return cost or None
 
 
-def read_limits(told: Mapping[str, str], wall: float) -> list[AdvertisedLimit]:
+def read_limits(headers: Mapping[str, str], wall: float) -> list[AdvertisedLimit]:
     """Return every advertised limit; structured fields outrank the older header families."""
-    fields = _read_fields(told)
+    fields = _read_fields(headers)
     if fields:
         return fields
     for family in _FAMILIES:
-        seen = _read_family(family, told, wall)
+        seen = _read_family(family, headers, wall)
         if seen is not None:
             return [seen]
     return []
 
 
-def _read_fields(told: Mapping[str, str]) -> list[AdvertisedLimit]:
-    state, policy = told.get("ratelimit"), told.get("ratelimit-policy")
+def _read_fields(headers: Mapping[str, str]) -> list[AdvertisedLimit]:
+    state, policy = headers.get("ratelimit"), headers.get("ratelimit-policy")
     if state is None and policy is None:
         return []
     policies = _read_policies(policy or "")
@@ -125,7 +125,7 @@ def _read_fields(told: Mapping[str, str]) -> list[AdvertisedLimit]:
         name, (quota, window) = min(policies.items(), key=lambda p: p[1][1] or WEEK)
         found = (
             [AdvertisedLimit(name, quota, window)]
-            if window and "ratelimit-remaining" not in told
+            if window and "ratelimit-remaining" not in headers
             else []
         )
     return found
@@ -158,9 +158,9 @@ def _read_policies(text: str) -> dict[str, tuple[float | None, float | None]]:
 
 
 def _read_family(
-    family: tuple[str, str, str], told: Mapping[str, str], wall: float
+    family: tuple[str, str, str], headers: Mapping[str, str], wall: float
 ) -> AdvertisedLimit | None:
-    limit, remaining, reset = (told.get(name) for name in family)
+    limit, remaining, reset = (headers.get(name) for name in family)
     left = read_number(remaining or "")
     if left is None:
         return None
@@ -171,8 +171,8 @@ def _read_family(
         if number == quota:
             window = window or read_number(params.get("w") or params.get("window") or "")
     if window is None:
-        window = next((w for q, w in _read_policies(told.get("ratelimit-policy", "")).values()), None)
-    until, whole, vague = read_reset(reset or "", _server_time(told, wall) if reset else wall)
+        window = next((w for q, w in _read_policies(headers.get("ratelimit-policy", "")).values()), None)
+    until, whole, vague = read_reset(reset or "", _server_time(headers, wall) if reset else wall)
     vague = vague and family is not _FAMILIES[0]
     return AdvertisedLimit(family[1], quota or None, window or None, left, until, whole, vague)
 
@@ -217,8 +217,8 @@ _DURATION = re.compile(rf"(?:{_PIECE.pattern.replace('(ms', '(?:ms').replace('([
 _PAIR = re.compile(r"([A-Za-z]{1,20})\s{0,3}=\s{0,3}([0-9.]{1,20})")
 
 
-def _server_time(told: Mapping[str, str], wall: float) -> float:
-    return _instant(told.get("date", "")) or wall
+def _server_time(headers: Mapping[str, str], wall: float) -> float:
+    return _instant(headers.get("date", "")) or wall
 
 
 @lru_cache(maxsize=64)

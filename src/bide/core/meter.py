@@ -48,7 +48,7 @@ class Meter(msgspec.Struct, array_like=True):
     rolled: float = LONG_AGO  # when a new window was last seen
     flows: bool = False  # a bucket that fills at quota / window
     timed: bool = False  # some header contains a time
-    told: bool = False  # the policy contains the window
+    timed_policy: bool = False  # the policy contains the window
     guessed: bool = False  # this window has started by our clock; no response has confirmed it yet
     top: float = 0.0  # the most that was ever left, before the request that showed it
     risen: int = 0  # how often more was left than a window can have
@@ -63,9 +63,9 @@ class Meter(msgspec.Struct, array_like=True):
     turned: float = -NEVER  # when a new short window was last seen; `lowest` belongs to it
     highest: float = -NEVER  # reported since `rolled`, as is the next
     deepest: float = NEVER
-    heard: int = 0  # responses since then
+    responses: int = 0  # responses since then
 
-    def hear(self, seen: AdvertisedLimit, now: float, flying: float, alone: bool, took: float) -> None:
+    def update(self, seen: AdvertisedLimit, now: float, flying: float, alone: bool, took: float) -> None:
         """Learn from one response, `took` seconds after its request; `flying` requests may not be counted yet, `alone`
         if no other request overlapped."""
         if seen.remaining is None:
@@ -74,7 +74,7 @@ class Meter(msgspec.Struct, array_like=True):
         self.counted, self.flying = True, flying
         reset = self._reset(seen, now)
         self.timed = self.timed or reset is not None or seen.window is not None
-        self.told = self.told or seen.window is not None
+        self.timed_policy = self.timed_policy or seen.window is not None
         self.quota = max(seen.quota or max(self.quota, seen.remaining), 1.0)
         self.window = seen.window or max(self.window, reset or 0.0)
         self.top = min(max(self.top, seen.remaining + 1.0), max(self.quota, 1.0))
@@ -99,7 +99,7 @@ class Meter(msgspec.Struct, array_like=True):
 
     @property
     def short(self) -> bool:
-        return self.told and not self.flows and self.window < SHORT
+        return self.timed_policy and not self.flows and self.window < SHORT
 
     @property
     def even(self) -> float:
@@ -112,9 +112,8 @@ class Meter(msgspec.Struct, array_like=True):
             # The first response: what was counted before it counts as sent at the even pace.
             before = min(self.quota - remaining + flying, self.quota)
             self.turned, self.pace = now - self.window, now + before * self.even
-        overtaken = max(
-            flying, 0.5
-        )  # responses overtake each other: a smaller number may arrive after a larger one
+        # Responses overtake each other: a smaller number may arrive after a larger one.
+        overtaken = max(flying, 0.5)
         if remaining > self.lowest + overtaken:
             self.turned, self.lowest = now, remaining
         self.lowest = min(self.lowest, remaining)
@@ -129,14 +128,14 @@ class Meter(msgspec.Struct, array_like=True):
     def _look_for_bucket(self, remaining: float, now: float) -> None:
         """Detect a bucket: what is left of a window falls with each request; a bucket refills."""
         self.highest, self.deepest = max(self.highest, remaining), min(self.deepest, remaining)
-        self.heard += 1
+        self.responses += 1
         span = now - self.rolled
         if span < 2.0 * self.window + self.slack:  # contains a whole window
             return
-        counted = self.heard * self.window / span
+        counted = self.responses * self.window / span
         flat = counted >= ENOUGH and self.highest - self.deepest < (counted - 1.0) / 2
         self.risen = self.risen + 1 if flat else 0
-        self.rolled, self.highest, self.deepest, self.heard = now, -NEVER, NEVER, 0
+        self.rolled, self.highest, self.deepest, self.responses = now, -NEVER, NEVER, 0
         if self.risen >= self.needed:
             self.flows, self.until = True, LONG_AGO
 
@@ -162,7 +161,7 @@ class Meter(msgspec.Struct, array_like=True):
         self, remaining: float, now: float, flying: float, reset: float | None, alone: bool
     ) -> None:
         ends = now + (self.window if reset is None else reset)
-        if self.told:
+        if self.timed_policy:
             # The request was counted in this window, so the window ends within its length.
             ends = min(ends, now + self.window)
         apart = max(0.5 * self.window, 2.0)
@@ -173,12 +172,12 @@ class Meter(msgspec.Struct, array_like=True):
             if self.stragglers >= 0:
                 return  # it belongs to the last window and says nothing about this one
             anew = True  # there are too many of them, so the later reset was wrong
-            self.window = self.window if self.told else reset
+            self.window = self.window if self.timed_policy else reset
         if anew or self.guessed:
             early = now - self.rolled < 0.5 * self.window - 1.0
             self.risen = self.risen + 1 if grown and early else 0
             left = remaining - flying
-            if early and self.told and not alone:
+            if early and self.timed_policy and not alone:
                 # Probably not a new window: responses overtake each other, and no bucket fills faster than this.
                 filled = max(self.level, 0.0) + self.quota / self.window * (now - self.at)
                 left = min(left, filled)
@@ -196,7 +195,7 @@ class Meter(msgspec.Struct, array_like=True):
                 # each request.
                 self.until = max(self.until, ends) if later else min(self.until, ends)
         self.at = now
-        if self.told and self.risen >= self.needed:
+        if self.timed_policy and self.risen >= self.needed:
             self.flows, self.level, self.until = True, remaining - flying, LONG_AGO
 
     def filled(self, now: float) -> float:
@@ -278,7 +277,7 @@ class Meter(msgspec.Struct, array_like=True):
     def land(self, now: float, flying: float) -> None:
         """A response without limits arrived; `flying` requests are still on their way."""
         self.flying = flying
-        if self.guessed and self.told and not flying:
+        if self.guessed and self.timed_policy and not flying:
             # The first request of a new window has been counted. The next may follow as fast as a bucket fills.
             self.until = min(self.until, now + self.even)
         if self.counted:

@@ -1,4 +1,4 @@
-"""What happens to a job after an attempt, and when to retry. Pure: time and randomness are arguments."""
+"""Decides what follows an attempt of a job, and when to retry. Pure: time and randomness are arguments."""
 
 from __future__ import annotations
 

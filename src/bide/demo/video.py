@@ -99,7 +99,7 @@ def generate(ctx: Context, clip: Clip) -> None:
         *("-f", "lavfi", "-i", f"testsrc2=size={clip.width}x{clip.height}:rate={FPS}"),
         *("-f", "lavfi", "-i", "sine=frequency=440"),
         *("-t", str(clip.seconds), "-pix_fmt", "yuv420p", "-preset", "ultrafast", str(part)),
-        heard=frames_to(ctx, clip.frames, "Generating"),
+        on_line=frames_to(ctx, clip.frames, "Generating"),
     )
     part.replace(clip.path)
 
@@ -129,7 +129,7 @@ def transcode(ctx: Context, clip: Clip, height: int) -> File:
     encode(
         *("-i", str(clip.path), "-vf", f"scale=-2:{height}", "-preset", "medium", "-crf", "23"),
         *("-c:a", "copy", "-movflags", "+faststart", str(goal)),
-        heard=frames_to(ctx, clip.frames, "Transcoding"),
+        on_line=frames_to(ctx, clip.frames, "Transcoding"),
     )
     return ctx.output("video.mp4", goal)
 
@@ -147,23 +147,23 @@ def metadata(ctx: Context, facts: dict[str, Any], picture: dict[str, str]) -> di
 def frames_to(ctx: Context, total: int, message: str) -> Callable[[str], None]:
     """Report the lines of `ffmpeg -progress` as progress of the job."""
 
-    def heard(line: str) -> None:
+    def on_line(line: str) -> None:
         name, _, value = line.partition("=")
         if name == "frame":
             # Raises if the job is cancelled; then `ffmpeg` below kills the process.
             ctx.progress(int(value), total, unit="frames", message=message)
 
-    return heard
+    return on_line
 
 
-def encode(*arguments: str, heard: Callable[[str], None]) -> None:
-    ffmpeg("-progress", "pipe:1", "-stats_period", "0.2", *arguments, heard=heard)
+def encode(*arguments: str, on_line: Callable[[str], None]) -> None:
+    ffmpeg("-progress", "pipe:1", "-stats_period", "0.2", *arguments, on_line=on_line)
 
 
 def ffmpeg(
-    *arguments: str, level: str = "error", heard: Callable[[str], None] = lambda line: None
+    *arguments: str, level: str = "error", on_line: Callable[[str], None] = lambda line: None
 ) -> list[str]:
-    """Run ffmpeg, pass each line that it prints to `heard`, and return the last lines. Leaves no process behind."""
+    """Run ffmpeg, pass each line that it prints to `on_line`, and return the last lines. Leaves no process behind."""
     program = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-nostdin", "-loglevel", level, "-y"]
     last: deque[str] = deque(maxlen=50)
     with Popen(
@@ -173,7 +173,7 @@ def ffmpeg(
             assert process.stdout is not None
             for line in process.stdout:
                 last.append(line.strip())
-                heard(line.strip())
+                on_line(line.strip())
         except BaseException:  # a cancel or a timeout arrives here as an exception
             process.kill()
             raise

@@ -125,9 +125,8 @@ class _Limit:
         self._rules = rules
         self._rate = rules.requests / rules.per
         self._level = rules.burst if rules.kind == "bucket" else rules.requests
-        self._at = (
-            0.0 if rules.kind == "bucket" else -phase * rules.per
-        )  # when the bucket was filled, or the window began
+        # When the bucket was filled, or the window began.
+        self._at = 0.0 if rules.kind == "bucket" else -phase * rules.per
         self._policy = f'"default";q={rules.requests:g};w={rules.per:g}'
 
     def allowance(self, seconds: float) -> float:

@@ -149,7 +149,7 @@ def _ours(
             now = max(now, min(again, tasks[arrived].born if arrived < len(tasks) else math.inf))
             continue
         answer = world.poll(now, [tasks[job.key] for job in jobs])
-        budget.heard(now, answer.status, answer.headers, EPOCH + now)
+        budget.record_response(now, answer.status, answer.headers, EPOCH + now)
         if answer.status == 429:
             for job in jobs:
                 schedule.failed(job, now, now)

@@ -44,7 +44,7 @@ class Vendor:
         self.jobs: dict[str, SimulatedJob] = {
             f"job-{i}": task for i, task in enumerate(self.world.tasks)
         }
-        self.told: dict[str, float] = {}  # when a response first said that the job has ended
+        self.reported: dict[str, float] = {}  # when a response first said that the job has ended
         self.keys: dict[str, str] = {}
         self.url = ""
         self._takes = takes
@@ -98,7 +98,7 @@ class Vendor:
 
     def delays(self) -> list[float]:
         """Return the seconds, by its clock, from the end of each job to the first response that says so."""
-        return [self.told[id] - self.jobs[id].ends for id in self.told]
+        return [self.reported[id] - self.jobs[id].ends for id in self.reported]
 
     # --- routes
 
@@ -140,7 +140,7 @@ class Vendor:
             if seen.percent is not None:
                 record["progress_percent"] = round(seen.percent, 1)
             return record
-        self.told.setdefault(id, now)
+        self.reported.setdefault(id, now)
         if id in self._failed:
             return {"id": id, "status": "FAILED", "error": "no face found", "errorCode": "NO_FACE"}
         return {"id": id, "status": "COMPLETED", "outputUrl": f"{self.url}/v2/files/{id}.mp4"}

@@ -66,9 +66,8 @@ class BlobsSuite:
         await blobs.close()
 
     async def put(self, blobs: Blobs, *args: Any) -> Any:
-        return await asyncio.to_thread(
-            blobs.put, *args
-        )  # as in a handler: not on the event loop of the service
+        # As in a handler: not on the event loop of the service.
+        return await asyncio.to_thread(blobs.put, *args)
 
     @pytest.mark.parametrize("size", [0, 1, len(LARGE)])
     async def test_what_is_put_is_read_and_fetched(self, kept: Blobs, tmp_path: Path, size: int) -> None:

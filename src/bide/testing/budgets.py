@@ -68,7 +68,7 @@ class BudgetsSuite:
             for budget in rng.sample(budgets, len(budgets)):
                 while budget.take(now) <= now:
                     sent.append(now)
-                    budget.heard(now, 200, {}, WALL)
+                    budget.record_response(now, 200, {}, WALL)
         return sent
 
     def test_a_take_that_is_not_granted_tells_when_and_changes_nothing(
@@ -84,7 +84,7 @@ class BudgetsSuite:
     def test_a_refusal_that_one_hears_pauses_all(self, callers: list[BudgetOpener]) -> None:
         budgets = [caller.open("one", Limit(1000, 1.0, 100)) for caller in callers]
         assert budgets[0].take(100.0) <= 100.0
-        budgets[0].heard(100.1, 429, {"Retry-After": "30"}, WALL)
+        budgets[0].record_response(100.1, 429, {"Retry-After": "30"}, WALL)
         for budget in budgets:
             assert 130.1 <= budget.take(100.2) <= 132.0
 
@@ -92,7 +92,7 @@ class BudgetsSuite:
         budgets = [caller.open("one") for caller in callers]
         headers = {"RateLimit": '"a";r=3;t=50', "RateLimit-Policy": '"a";q=60;w=60'}
         assert budgets[0].take(100.0) <= 100.0
-        budgets[0].heard(100.1, 200, headers, WALL)
+        budgets[0].record_response(100.1, 200, headers, WALL)
         sent, now = 0, 100.1
         while now < 149.0:
             now += 0.5
@@ -122,27 +122,27 @@ class BudgetsSuite:
         self, callers: list[BudgetOpener], began: float
     ) -> None:
         """The monotonic clock of a machine that has just booted is near zero."""
-        documented, refused, told, sought = (
+        documented, refused, advertised, sought = (
             callers[0].open(name, limit)
             for name, limit in [
                 ("documented", Limit(60, 60.0)),
                 ("refused", Limit(1000, 1.0, 100)),
-                ("told", None),
+                ("advertised", None),
                 ("sought", None),
             ]
         )
         assert documented.take(began) <= began
         assert began + 0.9 < documented.take(began) < began + 1.1
         assert refused.take(began) <= began
-        refused.heard(began, 429, {"Retry-After": "30"}, WALL)
+        refused.record_response(began, 429, {"Retry-After": "30"}, WALL)
         assert began + 30.0 <= refused.take(began) <= began + 32.0
-        assert told.take(began) <= began
+        assert advertised.take(began) <= began
         headers = {"RateLimit": '"a";r=30;t=30', "RateLimit-Policy": '"a";q=60;w=60'}
-        told.heard(began, 200, headers, WALL)
-        assert told.take(began + 1.0) <= began + 3.0
+        advertised.record_response(began, 200, headers, WALL)
+        assert advertised.take(began + 1.0) <= began + 3.0
         now = began
         for _ in range(20):
             if sought.take(now) <= now:
-                sought.heard(now, 200, {}, WALL)
+                sought.record_response(now, 200, {}, WALL)
             now += 1.0
         assert sought.take(now) <= now

@@ -271,7 +271,7 @@ class LedgerSuite:
     def outbox(self, book: Ledger) -> UploadOutbox:
         found = outbox_of(book)
         if found is None:
-            pytest.skip("this ledger keeps no files on their way")
+            pytest.skip("this ledger does not support uploads")
         return found
 
     async def test_closing_twice_does_no_harm(self, book: Ledger) -> None:

@@ -59,9 +59,8 @@ async def test_retries_are_visible_and_counted(harness: EngineHarness, log: Path
     ]
     events = [e for e in await harness.events(job.id) if e.type == "status"]
     for event, following in pairwise(events):
-        if (
-            event.job["status"] == "RETRYING"
-        ):  # it may be written later than it is due: the next attempt is not early
+        # It may be written later than it is due; the next attempt is not early.
+        if event.job["status"] == "RETRYING":
             assert event.job["nextAttemptAt"] <= following.at
 
 

@@ -184,7 +184,7 @@ def test_submit_goes_on_from_its_ledger(
         (("--file", "nowhere.mp4"), "there is no file nowhere.mp4"),
         (("--file", "a=nowhere.mp4"), "there is no file nowhere.mp4"),
         (("--file", "film.mp4", "--file", "b=film.mp4"), "NAME=PATH"),
-        (("--ledger", "l"), "--ledger is for --file"),
+        (("--ledger", "l"), "--ledger needs --file"),
         (("--file", "."), "there is no file ."),
     ],
 )

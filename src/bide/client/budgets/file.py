@@ -23,12 +23,12 @@ import msgspec
 from bide.client.budgets.shared_counters import LARGEST, SharedCounters, boot_id
 from bide.core.budget import Budget, BudgetState, Limit
 from bide.core.errors import SetupError
-from bide.core.limits import telling
+from bide.core.limits import limit_headers
 
 GRANT_LIFETIME = 0.02  # seconds
 MOST_GRANTS = 64  # at once
 RETRY_INTERVAL = 0.001
-# Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `heard` does.
+# Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `record_response` does.
 FEW_PENDING, MOST_PENDING = 16, 256
 UNKNOWN = (-1, -1)
 _encode = msgspec.msgpack.Encoder().encode
@@ -139,8 +139,8 @@ class FileBudget:
         rate = self._budget.rate(now)
         return MOST_GRANTS if rate is None else int(rate * self._grant_lifetime)
 
-    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
-        limits = telling(headers)
+    def record_response(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
+        limits = limit_headers(headers)
         self._pending.append((now, status, limits or {}, wall))
         known = self._budget.state
         others_wait = not known.met or known.refusals or known.meters
@@ -219,7 +219,7 @@ class FileBudget:
                 if at in sent:
                     sent.remove(at)
                 sent.insert(0, at)
-            budget.heard(*response)
+            budget.record_response(*response)
 
     def _load(self) -> Budget:
         """Return the budget with the newest state; after `close`, with the last that was read."""

@@ -34,7 +34,7 @@ from bide.client.budgets.record import BudgetRecord, limit_fields, reserved_inte
 from bide.client.budgets.remote_clock import RemoteClock
 from bide.core.budget import Budget, Limit
 from bide.core.errors import SetupError
-from bide.core.limits import read_pause, telling
+from bide.core.limits import limit_headers, read_pause
 from bide.core.meter import SLACK
 
 log = logging.getLogger("bide.client")
@@ -44,7 +44,7 @@ RETRY_INTERVAL = 0.25  # between two attempts while the backend is unavailable
 EXCHANGE_TIMEOUT = 2.0  # after which the backend counts as unavailable
 POLL_INTERVAL = 0.001  # the least number of seconds between two checks for a reply
 MOST_GRANTS = 64  # in one exchange
-# Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `heard` does.
+# Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `record_response` does.
 FEW_PENDING, MOST_PENDING = 16, 256
 IN_USE = 60.0  # seconds after its last change for which another process is assumed to use a record
 REFUSAL_PAUSE = 60.0  # seconds without requests on a reservation after a refusal without Retry-After
@@ -378,8 +378,8 @@ class SharedBudget:
             return self._take_alone(now)
         return now if self._use_grant(now, cost) else max(self._next, now + POLL_INTERVAL)
 
-    def heard(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
-        limits = telling(headers)
+    def record_response(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
+        limits = limit_headers(headers)
         self._pending.append((now, status, limits or {}, wall))
         known = self._budget.state
         refused = status in (429, 503)
@@ -568,7 +568,7 @@ def _report(budget: Budget, ours: list[float], responses: list[Response]) -> Non
             if at in sent:
                 sent.remove(at)
             sent.insert(0, at)
-        budget.heard(*response)
+        budget.record_response(*response)
 
 
 def _grant_lifetime(limit: Limit | None) -> float:

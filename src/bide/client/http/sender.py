@@ -233,12 +233,12 @@ class Sender:
         else:
             self._breaker.succeeded(now)
         status = 429 if throttled else answer.status
-        self._budget.heard(now, status, answer.headers, self._timing.wall())
+        self._budget.record_response(now, status, answer.headers, self._timing.wall())
         self._answer.set()
 
     def record_no_answer(self) -> None:
         """Records in the budget that a granted request got no answer. The breaker does not count it."""
-        self._budget.heard(self._timing.now(), 0, {}, self._timing.wall())
+        self._budget.record_response(self._timing.now(), 0, {}, self._timing.wall())
 
     def record_failed_poll(self) -> None:
         """Records that a poll got no answer."""

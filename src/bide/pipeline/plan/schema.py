@@ -1,7 +1,7 @@
 """The schema of a dataset: the names, sources and types of its columns, and what happens to bad rows.
 
 1. A schema is checked when it is read, so that an error does not appear in the middle of a large file.
-2. It has no secret, only the place of one.
+2. It contains no secret, only the variable or file that has it.
 """
 
 from __future__ import annotations

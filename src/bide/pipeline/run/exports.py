@@ -37,9 +37,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
     began: float  # epoch seconds
     scheduled: float | None = None  # the scheduled time, in epoch seconds
     finished: float | None = None
-    listed: dict[
-        str, dict[str, list[str | int]]
-    ] = {}  # the values that the API listed, by dataset and name
+    # The values that the API listed, by dataset and name.
+    listed: dict[str, dict[str, list[str | int]]] = {}
     since: dict[str, str | None] = {}  # by output
 
 

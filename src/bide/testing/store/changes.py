@@ -94,14 +94,14 @@ class Changes:
         assert (await harness.apply(Cancelled(job_id=job.id, version=1))).status is Status.CANCELLED
 
     async def test_a_change_of_an_unknown_job_is_missing(self, harness: StoreHarness) -> None:
-        assert await harness.store.apply([Rerun(job_id="nobody")]) == [Missing(gone=False)]
+        assert await harness.store.apply([Rerun(job_id="unknown")]) == [Missing(gone=False)]
 
     async def test_a_refused_change_does_not_hold_up_the_others(self, harness: StoreHarness) -> None:
         first, second = await harness.run(), await harness.put()
         answers = await harness.store.apply(
             [
                 Succeeded(job_id=first.id, fence=7, result=ONE),
-                Cancelled(job_id="nobody"),
+                Cancelled(job_id="unknown"),
                 Cancelled(job_id=second.id),
                 Succeeded(job_id=first.id, owner="worker", fence=1, result=ONE),
             ]
@@ -179,11 +179,11 @@ class Changes:
         await harness.succeed(ended)
         await harness.apply(Lost(job_id=taken.id, fence=1))
         await harness.take(taken.id)
-        held = [(ended.id, 1), (mine.id, 1), (taken.id, 1), ("nobody", 1)]
+        held = [(ended.id, 1), (mine.id, 1), (taken.id, 1), ("unknown", 1)]
         assert await harness.store.renew("worker", held, 60) == [
             (ended.id, 1),
             (taken.id, 1),
-            ("nobody", 1),
+            ("unknown", 1),
         ]
         assert (await harness.get(ended.id)).lease_until is None
         assert (await harness.get(taken.id)).lease_until == harness.clock.now() + 30

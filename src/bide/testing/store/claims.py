@@ -145,7 +145,7 @@ class Claims:
         assert (first.status, first.attempt) == (Status.PROCESSING, 1)
         assert (second.status, second.attempt, second.fence) == (Status.PENDING, 0, 1)
         assert second.lease_until == harness.clock.now() + LEASE
-        assert await harness.claim() == [], "it is in that worker's line"
+        assert await harness.claim() == [], "that worker has prefetched it"
         begun = await harness.apply(Begun(job_id=second.id, fence=1, started_at=harness.clock.now()))
         assert (begun.status, begun.attempt) == (Status.PROCESSING, 1)
         assert (await harness.succeed(begun)).status is Status.DONE
@@ -186,7 +186,7 @@ class Claims:
         for name, result in results.items():
             assert await harness.store.step(job.id, name) == result
         assert await harness.store.step(job.id, "none") is None
-        assert await harness.store.step("nobody", "ü0") is None
+        assert await harness.store.step("unknown", "ü0") is None
 
     async def test_kept_steps_are_given_back(self, harness: StoreHarness) -> None:
         job = await harness.run()

@@ -19,8 +19,8 @@ class Events:
         retry_at = harness.clock.now() + 8
         await harness.apply(FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=retry_at))
         events = await harness.store.events()
-        told = [(e.type, e.job["status"], e.job["version"]) for e in events]
-        assert told == [
+        published = [(e.type, e.job["status"], e.job["version"]) for e in events]
+        assert published == [
             ("status", "PENDING", 1),
             ("status", "PROCESSING", 2),
             ("step", "PROCESSING", 3),
@@ -44,7 +44,7 @@ class Events:
         assert len(numbers) == 15
         assert numbers == sorted(set(numbers))
 
-    async def test_what_was_heard_is_what_is_in_the_log(self, harness: StoreHarness) -> None:
+    async def test_published_events_are_those_of_the_log(self, harness: StoreHarness) -> None:
         job = await harness.run()
         await harness.apply(
             FailedForNow(job_id=job.id, fence=1, error=OOPS, retry_at=harness.clock.now())
@@ -54,7 +54,7 @@ class Events:
         await asyncio.sleep(0)  # published right after the write returns
         assert msgspec.to_builtins(harness.published) == msgspec.to_builtins(log)
 
-    async def test_an_event_is_heard_only_when_it_is_true(self, harness: StoreHarness) -> None:
+    async def test_an_event_is_published_only_after_its_commit(self, harness: StoreHarness) -> None:
         job = await harness.put()
         await asyncio.sleep(0)
         (event,) = harness.published
@@ -97,7 +97,7 @@ class Events:
         job = await harness.run()
         await harness.store.log(job.id, "worker", 1, [{"message": "one"}, {"message": "two"}])
         await harness.store.log(job.id, "worker", 7, [{"message": "stale"}])
-        await harness.store.log("nobody", "worker", 1, [{"message": "nowhere"}])
+        await harness.store.log("unknown", "worker", 1, [{"message": "nowhere"}])
         lines = [e.job["log"] for e in await harness.store.events() if e.type == "log"]
         assert lines == [{"message": "one"}, {"message": "two"}]
         assert (await harness.get(job.id)).version == job.version

@@ -77,7 +77,7 @@ class Inserts:
 
     async def test_an_unknown_job_is_missing_but_not_gone(self, harness: StoreHarness) -> None:
         job = await harness.put()
-        assert await harness.store.get(["nobody", job.id]) == [Missing(gone=False), job]
+        assert await harness.store.get(["unknown", job.id]) == [Missing(gone=False), job]
 
     async def test_the_first_event_comes_with_the_job(self, harness: StoreHarness) -> None:
         job = await harness.put()

@@ -52,7 +52,7 @@ class Relatives:
 
     async def test_a_spawn_of_an_unknown_parent_makes_no_child(self, harness: StoreHarness) -> None:
         new = harness.new(kind="part")
-        spawned = Spawned(job_id="nobody", fence=1, child=Child(new.job.id, "part", "0"))
+        spawned = Spawned(job_id="unknown", fence=1, child=Child(new.job.id, "part", "0"))
         assert await harness.store.spawn(spawned, new) == Missing()
         assert await harness.store.get([new.job.id]) == [Missing()]
 
@@ -121,8 +121,8 @@ class Relatives:
         await harness.apply(Cancelled(job_id=child.id, fence=held.fence))
         after = await harness.get(parent.id)
         assert [c.status for c in after.children] == [Status.CANCELLED]
-        told = [e.job["status"] for e in await harness.store.events(job_id=parent.id)]
-        assert told.count("ERROR") == 1
+        published = [e.job["status"] for e in await harness.store.events(job_id=parent.id)]
+        assert published.count("ERROR") == 1
 
     async def test_a_rerun_runs_the_unsuccessful_children_again(self, harness: StoreHarness) -> None:
         parent = await harness.run()
@@ -161,7 +161,7 @@ class Relatives:
         parent = await harness.run()
         child = await harness.spawn(parent)
         stranger = await harness.put(queue="other")
-        for unknown in ("nobody", stranger.id):
+        for unknown in ("unknown", stranger.id):
             parked = Parked(job_id=parent.id, fence=1, waiting_for=(child.id, unknown))
             assert isinstance(await harness.refuse(parked), UnknownChild)
         assert (await harness.get(parent.id)).running
@@ -174,22 +174,22 @@ class Relatives:
         ended = await harness.succeed(await harness.run(kind="part", queue="parts"))
         live = await harness.put(kind="part", queue="parts")
         link = Child(ended.id, "part", "1")
-        lost = await harness.put(waiting_for=("nobody",), **waits)
+        lost = await harness.put(waiting_for=("unknown",), **waits)
         unnoted = await harness.put(waiting_for=(ended.id,), children=(link,), **waits)
         both = await harness.put(
-            waiting_for=("nobody", ended.id), children=(link, Child("nobody", "part", "2")), **waits
+            waiting_for=("unknown", ended.id), children=(link, Child("unknown", "part", "2")), **waits
         )
         half = await harness.put(
-            waiting_for=("nobody", live.id), children=(Child(live.id, "part", "1"),), **waits
+            waiting_for=("unknown", live.id), children=(Child(live.id, "part", "1"),), **waits
         )
         assert await harness.claim() == []
         resumed, more = await harness.store.resume_parked()
         assert (sorted(resumed), more) == (sorted([lost.id, unnoted.id, both.id]), None)
         assert await harness.store.resume_parked() == ([], None), "they are due now"
-        assert (await harness.get(half.id)).due is None, "it waits for one that lives"
+        assert (await harness.get(half.id)).due is None, "it waits for a job that exists"
         claims = {c.job.id: c.job for c in await harness.claim()}
         assert set(claims) == {lost.id, unnoted.id, both.id}
-        assert {job.attempt for job in claims.values()} == {1}, "it goes on with the attempt that it had"
+        assert {job.attempt for job in claims.values()} == {1}, "it continues its attempt"
         assert [c.status for c in claims[unnoted.id].children] == [Status.DONE]
         assert [c.status for c in claims[both.id].children] == [Status.DONE, Status.CANCELLED]
 
@@ -202,7 +202,7 @@ class Relatives:
             parents.append(await harness.get(parent.id))
             assert number < 4 or await harness.store.resume_parked() == ([], None)
         waits = {"status": Status.PROCESSING, "due": None}
-        stuck = [await harness.put(waiting_for=("nobody",), **waits) for _ in range(2)]
+        stuck = [await harness.put(waiting_for=("unknown",), **waits) for _ in range(2)]
         found: list[str] = []
         after: str | None = ""
         pages = 0

@@ -32,7 +32,7 @@ class Removal:
         ]
         assert await harness.store.events(job_id=job.id) == []
         assert await harness.store.apply([Failed(job_id=job.id, error=OOPS)]) == [Missing(gone=True)]
-        assert await harness.store.known([job.id, live.id, "nobody"]) == {live.id}
+        assert await harness.store.known([job.id, live.id, "unknown"]) == {live.id}
 
     async def test_what_is_gone_stays_gone_over_reopening_and_is_forgotten_in_the_end(
         self, harness: StoreHarness
@@ -208,7 +208,7 @@ class Removal:
         assert ended.status is Status.CANCELLED, "it needs no parent to end"
 
     async def test_an_unknown_job_cannot_be_deleted(self, harness: StoreHarness) -> None:
-        assert await harness.store.delete("nobody") == Missing(gone=False)
+        assert await harness.store.delete("unknown") == Missing(gone=False)
 
     async def test_a_store_has_one_id_over_reopening(self, harness: StoreHarness) -> None:
         first = await harness.store.identity()

@@ -33,7 +33,7 @@ from bide.testing.store.harness import StoreHarness
 
 def _port(harness: StoreHarness) -> Port:
     if not isinstance(harness.store, Port):
-        pytest.skip("this store does without uploads")
+        pytest.skip("this store does not support uploads")
     return harness.store
 
 
@@ -111,8 +111,8 @@ class Uploads:
     async def test_what_was_received_never_goes_back(self, harness: StoreHarness) -> None:
         port, upload = _port(harness), _upload(harness)
         await port.add_upload(upload)
-        for told, kept in ((4, 4), (3, 4), (9, 9)):
-            after = await port.receive(UploadUpdate(upload.id, received=told))
+        for received, kept in ((4, 4), (3, 4), (9, 9)):
+            after = await port.receive(UploadUpdate(upload.id, received=received))
             assert isinstance(after, Upload)
             assert after.received == kept
         await harness.reopen()
@@ -252,7 +252,7 @@ class Uploads:
         assert await port.upload(upload.id) == Missing(gone=True)
         assert await port.remove_upload(upload.id) == Missing(gone=True)
         assert await port.receive(UploadUpdate(upload.id, received=1)) == Missing(gone=True)
-        assert await port.remove_upload("nobody") == Missing()
+        assert await port.remove_upload("unknown") == Missing()
 
     async def test_what_is_unfinished_and_what_all_take_can_be_asked(
         self, harness: StoreHarness
@@ -269,4 +269,4 @@ class Uploads:
         await port.receive(UploadUpdate(first.id, received=4))
         await port.receive(UploadUpdate(second.id, received=7))
         assert await port.upload_bytes() == UploadBytes(21, 19, firm=7)
-        assert await port.known_uploads([first.id, "D", "nobody"]) == {first.id, "D"}
+        assert await port.known_uploads([first.id, "D", "unknown"]) == {first.id, "D"}
