@@ -1,4 +1,4 @@
-"""A network that can be told to break: a TCP proxy that counts, stops and cuts what goes to a service."""
+"""A network with faults on request: a TCP proxy that counts, pauses and cuts the traffic to a service."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_full_disk_is_told_and_nothing_that_was_accepted_is_lost(small_disk: S
     assert answer.status == 503 and int(answer.headers["Retry-After"]) > 0
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert "full" in json.loads(body)["detail"] and "free space" in json.loads(body)["detail"]
-    assert small_disk.job(earlier)["result"] == 1, "reading goes on"
+    assert small_disk.job(earlier)["result"] == 1, "reads continue"
     assert small_disk.unready() == 503
     until(lambda: f"{slow} second" in small_disk.marks.read_text())  # which cannot be kept
     assert small_disk.job(slow)["status"] == "PROCESSING"
@@ -310,7 +310,7 @@ def test_a_clock_that_is_set_back_while_the_service_runs(stepped: tuple[Serving,
         later = service.post("work", number=2)
         assert service.ended(later)["result"] == 2
         assert service.ended(job_id)["result"] == 1
-        assert later > job_id, "ids go on as time does"
+        assert later > job_id, "ids increase with time"
 
 
 def test_a_clock_that_is_an_hour_behind_at_the_next_start(stepped: tuple[Serving, Path]) -> None:

@@ -36,7 +36,7 @@ def test_recovery_is_from_the_kill_until_the_job_of_the_killed_begins_again() ->
     struck_at_work = Kill("child", 1.5, frozenset({10}))
     struck_between_jobs = Kill("child", 1.5, frozenset({11}))
     assert recovery.of_jobs(left, [struck_at_work, struck_between_jobs]) == [1.0]
-    # Who was there before does not show that the service is back: pid 12 is an orphan.
+    # An earlier process does not show that the service is back: pid 12 is an orphan.
     service = Kill("service", 1.25, frozenset({1, 10, 11, 12}))
     assert recovery.of_services(left, [service]) == [1.25]
     assert recovery.of_services(left, [service, Kill("service", 2.0, frozenset({2}))]) == [0.5]
@@ -91,7 +91,7 @@ def test_a_record_that_breaks_a_promise_is_found_out(tmp_path: Path) -> None:
         ("failed", "failed"),
         ("result", "wrong"),
         ("stale", "late"),
-        ("stale", "good"),  # somebody was at work with a higher fence than the one that ended it
+        ("stale", "good"),  # an attempt with a higher fence than the one that ended it was running
         ("once", "hung"),
         ("steps", "good"),
         ("family", "orphan"),

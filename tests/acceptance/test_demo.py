@@ -46,7 +46,7 @@ def is_whole(video: Path) -> bool:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The demo's temporary folders are in here, so its processes can be told from others."""
+    """The demo's temporary folders are in here, which identifies its processes."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
 

@@ -32,7 +32,7 @@ Serve = Callable[..., ServiceProcess]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a service keeps its record, and who carries hints to its workers."""
+    """The store of a service, and the engine that notifies its workers."""
 
     store: str | None = None
     broker: str | None = None
@@ -115,7 +115,7 @@ def test_a_film_is_uploaded_and_transcoded(serve: Serve, place: Place, film: Pat
         assert json.loads(get(service, f"/jobs/{job.id}/files/metadata.json")) == about
 
         if place.store is None:  # the upkeep looks every few seconds; once is enough
-            until(lambda: not originals(service))  # the original goes when nobody needs it any more
+            until(lambda: not originals(service))  # the original is removed when no job needs it
             assert len(get(service, about["links"]["video"])) == made.stat().st_size
 
 

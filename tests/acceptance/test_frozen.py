@@ -1,4 +1,4 @@
-"""A service that is stopped (SIGSTOP) for longer than a lease, and goes on. Its children have worked all the while."""
+"""A service that is stopped (SIGSTOP) for longer than a lease and then resumed. Its children keep running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads to a disk that others have filled, really: what is told, what is kept, and that it goes on when there is room."""
+"""Uploads to a disk that is really full: the response, the bytes that are kept, and the resumed upload."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FORM = """
 <form method="post" enctype="text/plain" action="http://jobs.example:{port}/queues/default/pause">
 <input name="a"></form>
 """
-# Names that nobody looks up: both are this machine.
+# Names without a DNS lookup: both are this machine.
 RULES = "--host-resolver-rules=MAP evil.example 127.0.0.1, MAP jobs.example 127.0.0.1"
 
 

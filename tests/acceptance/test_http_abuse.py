@@ -105,7 +105,7 @@ async def test_bodies_are_bounded_together_too(tmp_path: Path) -> None:
         assert len(refused) >= 30
         assert {task.result()[0] for task in refused} == {503}
         assert served.rss - before < 12 * 2**20  # of 16 MB that were sent
-        assert (await served.ask("GET", f"/jobs/{job_id}"))[0] == 200  # the small ones go on
+        assert (await served.ask("GET", f"/jobs/{job_id}"))[0] == 200  # the small ones continue
         for pair in pairs:
             await leave(pair)
         assert (await served.ask("POST", "/jobs", {"kind": "quick"}))[0] == 202
@@ -176,7 +176,7 @@ async def test_an_upload_is_not_held_in_memory(tmp_path: Path) -> None:
 
 
 async def test_a_refused_upload_is_answered_before_it_was_sent(served: Served) -> None:
-    """And the caller can read why, although it goes on sending."""
+    """The client can read the error although it continues to send."""
     head = b"PATCH /files/nobody HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
     head += b"Content-Type: application/offset+octet-stream\r\nContent-Length: 100000000\r\n\r\n"
     pair = await served.connect()
@@ -225,7 +225,7 @@ async def test_a_long_poll_outlasts_the_time_for_requests(served: Served, tmp_pa
     await leave(pair)
 
 
-# --- those who leave
+# --- clients that disconnect
 
 
 @pytest.mark.parametrize("behind", [b"", HEALTH, HEALTH * 5, b"\x00 nonsense"])
@@ -377,7 +377,7 @@ CHUNKS = b"11\r\n" + OFFERED + b"\r\n0\r\n\r\n"
 async def test_a_body_beside_an_offer_of_another_protocol_is_kept(
     served: Served, request_: bytes, packet: int
 ) -> None:
-    """However it is cut into packets; and the connection goes on, as if there had been no offer."""
+    """However it is split into packets; and the connection continues as if there had been no offer."""
     pair = await served.connect()
     for i in range(0, len(request_), packet):
         pair[1].write(request_[i : i + packet])

@@ -84,7 +84,7 @@ def test_replicas_are_one_service(tmp_path: Path, postgres: Postgres) -> None:
         mine = (one.data / "replica").read_text()
         of_one = [j for j, a in zip(jobs, attempts, strict=True) if a["worker"].startswith(mine)]
         of_two = [job for job in jobs if job not in of_one]
-        # A cancel reaches the replica that runs it, and a long poll at the other hears of the end at once.
+        # A cancel reaches the replica that runs it, and a long poll at the other returns the end immediately.
         answers: list[Any] = []
         wait = {"Prefer": "wait=8"}
         waiting = threading.Thread(
@@ -162,7 +162,9 @@ def test_a_child_that_is_spawned_while_the_database_is_away_is_stored_when_it_is
             ("DONE", 0, 1),
         ]
         (alone,) = ended[1]["children"]
-        assert service.ended(alone["jobId"])["result"] == 1000, "nobody waits for it, and it is not lost"
+        assert service.ended(alone["jobId"])["result"] == 1000, (
+            "no request waits for it, and it is not lost"
+        )
     finally:
         service.stop()
 

@@ -1,4 +1,4 @@
-"""A service that is killed while a presigned upload is under way: half of a file is nothing, and the rest goes on."""
+"""A service that is killed during a presigned upload: a partial file does not count, and the upload resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote, waited for by `bide wait` with nothing but a description that comes with bide.
+"""`bide wait` with servers of other projects, and only a description that comes with bide.
 
 Celery's Flower in front of a real worker on a real Redis, and moto's AWS Transcribe with signed requests.
 """

@@ -24,7 +24,7 @@ from tests.servers.relay import Relay
 from tests.waiting import until
 
 LEASE = 2.0
-# The database comes last, when everybody is back: leases are not lost while it is away.
+# The database is last, when all others are available again: no lease is lost during its outage.
 ON_ALL = (
     "child",
     "frozen",
@@ -88,7 +88,7 @@ def test_nothing_is_lost_repeated_or_told_twice(
     assert sum(outcome.ended.values()) == outcome.acknowledged >= jobs
     assert sum(outcome.injected.values()) == len(faults), "each fault had a target"
     again = sum(each.repeated for each in outcomes.values())
-    assert again >= 1, "who was killed at work was begun again"
+    assert again >= 1, "each job of a killed worker started again"
 
 
 def test_a_result_of_a_stale_attempt_is_found_out() -> None:

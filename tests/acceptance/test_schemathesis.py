@@ -1,4 +1,4 @@
-"""schemathesis against the served document: no 5xx, and no answer that the document does not tell of."""
+"""schemathesis against the served document: no 5xx, and no undocumented response."""
 
 from __future__ import annotations
 
@@ -156,12 +156,12 @@ _CONFIG = SchemathesisConfig.from_dict(
                 {"include-operation-id": name, **_refusals([*_UNSAYABLE, "413", "507"])}
                 for name in ("presignUpload", "signParts")
             ),
-            # Nobody draws a signature.
+            # A random signature is never valid.
             *(
                 {"include-operation-id": name, **_refusals([*_UNSAYABLE, "403"])}
                 for name in ("putContent", "putPart")
             ),
-            # A job that went to a queue of a drawn name waits for a worker that nobody started.
+            # A job in a queue with a random name waits for a worker that does not exist.
             {
                 "include-operation-id": "getReadiness",
                 "checks": {

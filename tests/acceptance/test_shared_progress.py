@@ -1,4 +1,4 @@
-"""Two replicas of a service on one PostgreSQL: what one runs, both tell, with the same ETag."""
+"""Two replicas of a service on one PostgreSQL: both return the progress of a job with the same ETag."""
 
 from __future__ import annotations
 

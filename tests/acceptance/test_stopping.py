@@ -1,4 +1,4 @@
-"""A service that is stopped while callers send: what was accepted is answered, and nobody gets a 500."""
+"""A service that is stopped while clients send: each accepted request gets a response, and none is a 500."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_folder_of_every_schema_keeps_its_jobs(version: int, tmp_path: Path) -
 
 
 def _go_on(service: Serving, ids: dict[str, str]) -> None:
-    """What was whole is there, and what was half sent goes on."""
+    """Complete uploads exist, and partial ones can be resumed."""
     tus = {"Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-stream"}
     place = f"{service.url}/files/{ids['half']}"
     sending = urllib.request.Request(place, bytes(10), {**tus, "Upload-Offset": "10"}, method="PATCH")

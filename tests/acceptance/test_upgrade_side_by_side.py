@@ -102,7 +102,7 @@ def test_the_release_is_older_and_new_schemas_only_add_to_it(
             traffic.more()
             newest = scripts("postgres")[-1][0]
             assert f"{newest}" in migrate(url), "this version has more to its schema than the release"
-            traffic.more()  # the old ones go on
+            traffic.more()  # the old ones continue
             new.start()
             traffic.doors = [old_one, old_two, new]
             traffic.more()

@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote upload to a real service: curl, tuspy, tus-js-client in Node, and Uppy in Chromium.
+"""Clients of other projects upload to a real service: curl, tuspy, tus-js-client in Node, and Uppy in Chromium.
 
 What is needed besides Python packages: node with tus-js-client and uppy in `node` of the venv (scripts/setup puts them
 there), chromium, curl.

@@ -18,7 +18,7 @@ from tests.waiting import until
 
 
 def rows(path: Path, where: str) -> set[str]:
-    """Ids in a ledger, read beside whoever writes it."""
+    """Ids in a ledger, read while another process writes it."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         return {id for (id,) in connection.execute(f"SELECT job_id FROM jobs WHERE {where}")}

@@ -23,12 +23,12 @@ from tests.acceptance.serving import Serving
 from tests.waiting import until
 
 HERE = Path(__file__).parent
-PAST = 1_735_732_800.0  # the beginning of 2025: whoever opens the folder does so later
+PAST = 1_735_732_800.0  # the beginning of 2025: tests open the folder later
 FAR = "2100-01-01T00:00:00Z"
 
 
 def live(service: Serving) -> dict[str, str]:
-    """Jobs in every status, by what they are."""
+    """Jobs in every status, by name."""
     ask = service.ask
     jobs = {"done": service.post("work", number=1), "partial": service.post("half")}
     jobs["file"] = service.post("paint", size=10)
@@ -56,7 +56,7 @@ def live(service: Serving) -> dict[str, str]:
 
 
 def uploads(service: Serving) -> dict[str, str]:
-    """One that is whole, and one that is half sent, by what they are."""
+    """One complete upload and one partial upload, by name."""
     tus = {"Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-stream"}
     places = {}
     for what, size in (("whole", 10), ("half", 20)):
@@ -72,7 +72,7 @@ def uploads(service: Serving) -> dict[str, str]:
 def main() -> None:
     goal = HERE / f"schema_{scripts('sqlite')[-1][0]}"
     with tempfile.TemporaryDirectory() as name:
-        # Whoever opens the folder does so years later, and must still find its uploads.
+        # Tests open the folder years later, and must still find its uploads.
         service = Serving(Path(name), env={"BIDE_UPLOAD_LIFETIME": "3000000000"})
         service.step_clock(PAST - time.time())
         service.start()

@@ -93,7 +93,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(block: Block) -> list[Command]:
-    """A `$` begins a command, a backslash at the end of its line goes on with it."""
+    """A `$` begins a command, a backslash at the end of its line continues it."""
     found: list[tuple[list[str], list[str]]] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):

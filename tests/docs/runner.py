@@ -200,7 +200,7 @@ def _until_warm(port: int) -> None:
 
 
 def _until_ready(port: int) -> None:
-    """Until the service knows of somebody who would run its jobs."""
+    """Wait until the service has a worker for its jobs."""
     until = time.monotonic() + START
     while time.monotonic() < until:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=START) as answer:

@@ -32,7 +32,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
 }
 
-# Files of the repository that a page tells its reader to put into the folder.
+# Files of the repository that a page asks its reader to copy into the folder.
 TAKEN = {
     "docs/howto/deploy.md": ["deploy/workers.py"],
     "docs/tutorial/grades.md": ["examples/grades/lms.py"],

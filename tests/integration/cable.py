@@ -26,7 +26,7 @@ class Cable:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
-        """Nobody listens any more, and what was connected is not."""
+        """Stop listening, and close all connections."""
         assert self._server is not None
         self._server.close()
         for writer in list(self._writers):

@@ -227,7 +227,7 @@ class Folder:
             return await run.run(start)
 
     def phases(self, name: str) -> list[str]:
-        """Each phase that an export was told to be in."""
+        """Each reported phase of an export."""
         told = [news.export for news in self.news if news.moved]
         return [export.phase for export in told if export.name == name]
 

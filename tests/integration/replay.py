@@ -20,7 +20,7 @@ class Replay(ThirdParty):
         self.sent: list[tuple[str, str, Any]] = []
 
     def forget(self) -> None:
-        """All that it was told and sent, for the next test."""
+        """Clear all requests and responses for the next test."""
         self._scripts.clear()
         for kept in (self.asked, self.bodies, self.came, self.sent):
             kept.clear()

@@ -294,7 +294,7 @@ async def test_an_order_whose_answer_was_lost_is_found_by_its_key(server: Replay
 async def test_a_limit_of_jobs_at_once_is_kept_without_anybody_waiting(
     server: Replay, tmp_path: Path
 ) -> None:
-    """Whoever only submits is held up until one of the jobs has ended."""
+    """A submission waits until one of the jobs has ended."""
     running: dict[str, int] = {}
     most = 0
 

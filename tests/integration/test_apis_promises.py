@@ -40,10 +40,10 @@ PROMISES = {
     "partial success": (DIFFICULT, "test_an_incomplete_answer_is_a_partial_success"),
     "a cancel in two phases": (REPLAY, "test_cancelled"),
     "a grace time for a 404": (REPLAY, "test_not_there_yet_and_gone"),
-    "a 429 told apart by its body": (CALLS, "test_the_two_kinds_of_429_of_sync_so"),
+    "a 429 distinguished by its body": (CALLS, "test_the_two_kinds_of_429_of_sync_so"),
     # an unknown word
     "neither success nor failure": (SHIPPED, "test_an_unknown_word_is_neither_success_nor_failure"),
-    "told loudly, once": (REPLAY, "test_odd"),
+    "reported once": (REPLAY, "test_odd"),
     "ends at the deadline": (
         HERE,
         "test_a_word_that_nobody_knows_is_polled_until_the_deadline_and_no_longer",

@@ -160,13 +160,13 @@ async def test_throttled(vendor: Vendor, server: Replay) -> None:
 
 @each
 async def test_odd(vendor: Vendor, server: Replay, caplog: pytest.LogCaptureFixture) -> None:
-    """A web page, half a document, nothing at all, and a word that nobody knows: none of them ends a job."""
+    """A web page, half a document, nothing at all, and an unknown status: none of them ends a job."""
     odd = said(vendor.odd)
     play(server, vendor, HTML_502, TRUNCATED, EMPTY, odd, said(vendor.live), odd, said(vendor.done))
     async with account(server, vendor) as client:
         job = await client.submit(vendor.kind, vendor.input)
         assert await job.result(timeout=20) == at(server.url, vendor.result)
-    if vendor.api != "azure":  # there any other word is one of a job that goes on
+    if vendor.api != "azure":  # there any other status is one of a running job
         loud = [r for r in caplog.records if "its description does not have" in r.getMessage()]
         assert len(loud) == 1
     assert len(server.bodies_of(vendor.ask)) == 7

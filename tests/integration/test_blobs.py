@@ -143,7 +143,7 @@ async def test_away_at_each_call(nobody: str, tmp_path: Path, monkeypatch: pytes
     ]
     outcomes = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StorageUnavailable] * len(calls)
-    assert source.read_bytes() == LARGE  # nothing is lost of what somebody has sent
+    assert source.read_bytes() == LARGE  # no received byte is lost
     for what in (source, b"bytes"):
         with pytest.raises(JobError) as failed:
             await asyncio.to_thread(kept.put, JOB, 1, "a", what, "text/plain")

@@ -80,7 +80,7 @@ class Spender:
         self.process.send_signal(number)
 
     def stopped(self) -> None:
-        """Waits until it has stopped by a blow of its own."""
+        """Waits until it has stopped itself."""
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
 

@@ -318,7 +318,7 @@ def test_what_an_api_cannot_do_is_told(server: Replay, tmp_path: Path) -> None:
 def test_a_bide_service_s_address_and_key_do_not_count_for_another_api(
     server: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither does the vendor's key go to BIDE_URL, nor the service's key to the vendor; what is missing is told."""
+    """Neither does the vendor's key go to BIDE_URL, nor the service's key to the vendor; the error names what is missing."""
     play(server, AIRFLOW, said(AIRFLOW.done))
     with Replay() as own:
         monkeypatch.setenv("BIDE_URL", own.url)

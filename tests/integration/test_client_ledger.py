@@ -59,7 +59,7 @@ def test_a_file_can_still_be_fetched_after_the_result(vendor: Vendor, tmp_path: 
 def test_what_was_not_told_is_there_for_the_next_process(vendor: Vendor, tmp_path: Path) -> None:
     with client(vendor, tmp_path / "l") as first:
         jobs = [first.submit("lipsync", {}) for _ in range(3)]
-        first.acknowledge(jobs[0])  # goes on: there is nothing to tell of it yet
+        first.acknowledge(jobs[0])  # still runs, so there is nothing to report
         for job in first.as_completed(jobs[:2], timeout=20):
             if job.id == jobs[0].id:
                 first.acknowledge(job)
@@ -86,7 +86,7 @@ def test_a_changed_job_is_shown_as_the_ledger_knew_it(vendor: Vendor, tmp_path: 
     with client(vendor, tmp_path / "l") as first:
         job = first.submit("lipsync", {})
         vendor.jobs[job.id].ends += 3600.0
-        while not seen or seen[-1].progress is None:  # the answer to the submission tells of none
+        while not seen or seen[-1].progress is None:  # the response to the submission has none
             with pytest.raises(WaitTimeout):
                 first.wait_all([job], timeout=0.5, on_change=seen.append)
     known = seen[-1].progress
@@ -100,7 +100,7 @@ def test_a_changed_job_is_shown_as_the_ledger_knew_it(vendor: Vendor, tmp_path: 
 
 
 class Forgetful(Vendor):
-    """Its addresses are good until it is told otherwise."""
+    """Its addresses are valid until a response has others."""
 
     token = "first"
 

@@ -1,4 +1,4 @@
-"""Who waits again and again for a short while still gets the end: the age of a job survives its wait."""
+"""Repeated short waits still see the end of a job: its age is kept between waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_many_short_waits_find_the_end_like_a_long_one(ours: bool) -> None:
     ):
         job = client.submit("lipsync", {})
         if not ours:
-            job = client.job(job.id)  # of which nobody knows the age
+            job = client.job(job.id)  # of unknown age
         until = time.monotonic() + 8.0
         while job.latest is None or not job.latest.status.terminal:
             assert time.monotonic() < until, f"{job} after {job.requests} requests"

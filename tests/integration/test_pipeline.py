@@ -1,4 +1,4 @@
-"""A pipeline against an API over a socket: what is published, what goes on after a crash, and what a rerun does not do."""
+"""A pipeline against an API over a socket: outputs, resumed runs after a crash, and reruns without requests."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ async def test_without_resubmit_it_is_asked_what_to_do(
         if request.method == "POST":
             assert request.transport is not None
             request.transport.abort()
-            return web.Response()  # to nobody: the exporter makes no job, so that none appears later
+            return web.Response()  # lost: the exporter makes no job, so that none appears later
         return None
 
     exporter.rules.append(broken)
@@ -362,7 +362,7 @@ async def test_a_result_that_has_expired_is_asked_for_again(folder: Folder, expo
 
     def expire(request: web.Request) -> web.Response | None:
         if len(exporter.asked) == 7:
-            storage.valid += 1  # what was told before is worth nothing now
+            storage.valid += 1  # the earlier credential is no longer valid
         return None
 
     exporter.rules.append(expire)
@@ -417,7 +417,7 @@ async def test_a_file_that_arrives_damaged_is_never_published(
 async def test_an_hour_without_an_answer_is_waited_out(
     folder: Folder, exporter: Exporter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the account's time: an hour in a second."""
+    """By the account's clock: one hour per second."""
     loop, begun = asyncio.get_running_loop(), asyncio.get_running_loop().time()
     down: list[float] = []
 
@@ -431,7 +431,7 @@ async def test_an_hour_without_an_answer_is_waited_out(
     exporter.rules.append(outage)
     outcome = await folder.sync(speed=3600)
     assert outcome.good and students(folder) == ALL
-    # One knocks, and once a minute: not each of the exports.
+    # One export sends requests, once per minute; the others wait.
     assert len(down) < 150
     assert "answers again" in caplog.text
 

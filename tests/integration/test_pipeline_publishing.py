@@ -177,9 +177,9 @@ def test_without_pyarrow_it_is_told_what_to_install(tmp_path: Path) -> None:
     assert "SetupError: normalizing needs pyarrow: pip install 'bide[pipeline]'" in done.stderr
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells it so")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports it this way")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """The bench measures large files; this tells when something keeps all rows."""
+    """The benchmark measures large files; this test detects that all rows are kept in memory."""
     measured = []
     for rows in (100_000, 1_000_000):
         (tmp_path / "in.csv").write_text(

@@ -1,4 +1,4 @@
-"""Presigned uploads on storage that nobody here wrote, which verifies signatures: with nothing but HTTP, and with boto3."""
+"""Presigned uploads to a storage server of another project that verifies signatures: with plain HTTP, and with boto3."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_an_aborted_one_leaves_nothing_in_the_bucket(door: Door, swift: Sw
 
 
 async def test_boto3_puts_and_nobody_completes(door: Door, swift: Swift) -> None:
-    """By the key alone, as a program would that has a credential of its own; an event tells of it."""
+    """By the key alone, as a program with its own credential would; an event reports it."""
     signed = await door.presign(kind="reads")
     blobs: Any = door.service.blobs
     key = f"{blobs.location.prefix}uploads/{signed['uploadId']}/incoming"

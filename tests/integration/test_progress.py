@@ -1,4 +1,4 @@
-"""The Shelf port on all its implementations, and what becomes of progress on bad days of one."""
+"""The conformance suite on all progress stores, and progress while a store fails."""
 
 from __future__ import annotations
 

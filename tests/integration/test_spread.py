@@ -419,7 +419,7 @@ def test_what_several_learn_is_what_one_would_have_learned() -> None:
     for one in syncs:
         _assert_alike(one.kind.plans.sketch, alone.plans.sketch)
         _assert_alike(one.kind.report("progress 1").sketch, alone.report("progress 1").sketch)
-        assert one.news() is None, "nothing is told twice"
+        assert one.news() is None, "each end is reported once"
 
 
 @settings(deadline=None, max_examples=25)
@@ -435,7 +435,7 @@ def test_what_several_learn_is_what_one_would_have_learned() -> None:
 def test_ends_that_nobody_saw_are_told_to_the_other_processes(
     ends: list[tuple[int, float, float, bool]],
 ) -> None:
-    """Each end lies between two questions; which process saw it, and when it told the others, makes no difference."""
+    """Each end lies between two polls; which process saw it, and when it reported it, makes no difference."""
     alone = KindStats()
     syncs = [KindSync(KindStats()) for _ in range(3)]
     for number, low, factor, tells in ends:
@@ -453,7 +453,7 @@ def test_ends_that_nobody_saw_are_told_to_the_other_processes(
         assert found.keys() == expected.keys()
         for place, count in expected.items():  # the order in which they were learned fades them a little
             assert found[place] == pytest.approx(count, rel=0.25), place
-        assert one.news() is None, "nothing is told twice"
+        assert one.news() is None, "each end is reported once"
 
 
 def _counts(kind: KindStats) -> dict[Any, float]:

@@ -26,7 +26,7 @@ from tests.waiting import eventually
 
 
 class Standby:
-    """Of a primary, on a port of its own; it follows until it is told not to."""
+    """The standby of a primary, on its own port; it follows until `leave`."""
 
     def __init__(self, primary: Postgres) -> None:
         self.port = free_port()
@@ -103,7 +103,7 @@ async def test_a_failover_that_loses_a_claim(primary: Postgres) -> None:
     standby = await asyncio.to_thread(Standby, primary)
     try:
         await eventually(lambda: standby.follows("failover.jobs"))
-        # It hears of nothing from here on.
+        # It receives nothing from here on.
         standby.leave()
         await eventually(lambda: standby.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
         (claim,) = await first.claim(owner="a")

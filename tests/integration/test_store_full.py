@@ -110,8 +110,8 @@ async def life(harness: StoreHarness) -> tuple[list[Job], list[Event]]:
     await insist(lambda: harness.store.delete(child.id))
     jobs = [await harness.get(item.job.id) for item in new]
     events = await harness.store.events()
-    await asyncio.sleep(0)  # heard right after those who waited for the write
-    assert [e for e in harness.published if e.job_id != child.id] == events, "told once, in order"
+    await asyncio.sleep(0)  # published right after the write returns
+    assert [e for e in harness.published if e.job_id != child.id] == events, "published once, in order"
     await harness.reopen()
     assert await harness.store.events() == events
     assert [await harness.get(item.job.id) for item in new] == jobs

@@ -151,7 +151,7 @@ async def two(url: str) -> AsyncIterator[tuple[Process, Process]]:
 
 
 async def remembered(process: Process, job_id: str) -> Job:
-    """Read so often that polls are told from memory: word of an earlier change may still be on its way."""
+    """Read so often that polls are served from the cache: a notification of an earlier change may still be on its way."""
     async with asyncio.timeout(10):
         while process.store._job_cache.get(job_id) is None:
             await process.get(job_id)
@@ -303,7 +303,7 @@ async def test_a_pause_holds_in_every_process(two: tuple[Process, Process]) -> N
 
 async def test_what_a_process_remembers_of_its_jobs_is_checked(two: tuple[Process, Process]) -> None:
     first, second = two
-    await first.store._feed.close()  # it hears of nothing
+    await first.store._feed.close()  # it receives nothing
     cancelled, logged, settled = [await first.run() for _ in range(3)]
     await second.apply(CancelAsked(job_id=cancelled.id))
     after = await first.apply(Succeeded(job_id=cancelled.id, fence=1, result=ONE))
@@ -377,7 +377,7 @@ async def test_an_upload_does_not_expire_under_a_job_that_another_process_has_ju
 
 
 async def test_relatives_that_two_processes_change_at_once(two: tuple[Process, Process]) -> None:
-    """Each locks a child and then its parent; whoever comes second waits, or is tried again."""
+    """Each locks a child and then its parent; the second one waits, or is retried."""
     first, _ = two
     parent = await first.run()
     children = [await first.spawn(parent, str(n)) for n in range(8)]
@@ -530,7 +530,9 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
     assert [e.job_id for e in await harness.store.events()] == [job.id, keyed.id]
     lose_next()
     claims = await harness.claim()
-    assert ids(claims) == [job.id, keyed.id], "what nobody has heard of is given back, and claimed again"
+    assert ids(claims) == [job.id, keyed.id], (
+        "a claim without a response is given back, and claimed again"
+    )
     assert [c.job.fence for c in claims] == [2, 2]
     assert [c.job.losses for c in claims] == [0, 0]
     one: dict[str, Any] = {"job_id": job.id, "owner": "worker", "fence": 2, "name": "probe"}
@@ -636,9 +638,7 @@ async def test_a_commit_that_is_still_under_way_when_its_connection_is_cut_claim
         await eventually(lambda: claiming.done() or waiting().isdisjoint(first))
         other.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", log)
         claims = await claiming
-        assert ids(claims or await harness.claim()) == [job.id], (
-            "it is claimed, and by somebody who knows"
-        )
+        assert ids(claims or await harness.claim()) == [job.id], "it is claimed, and its worker knows it"
     await harness.store.close()
     wire.end()
 

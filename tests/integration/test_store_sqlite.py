@@ -105,7 +105,7 @@ async def test_an_operation_that_raises_takes_no_other_with_it(tmp_path: Path) -
     assert len(await harness.claim()) == 3
     events = await harness.store.events()
     assert len(events) == 6
-    await asyncio.sleep(0)  # heard right after those who waited for the write
+    await asyncio.sleep(0)  # published right after the write returns
     assert [e.id for e in harness.published] == [e.id for e in events]
     await harness.store.close()
 

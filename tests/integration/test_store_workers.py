@@ -134,7 +134,7 @@ async def test_the_roster_forgets_who_is_silent(pair: tuple[Process, Process]) -
     assert await service.store.live_workers(100) == {"one": '{"a": 1}'}
     service.clock.advance(5000)
     await worker.store.record_worker("three", "{}")
-    assert set(await service.store.live_workers(10**6)) == {"three"}  # nobody is kept for ever
+    assert set(await service.store.live_workers(10**6)) == {"three"}  # no entry is kept forever
 
 
 async def test_where_there_is_work_is_known_whatever_there_is_of_it(

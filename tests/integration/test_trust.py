@@ -128,7 +128,7 @@ def test_what_is_remembered_is_for_the_user_alone(server: ThirdParty, settings: 
     assert stat.S_IMODE(settings.parent.stat().st_mode) == 0o700
     ((digest, stored),) = json.loads(settings.read_text())
     assert (len(digest), stored) == (64, host)
-    settings.chmod(0o666)  # somebody else may have written it
+    settings.chmod(0o666)  # another user may have written it
     assert bide("status", "1", "--api", "mine.toml").exit_code == 2
 
 

@@ -41,7 +41,7 @@ def server(caplog: pytest.LogCaptureFixture) -> Iterator[ThirdParty]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What hangs is given up after a moment instead of half a minute."""
+    """A hanging request times out after a moment instead of 30 seconds."""
     monkeypatch.setattr(sender, "ANSWER_TIMEOUT", 0.15)
     monkeypatch.setattr(workers, "SWEEP", 0.05)
 
@@ -165,7 +165,7 @@ async def test_404_that_stays_ends_the_wait_after_the_grace(server: ThirdParty, 
         job = await client.submit("any", {})
         with pytest.raises(JobFailed, match="JOB_NOT_FOUND"):
             await job.result(timeout=20)
-        stranger = client.job("t2")  # nobody knows how old that is, so there is nothing to wait for
+        stranger = client.job("t2")  # its age is unknown, so there is nothing to wait for
         with pytest.raises(JobFailed, match="JOB_NOT_FOUND"):
             await stranger.result(timeout=20)
         assert stranger.requests == 1
@@ -249,7 +249,7 @@ async def test_one_429_pauses_all_and_one_goes_first_afterwards(server: ThirdPar
         client._account.api.longpoll = None
         await client.wait_all([client.job(f"gen-{n}") for n in range(20)], timeout=20)
     refused = server.came[29]
-    # Half a second at two hundred requests a second; some may have been on their way when it was refused.
+    # Half a second at two hundred requests per second; some may have been on their way when it was refused.
     assert sum(refused < at < refused + 0.5 for at in server.came) <= 10
     pauses = [b - a for a, b in zip(server.came, server.came[1:], strict=False)]
     assert max(pauses) > 0.4
@@ -263,13 +263,13 @@ async def test_a_submission_that_is_one_too_many_is_waited_out(server: ThirdPart
     async with sync_so(server) as client:
         other = asyncio.create_task(client.job("gen-2").result())
         job = await asyncio.wait_for(client.submit("lipsync", {"video": "x"}), 20)
-        assert await other == film(2)  # it says nothing about questions: they go on
+        assert await other == film(2)  # it does not apply to polls: they continue
         assert await job.result(timeout=20) == film()
     assert [request.method for request in server.asked].count("POST") == 3
 
 
 async def test_a_limit_for_submissions_alone_is_kept(server: ThirdParty) -> None:
-    """sync.so takes 60 a minute; by this clock a minute is 0.6 s."""
+    """sync.so allows 60 per minute; by this clock a minute is 0.6 s."""
     server.on("POST", "/v2/generate", tells({"id": "gen-1"}, 201))
     called = []
     async with sync_so(server, limit="100000/1s") as client:

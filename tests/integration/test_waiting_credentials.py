@@ -1,4 +1,4 @@
-"""Credentials on bad days: wrong, forbidden, expired or echoed; nobody else gets them, and nothing shows them."""
+"""Credentials on bad days: wrong, forbidden, expired or echoed; no other host gets them, and no output shows them."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ async def test_a_token_service_in_trouble_is_waited_out(
     assert tokens.asked == 4
 
 
-# --- whom a key is meant for
+# --- the API that a key belongs to
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_two_signals_at_once_wait_for_nothing(runtime: WorkerRuntime) -> None:
 def test_a_worker_whose_half_has_failed_ends(
     runtime: WorkerRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would notice a Celery worker that runs nothing."""
+    """A Celery worker without jobs would go unnoticed."""
     told: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: told.append(number))
 

@@ -1,4 +1,4 @@
-"""Credentials: where they come from, whom they go to, and that nothing shows them."""
+"""Credentials: their source, the hosts that get them, and that no output shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a budget lets pass, against vendors in virtual time: windows and buckets of any phase, told or hidden."""
+"""Requests that a budget grants, with vendors in virtual time: windows and buckets of any phase, advertised or hidden."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_advertised_window_is_met_without_a_refusal(
 def test_an_advertised_bucket_is_met_without_a_refusal(
     requests: int, burst: int, reset: str, rounding: str, latency: float, seed: int
 ) -> None:
-    # A bucket that holds less than what may be jolted together on the way cannot be met for certain by anybody.
+    # No client can reliably obey a bucket that is smaller than the requests that jitter may bring together.
     burst += math.ceil(2 * latency * requests / 60)
     server = Bucket(requests, 60.0, burst, reset, rounding)
     run = drive(budget(), server, 600.0, latency=latency, seed=seed)
@@ -87,7 +87,7 @@ def test_what_others_spend_is_believed_at_once(
         Window(60, 60.0, 7.0, rounding) if kind == "window" else Bucket(60, 60.0, 10, "full", rounding)
     )
     run = drive(budget(), server, 1200.0, latency=0.5, seed=seed, others=others)
-    assert run.unforeseen == 0, "refused only where no answer could have told"
+    assert run.unforeseen == 0, "refused only where no response could have shown it"
 
 
 @pytest.mark.parametrize("rounding", ["ceil", "floor", "exact"])
@@ -154,7 +154,7 @@ def test_what_others_spend_of_a_bucket_with_a_short_window_is_believed_at_once(
 ) -> None:
     server = Bucket(20, 1.0, 20, "full", rounding)
     run = drive(budget(), server, 60.0, latency=0.05, seed=seed, others=others)
-    assert run.unforeseen == 0, "refused only where no answer could have told"
+    assert run.unforeseen == 0, "refused only where no response could have shown it"
 
 
 @pytest.mark.parametrize("kind", ["bucket", "window"])

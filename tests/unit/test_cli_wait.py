@@ -270,7 +270,7 @@ def test_one_ledger_for_several_apis(shop: Shop, service: FakeService) -> None:
     found = lines(result)
     assert {id: line["api"] for id, line in found.items()} == {"job-0": "sync.so", job_id(1): "bide"}
     assert found[job_id(1)]["result"] == 7
-    assert all("x-team" not in heard for heard in other.heard)  # nobody said that it is for them
+    assert all("x-team" not in heard for heard in other.heard)  # the user did not give it for this API
 
 
 async def test_a_ledger_in_use_says_what_to_do(shop: Shop, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ path = "/tasks/{id}/cancel"
 
 
 class Tasks:
-    """Tasks of some API that go on until they are let end."""
+    """Tasks of an API that run until the test ends them."""
 
     def __init__(self, service: FakeService, tmp_path: Path) -> None:
         self.service = service

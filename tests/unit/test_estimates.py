@@ -73,7 +73,7 @@ def test_what_was_learned_is_saved_once_and_loaded_again() -> None:
 
 
 class Stopped:
-    """A clock that goes only when told to."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.at = 0.0

@@ -210,7 +210,7 @@ def test_a_reserved_job_does_not_run_yet_and_goes_back_uncounted() -> None:
         4,
     )
     with pytest.raises(WrongStatus):
-        advance(job, make_change(Claimed, None), NOW)  # nobody else takes it meanwhile
+        advance(job, make_change(Claimed, None), NOW)  # no other worker takes it meanwhile
     back = advance(job, make_change(HandedBack, 4), NOW)
     assert (back.status, back.due, back.held, back.losses, back.attempt) == (
         Status.PENDING,

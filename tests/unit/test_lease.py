@@ -14,7 +14,7 @@ MINE = Lease("worker", 1000.0, LEASE)
 
 
 class Watcher:
-    """An observer, its own time, and a store that takes writes unless told otherwise."""
+    """An observer, its own time, and a store that accepts writes by default."""
 
     def __init__(self, usual: float = LEASE) -> None:
         self.observer = LeaseObserver(usual)
@@ -91,7 +91,7 @@ def test_while_the_store_takes_no_writes_nothing_is_lost() -> None:
     assert watcher.watch(10 * LEASE, MINE) == []
     watcher.writable = True
     room = watcher.now
-    assert watcher.watch(LEASE / 3, MINE) == [], "whoever lives has time to say so"
+    assert watcher.watch(LEASE / 3, MINE) == [], "a live worker has time to renew"
     assert watcher.watch(LEASE, MINE) == [MINE]
     assert watcher.now - room >= LEASE / 3
 

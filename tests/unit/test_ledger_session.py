@@ -132,7 +132,7 @@ EAR = Ear()
 
 
 class _account:
-    """An account that asks nobody: its budget grants nothing for a while."""
+    """An account without requests: its budget grants nothing for a while."""
 
     def __init__(self, ledger: SqliteLedger) -> None:
         self._transport = Transport()

@@ -1,4 +1,4 @@
-"""Every dialect in which an answer tells its limit, and what only looks like one."""
+"""Every form of rate-limit headers, and headers that only look like one."""
 
 from __future__ import annotations
 

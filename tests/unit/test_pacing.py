@@ -92,7 +92,7 @@ def test_the_index_reaches_the_price_after_the_interval(
 
 
 def asks(curve: SurvivalCurve, end: float) -> list[float]:
-    """The ages at which a waiting side asks until it hears of the end."""
+    """The ages at which a client polls until it sees the end."""
     ages = [interval(curve, 0.0)]
     while ages[-1] < end:
         ages.append(ages[-1] + interval(curve, ages[-1]))

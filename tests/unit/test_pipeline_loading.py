@@ -1,4 +1,4 @@
-"""A pipeline file: what is wrong in it is told with its line, and what is right makes the exports that one expects."""
+"""A pipeline file: errors name the line, and a valid file makes the expected exports."""
 
 from __future__ import annotations
 

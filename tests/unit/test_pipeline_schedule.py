@@ -21,7 +21,7 @@ HOUR, DAY = 3600.0, 86400.0
 
 
 class Day:
-    """Time that passes when somebody sleeps, and the runs that were made in it."""
+    """A clock that only `sleep` advances, and the runs of the schedule."""
 
     def __init__(self, checkpoint: Checkpoint, now: float = MIDNIGHT) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""The poller: one budget for polls and everything else, in turns; an end is in the ledger before it is told."""
+"""The poller: one budget for polls and everything else, in turns; an end is in the ledger before it is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import eventually
 
 
 class Ear:
-    """Hears of jobs."""
+    """Records notifications of jobs."""
 
     wants_changes = True
 
@@ -84,7 +84,7 @@ async def test_a_flood_of_submissions_does_not_starve_the_polls_nor_they_it(
         while True:
             await client.submit("lipsync", {})
 
-    # Fifty requests a second, and more jobs than they are enough for.
+    # Fifty requests per second, and more jobs than that can poll.
     options = {"limit": "60/1m", "price": 0.01}
     async with AsyncClient(
         service.url,
@@ -168,7 +168,7 @@ async def test_closing_waits_for_ends_that_are_being_written(service: FakeServic
     assert book.kept == ear.over == ["gen-1"]
 
 
-# --- what nobody waits for any more
+# --- jobs without a waiter
 
 
 async def test_a_job_that_is_let_go_is_not_asked_about(service: FakeService) -> None:
@@ -239,7 +239,7 @@ async def test_a_job_that_moves_is_asked_about_where_it_went(service: FakeServic
 
 
 async def test_an_api_that_does_not_hold_a_question_is_asked_as_planned(service: FakeService) -> None:
-    """Or it would be asked four times a second, for as long as a job goes on."""
+    """Otherwise it would be polled four times per second while the job runs."""
     service.on("GET", "/v2/generate/a", says(generation("a")))
     async with AsyncClient(service.url, "some-key", api="sync.so", timing=Timing(100.0)) as client:
         with pytest.raises(WaitTimeout):

@@ -40,7 +40,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def told(paper: Paper, *names: str, pause: float = 0.002) -> list[str]:
-    """Who was told of a write, in order. Each is handed in before the one before it is stored."""
+    """The callbacks of writes, in order. Each write is submitted before the previous one is stored."""
     pen = SettlementWriter(cast(Store, paper))
     heard: list[str] = []
     for name in names:
@@ -97,7 +97,7 @@ async def test_what_was_refused_because_something_before_it_is_held_up_comes_aft
                 await asyncio.sleep(0.005)
         assert [outcome.status for outcome in outcomes] == [Status.PROCESSING, Status.DONE]
         late = Succeeded(job_id="j", owner="w", fence=1, result=msgspec.Raw(b"2"))
-        pen.write([late], outcomes.append)  # nothing is held up: it is told at once
+        pen.write([late], outcomes.append)  # nothing is delayed: it is reported immediately
         while len(outcomes) < 3:
             await asyncio.sleep(0.005)
         assert isinstance(outcomes[2], Refused)

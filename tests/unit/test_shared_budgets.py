@@ -48,7 +48,7 @@ class FakeBackend:
 
     def _found(self, name: str) -> tuple[str, bytes]:
         if self.away:
-            raise BackendUnavailable("nobody is there")
+            raise BackendUnavailable("connection refused")
         return self.kept.get(name, (NO_RECORD, b""))
 
 
@@ -171,7 +171,7 @@ def test_who_is_cut_off_sends_only_what_was_kept_apart_for_it() -> None:
 def test_a_grant_that_was_not_used_is_void_a_moment_later() -> None:
     time, place = [1000.0], FakeBackend()
     slow, quick = (Machine(place, time, Limit(1000, 1.0, 50)) for _ in range(2))
-    for _ in range(4):  # who comes often gets several at once
+    for _ in range(4):  # a frequent client gets several at once
         slow.take()
     assert slow.budget._grants
     time[0] += 1.0
@@ -361,7 +361,7 @@ def test_a_salt_that_was_lost_is_kept_by_who_knows_it(caplog: pytest.LogCaptureF
 
 
 def test_nobody_waits_for_the_place() -> None:
-    """Without patience a budget is told to try again, and finds its grants in hand then."""
+    """Without a wait, the budget is asked to try again, and finds its grants then."""
     time, place = [1000.0], FakeBackend()
     budgets = BudgetConnection(
         Line(place, time), random.Random(1), now=lambda: time[0], clock=SameClock()

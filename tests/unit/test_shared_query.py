@@ -1,4 +1,4 @@
-"""A question that takes the database long is asked once for all who want to know."""
+"""A slow query is sent once for all callers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_those_who_ask_at_once_share_the_answer() -> None:
     shared = SharedQuery(ask, age=0.0)
     asking = [asyncio.create_task(shared.get()) for _ in range(5)]
     await asyncio.sleep(0)
-    asking[0].cancel()  # one that leaves takes nobody's answer along
+    asking[0].cancel()  # a cancelled caller does not cancel the others
     ask.open.set()
     assert await asyncio.gather(*asking[1:]) == [[(1,)]] * 4
     assert await shared.get() == [(2,)]

@@ -1,4 +1,4 @@
-"""The signer: who gets the credential, and what happens when there is none for now."""
+"""The signer: the hosts that get the credential, and waits while there is none."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def script(service: FakeService, *replies: Reply) -> None:
 
 def gives(token: str) -> Reply:
     async def reply(request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(0.02)  # so that all who need it are there
+        await asyncio.sleep(0.02)  # so that all requests that need it wait
         return web.json_response({"access_token": token, "expires_in": 3600})
 
     return reply
@@ -120,7 +120,7 @@ async def test_those_who_waited_for_a_fetch_that_failed_fail_with_it(
     assert len(service.asked) == 1
     assert all(isinstance(outcome, ServiceUnreachable) for outcome in outcomes)
     assert "no token for api: HTTP 503" in str(outcomes[0])
-    await made.ready()  # who comes later tries again
+    await made.ready()  # a later request tries again
     assert not made.stale
 
 

@@ -41,7 +41,7 @@ class Window:
 
 @dataclass
 class Bucket:
-    """A token bucket; `reset` tells when it is full, or when the next token comes."""
+    """A token bucket; `reset` is when it is full, or when the next token comes."""
 
     requests: float
     per: float
@@ -72,7 +72,7 @@ class Bucket:
 
 
 class Lab:
-    """The limit of a vendor of the lab, as its SimulatedApi enforces and tells it."""
+    """The limit of a vendor of the lab, as its SimulatedApi enforces and advertises it."""
 
     def __init__(self, rules: Rules, seed: int = 0) -> None:
         jobs = JobGroup("any", 1, None, lambda rng: 1.0)
@@ -107,9 +107,7 @@ class Drive:
     arrived: list[float] = field(default_factory=list)
     accepted: int = 0
     refused: int = 0
-    unforeseen: int = (
-        0  # refused though nobody else had spent anything that no answer had told of by then
-    )
+    unforeseen: int = 0  # refused although all use by others had been reported in a response
 
 
 def drive(
@@ -124,14 +122,14 @@ def drive(
     demand: float = math.inf,
     silent: float = 0.0,
 ) -> Drive:
-    """Sends whenever the budget is ready (at most `demand` a second); others share the credential at a mean rate. After
+    """Sends whenever the budget is ready (at most `demand` per second); others share the credential at a mean rate. After
     the first a share of the answers is `silent`: granted, and without headers, as those to submissions."""
     rng = random.Random(seed)
     run = Drive()
     events: list[tuple[float, int, str, float, bool, dict[str, str]]] = []
     order = 0
     now, wanted, known = 100.0, 0.0, 0.0
-    foreign = -1.0  # when somebody else last spent something
+    foreign = -1.0  # when another client last spent something
     knew: dict[float, float] = {}  # by the time of sending: up to when the vendor's state was known
     end = now + duration
 

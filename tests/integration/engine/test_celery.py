@@ -188,7 +188,7 @@ async def test_hints_that_are_lost_are_sent_again_and_a_worker_survives_its_brok
     await harness.store.pause("default", True)
     ids = [await harness.submit("add", {"a": n}) for n in range(3)]
     redis.flush()
-    await harness.store.pause("default", False)  # and nobody says so
+    await harness.store.pause("default", False)  # without a notification
     assert [result(await harness.ended(i)) for i in ids] == [1, 2, 3]
     redis.restart()
     assert result(await harness.run("add", {"a": 5})) == 6
@@ -203,7 +203,9 @@ async def test_a_worker_that_is_killed_and_comes_back_goes_on_at_once(
     await harness.until(job_id, lambda job: job.running)
     worker.send(signal.SIGKILL)
     worker.wait()
-    again = start()  # its lease of half a minute is void: whoever has its folder is its heir
+    again = (
+        start()
+    )  # its lease of 30 seconds is void: the process that has its folder takes over its jobs
     job = await harness.until(job_id, lambda job: job.fence == 2 and job.running)
     assert (job.attempt, job.losses) == (1, 1)
     # The first signal drains, which would take as long as the job; the second does not wait.

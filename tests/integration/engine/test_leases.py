@@ -193,7 +193,7 @@ async def cable(postgres: Postgres) -> AsyncIterator[Cable]:
 async def test_a_failover_loses_no_lease(
     cable: Cable, start: Start, work: Work, postgres: Postgres, tmp_path: Path
 ) -> None:
-    """A standby that is promoted has run for long: when it was started says nothing about who could renew."""
+    """A promoted standby has run for a long time: its start time does not show which workers could renew."""
     url = schema_url(postgres, tmp_path).replace(f":{postgres.port}/", f":{cable.port}/")
     one = await start("one", url)
     jobs = await work.start(one, "steady", "plain")  # which takes both of its children
@@ -235,7 +235,7 @@ async def test_a_disk_that_is_full_for_longer_than_a_lease_discards_no_result(
 async def test_a_database_that_is_full_for_longer_than_a_lease_discards_no_result(
     start: Start, work: Work, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another replica sees all the while that nobody renews; when there is room again, the result comes first."""
+    """Another replica sees no renewal meanwhile; when the disk has space again, the result is stored first."""
     monkeypatch.setattr(settlement, "RETRY_AFTER", 0.1)  # in proportion to the lease
     monkeypatch.setattr(embedded, "RENEW_RETRY", 0.1)
     url = schema_url(postgres, tmp_path)
@@ -269,7 +269,7 @@ async def test_a_database_that_is_full_for_longer_than_a_lease_discards_no_resul
 
 
 def lose_claim(url: str, job: Job) -> None:
-    """The row as a standby has it that did not hear of the claim."""
+    """The row of a standby that did not receive the claim."""
     with PostgresServer(url).connect() as connection:
         connection.execute(
             "UPDATE jobs SET status = 'PENDING', version = 1, fence = 0, attempt = 0, owner = NULL, lease_until = NULL, "
@@ -342,11 +342,13 @@ async def test_a_replica_forgets_what_a_lossy_failover_has_undone_and_wakes_who_
             connection.execute("UPDATE jobs SET result = NULL, finished_at = NULL")
         await asyncio.to_thread(lose_claim, url, job)
         await asyncio.to_thread(end_all, url)
-        assert await watch.wait(10.0), "whoever waits looks again"
+        assert await watch.wait(10.0), "a waiting request reads again"
     assert (await two.job(job.id)).status is Status.PENDING
     assert rendered == {}
     await one.store.pause("default", False)
     for harness in (one, two):
         harness.service.engine.hint("default", "plain")
     assert result(await two.ended(job.id)) == "plain"
-    assert (await two.store.events())[-1].id <= last, "its events have numbers that were heard before"
+    assert (await two.store.events())[-1].id <= last, (
+        "its events have numbers that were published before"
+    )

@@ -82,7 +82,7 @@ async def test_half_a_chunk_counts_for_nothing(service: Service) -> None:
     ]
 
     async def send(message: Any) -> None:
-        raise AssertionError("nobody is there")
+        raise AssertionError("the client has disconnected")
 
     await service.app(scope("PUT", f"{place}/chunks/0", lines), receive, send)
     assert (await service.call("GET", f"{place}/chunks")).json()["missingCount"] == 6

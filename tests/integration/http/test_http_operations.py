@@ -88,7 +88,7 @@ async def test_kinds_tell_schemas_and_learned_durations(service: Service) -> Non
         job = await service.claim()
         service.clock.advance(4)
         await service.finish(job)
-    await asyncio.sleep(0)  # heard right after those who waited for the write
+    await asyncio.sleep(0)  # published right after the write returns
     kinds = {k["kind"]: k for k in (await service.call("GET", "/kinds")).json()["kinds"]}
     durations = kinds["echo"]["durations"]
     assert durations["jobs"] == 30
@@ -124,7 +124,7 @@ async def test_alive_and_ready(service: Service) -> None:
 
 
 async def test_what_keeps_jobs_from_being_run_is_a_warning(service: Service) -> None:
-    """The service accepts jobs and answers: taking it out of rotation would help nobody."""
+    """The service accepts jobs and responds, so it must stay in rotation."""
     service.engine.elsewhere = {"forgotten"}
     await service.submit(queue="forgotten")
     service.engine.unserved = {"video", "forgotten", "slow"}
@@ -194,7 +194,7 @@ async def test_many_who_ask_whether_it_is_ready_share_a_write(
     assert checks == 1
 
 
-# --- queues that nobody knows
+# --- unknown queues
 
 
 @pytest.mark.parametrize("queue", ["video", "slow", "default", "workers-only"])

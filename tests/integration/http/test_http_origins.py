@@ -65,7 +65,7 @@ async def test_the_services_own_pages_may(service: Service, site: str | None) ->
 async def test_what_the_browser_says_of_the_page_counts_too(
     service: Service, site: str, origin: str | None
 ) -> None:
-    """A page of http://host is another origin than https://host, and only the browser can tell."""
+    """A page of http://host is another origin than https://host, and only the browser knows which it is."""
     page = {"host": HOST, "sec-fetch-site": site, **({"origin": origin} if origin else {})}
     reply = await service.call("POST", "/queues/default/pause", headers=page)
     assert (reply.status, reply.json()["code"]) == (403, "cross-site")

@@ -247,7 +247,7 @@ async def test_many_who_complete_at_once_get_one_job(service: Service) -> None:
     assert len((await service.call("GET", "/jobs")).json()["jobs"]) == 1
 
 
-# --- nobody says that it is there
+# --- uploads without a notification
 
 
 async def upload(service: Service, upload_id: str) -> Upload:

@@ -154,7 +154,7 @@ async def test_a_full_disk_refuses_what_is_signed_and_what_is_put(
 @pytest.mark.parametrize("way", ["tus", "chunks", "presigned"])
 async def test_declared_sizes_alone_leave_room_for_others(service: Service, way: str) -> None:
     statuses = []
-    for _ in range(20):  # somebody who declares as much as they are allowed to, and sends nothing
+    for _ in range(20):  # a client that declares the maximum size and sends nothing
         size = QUOTA
         while True:
             if way == "tus":
@@ -191,7 +191,7 @@ async def test_an_accepted_upload_finishes_beside_others(service: Service) -> No
 
 
 async def test_more_was_accepted_than_fits(service: Service) -> None:
-    """Then the last bytes are refused: what came is kept, and goes on when there is room."""
+    """Then the last bytes are refused: the received bytes are kept, and the upload resumes when there is space."""
     one = (await create(service, 600 * KIB)).headers["location"]
     two = (await create(service, 400 * KIB)).headers["location"]
     assert (await patch(service, one, 0, bytes(600 * KIB))).status == 204

@@ -156,7 +156,7 @@ async def test_a_poll_ends_when_the_caller_leaves(service: Service) -> None:
     while service.notify.waiting == 0:
         await asyncio.sleep(0)
     leaves.set()
-    assert (await poll).status == 0  # nobody was answered
+    assert (await poll).status == 0  # no request got a response
     assert service.notify.waiting == 0
 
 
@@ -265,7 +265,7 @@ async def test_who_knows_a_later_progress_than_this_replica_is_not_led_back(serv
     service.progress.publish(attempt(job_id, 1), LiveProgress(3, Progress(percent=30.0)))
     for known, status, tag in (
         ('"2.3"', 304, '"2.3"'),
-        ('W/"2.5", "1.0"', 304, '"2.5"'),  # heard from a replica that is ahead
+        ('W/"2.5", "1.0"', 304, '"2.5"'),  # from a replica that is ahead
         ('"2.2"', 200, '"2.3"'),
         ('"1.9"', 200, '"2.3"'),
         ('"3.0"', 200, '"2.3"'),

@@ -274,7 +274,7 @@ async def test_of_two_writers_the_newer_wins(service: Service) -> None:
 
 
 async def test_a_writer_that_is_cut_off_before_its_bytes_are_noted(service: Service) -> None:
-    """They are noted all the same: whoever cuts it off waits for that."""
+    """They are recorded anyway: the request that replaces this one waits for that."""
     place = await begun(service)
     sender = Sender(service, place, 0)
     sender.put(CONTENT[:4000])
@@ -407,7 +407,7 @@ async def test_parts_in_parallel_become_one(service: Service) -> None:
     assert (head.headers["upload-offset"], head.headers["upload-length"]) == ("10000", "10000")
     assert (await patch(service, final, 10_000, b"x")).status == 409
     again = await service.call("POST", "/files", headers=joined)
-    assert again.status == 201, "the parts are there for who lost the answer"
+    assert again.status == 201, "the parts exist for a client that lost the response"
     service.clock.advance(3601)
     await service.expiry.tick()
     assert (await service.call("HEAD", places[0], headers=TUS)).status == 410

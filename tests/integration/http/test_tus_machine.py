@@ -1,4 +1,4 @@
-"""Whatever a sender and its network do, in whatever order: an upload goes on where it was, and is what was sent."""
+"""After any sequence of tus requests and failures, an upload resumes and has the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LENGTHS = st.integers(0, SIZE)
 
 
 class Resuming(RuleBasedStateMachine):
-    """One upload. `told` is the offset that was last acknowledged; the service may have more, never less."""
+    """One upload. `offset` is the offset that was last acknowledged; the service may have more, never less."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Resuming(RuleBasedStateMachine):
         told = {"upload-metadata": metadata(kind="thumbnail", filename="a")}
         reply = self._call("POST", "/files", headers={**TUS, **length, **told})
         assert reply.status == 201
-        self.place, self.told, self.jobs = reply.headers["location"], 0, set[str]()
+        self.place, self.offset, self.jobs = reply.headers["location"], 0, set[str]()
 
     def _call(self, method: str, place: str, **more: Any) -> Reply:
         return self._runner.run(self.service.call(method, place, **more))
@@ -63,7 +63,7 @@ class Resuming(RuleBasedStateMachine):
         return {"upload-length": str(SIZE)} if self.deferred and end == SIZE else {}
 
     def _see(self, reply: Reply) -> None:
-        self.told = int(reply.headers["upload-offset"])
+        self.offset = int(reply.headers["upload-offset"])
         if "job-location" in reply.headers:
             self.jobs.add(reply.headers["job-location"])
 
@@ -71,30 +71,30 @@ class Resuming(RuleBasedStateMachine):
     def ask(self) -> None:
         reply = self._call("HEAD", self.place, headers=TUS)
         assert reply.status == 200
-        assert int(reply.headers["upload-offset"]) >= self.told
+        assert int(reply.headers["upload-offset"]) >= self.offset
         self._see(reply)
 
-    @precondition(lambda self: self.told < SIZE)
+    @precondition(lambda self: self.offset < SIZE)
     @rule(length=LENGTHS, verified=st.booleans())
     def go_on(self, length: int, verified: bool) -> None:
         self.ask()
-        if self.told == SIZE:
+        if self.offset == SIZE:
             return
-        data = self.content[self.told : self.told + length]
-        more = self._last(self.told + len(data))
+        data = self.content[self.offset : self.offset + length]
+        more = self._last(self.offset + len(data))
         if verified:
             digest = base64.b64encode(hashlib.sha1(data).digest()).decode()
             more["upload-checksum"] = f"sha1 {digest}"
-        end = self.told + len(data)
-        reply = self._runner.run(patch(self.service, self.place, self.told, data, **more))
+        end = self.offset + len(data)
+        reply = self._runner.run(patch(self.service, self.place, self.offset, data, **more))
         assert reply.status == 204, reply.body
         self._see(reply)
-        assert self.told == end
+        assert self.offset == end
 
     @rule(length=LENGTHS, pieces=st.integers(1, 4), verified=st.booleans())
     def be_cut(self, length: int, pieces: int, verified: bool) -> None:
         self.ask()
-        before, data = self.told, self.content[self.told : self.told + length]
+        before, data = self.offset, self.content[self.offset : self.offset + length]
         more = {"upload-checksum": "crc32 AAAAAA=="} if verified else {}
 
         async def send() -> None:
@@ -108,29 +108,29 @@ class Resuming(RuleBasedStateMachine):
         if before < SIZE:
             self._runner.run(send())
             self.ask()
-            assert self.told == before if verified else before <= self.told <= before + len(data)
+            assert self.offset == before if verified else before <= self.offset <= before + len(data)
 
     @rule(length=st.integers(1, SIZE))
     def send_damaged(self, length: int) -> None:
         self.ask()
-        if self.told < SIZE:
-            data = self.content[self.told : self.told + length]
+        if self.offset < SIZE:
+            data = self.content[self.offset : self.offset + length]
             told = {"upload-checksum": "crc32 AAAAAA=="}
-            reply = self._runner.run(patch(self.service, self.place, self.told, data, **told))
+            reply = self._runner.run(patch(self.service, self.place, self.offset, data, **told))
             assert reply.status == 460
 
     @rule(distance=st.integers(-50, 50).filter(bool))
     def send_elsewhere(self, distance: int) -> None:
         self.ask()
-        offset = max(0, self.told + distance)
-        if offset != self.told:
+        offset = max(0, self.offset + distance)
+        if offset != self.offset:
             reply = self._runner.run(patch(self.service, self.place, offset, b"x"))
             assert reply.status in (409, 422)
 
     @rule(first=LENGTHS, second=LENGTHS)
     def two_at_once(self, first: int, second: int) -> None:
         self.ask()
-        before = self.told
+        before = self.offset
 
         async def send() -> set[int]:
             senders = [Sender(self.service, self.place, before) for _ in range(2)]
@@ -163,9 +163,9 @@ class Resuming(RuleBasedStateMachine):
         if not hasattr(self, "place"):
             return
         self.ask()
-        if self.told < SIZE or self.deferred:
-            lines = {**TUS, "content-type": OFFSET, "upload-offset": str(self.told)}
-            data = self.content[self.told :]
+        if self.offset < SIZE or self.deferred:
+            lines = {**TUS, "content-type": OFFSET, "upload-offset": str(self.offset)}
+            data = self.content[self.offset :]
             reply = self._call(
                 "PATCH",
                 self.place,

@@ -1,4 +1,4 @@
-"""A service that takes files as the contract says, by form and by tus, and can be told to have a bad day.
+"""A service that accepts files by form and by tus, as documented, with failures on request.
 
 `cuts` says after how many bytes each of the next PATCHes is cut off; `before(method, path, …)` what the next requests
 are answered with instead.

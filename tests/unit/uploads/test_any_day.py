@@ -24,7 +24,7 @@ def cut(size: int) -> Event:
 
 
 def die(size: int) -> Event:
-    """In the middle of a piece, for good: another process must go on."""
+    """Fails in the middle of a piece, permanently: another process must resume."""
 
     def happen(service: FakeUploads) -> None:
         service.cuts.append(size)

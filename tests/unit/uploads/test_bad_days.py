@@ -151,7 +151,7 @@ async def test_a_connection_that_takes_no_byte_is_left(
             while True:
                 yield bytes(2**20)
 
-    deaf = socket.create_server(("127.0.0.1", 0))  # accepted by the system, and read by nobody
+    deaf = socket.create_server(("127.0.0.1", 0))  # accepted by the kernel, and never read
     with deaf:
         async with AsyncClient(f"http://127.0.0.1:{deaf.getsockname()[1]}") as client:
             with pytest.raises(ServiceUnreachable, match="it took too long"):

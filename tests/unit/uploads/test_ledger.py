@@ -1,4 +1,4 @@
-"""Submissions that another process goes on with, and the command line."""
+"""Submissions that another process resumes, and the command line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_another_process_goes_on_where_the_first_was(
         assert [job.id for job in await client.unacknowledged()] == [first.id]
     assert service.received == SIZE
     assert service.only.metadata["idempotencyKey"] == key
-    assert service.only.digest == digest(large.read_bytes()), "of all bytes, whoever sent them"
+    assert service.only.digest == digest(large.read_bytes()), "of all bytes, from either process"
 
     async with AsyncClient(service.url, ledger=ledger) as client:
         before = len(service.requests)
@@ -157,7 +157,7 @@ def bide(service: FakeUploads, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_submit_sends_a_file(service: FakeUploads, bide: Callable[..., Result], large: Path) -> None:
     told = bide("submit", "transcode", "-i", '{"a": 1}', "--file", str(large), "--dedupe", "content")
     assert (told.exit_code, told.stdout) == (0, f"{job_id(1)}\n")
-    assert told.stderr == "", "no bar where nobody looks"
+    assert told.stderr == "", "no bar without a terminal"
     assert bytes(service.only.data) == large.read_bytes()
     assert service.only.metadata["dedupe"] == "content"
     told = bide("submit", "transcode", "--file", f"source={large}", "--json")
