@@ -1,4 +1,4 @@
-"""Whether what was granted keeps a limit in every stretch of time."""
+"""Checks that granted requests obey a limit in every interval of time."""
 
 from __future__ import annotations
 

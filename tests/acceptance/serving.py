@@ -1,4 +1,4 @@
-"""A `bide serve` process on a bad day: in a namespace with mounts of its own, under limits, with its log in a file."""
+"""A `bide serve` process under faults: in its own mount namespace, with limits, and with its log in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 of children and of the whole service while jobs run: what was acknowledged ends, once."""
+"""kill -9 of children and of the whole service while jobs run: each acknowledged job ends once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_nothing_is_lost_repeated_or_told_twice(tmp_path: Path) -> None:
     assert report.acknowledged == 200
     assert sum(report.ended.values()) == 200
     assert report.service_kills >= 1 and report.child_kills >= 1
-    # What was killed at work was begun again, well before a lease of 30 seconds was over.
+    # Each job of a killed process started again, well before a lease of 30 seconds expired.
     assert report.repetitions >= 1
     assert max(report.after_children + report.after_services) < 25
 

@@ -1,4 +1,4 @@
-"""`bide serve --store postgresql://…`, with several replicas on one database, on bad days of the database."""
+"""`bide serve --store postgresql://…`, with several replicas on one database, during failures of the database."""
 
 from __future__ import annotations
 

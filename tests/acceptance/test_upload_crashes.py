@@ -1,4 +1,4 @@
-"""A service that is killed while files come in: what was acknowledged is there afterwards, and the rest is sent again."""
+"""A service that is killed during uploads: acknowledged bytes are kept, and clients send the rest again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting at a server that has a bad day: the wait survives, or ends with a precise error, and nothing spins."""
+"""Waiting while a server fails: the wait survives, or ends with a precise error, and nothing spins."""
 
 from __future__ import annotations
 

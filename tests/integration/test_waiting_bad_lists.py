@@ -1,4 +1,4 @@
-"""Waiting for many jobs of a bide service that has a bad day: they are asked about in lists, by the same poller."""
+"""Waiting for many jobs while a bide service fails: the same poller polls them in lists."""
 
 from __future__ import annotations
 

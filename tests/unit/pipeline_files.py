@@ -88,5 +88,5 @@ class PipelineFolder:
         return found
 
     def left(self) -> list[str]:
-        """What is in the folder beside downloads."""
+        """The names of all files in the folder except downloads."""
         return sorted(p.name for p in self.folder.iterdir() if p.suffix != ".download")

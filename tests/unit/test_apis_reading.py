@@ -1,4 +1,4 @@
-"""Answers of strangers: whatever comes, it is read or it is a bad poll."""
+"""Responses of other APIs: each is read, or is a failed poll."""
 
 from __future__ import annotations
 

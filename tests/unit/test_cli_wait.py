@@ -1,4 +1,4 @@
-"""`bide wait` at other APIs and with a ledger: what is printed, saved, sent and remembered."""
+"""`bide wait` at other APIs and with a ledger: its output, files, requests and ledger."""
 
 from __future__ import annotations
 

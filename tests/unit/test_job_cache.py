@@ -1,4 +1,4 @@
-"""What polls have read is kept only as long as it is what is stored."""
+"""The job cache returns a job only while it matches the store."""
 
 from __future__ import annotations
 

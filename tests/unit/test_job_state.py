@@ -1,4 +1,4 @@
-"""A job at any API, in the words of a bide service: what was not said is null."""
+"""A job at any API, as a bide service would describe it: unknown fields are null."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between poller and ledger: what another process knew comes back, and what this one knows is not overwritten."""
+"""The session between poller and ledger: it restores the knowledge of other processes and does not overwrite newer data."""
 
 from __future__ import annotations
 

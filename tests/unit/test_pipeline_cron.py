@@ -1,4 +1,4 @@
-"""Cron expressions: what they mean, and what is wrong with those that mean nothing."""
+"""Cron expressions: their times, and the errors of invalid ones."""
 
 from __future__ import annotations
 

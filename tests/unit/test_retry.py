@@ -1,4 +1,4 @@
-"""What an attempt's outcome comes to: every outcome, every policy."""
+"""The change after an attempt: every outcome, every policy."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ ATTEMPTS = st.lists(
 
 
 def lived(attempts: list[Attempt], policy: Policy) -> Iterator[tuple[Attempt, Change, Job]]:
-    """What each attempt comes to, and the job as it is then, up to the end of the job."""
+    """The change after each attempt and the job after it, until the job ends."""
     job = replace(JOB, status=Status.PENDING, owner=None, lease_until=None, due=NOW, fence=0, attempt=0)
     for number, attempt in enumerate(attempts):
         job = advance(job, Claimed(job_id="J", owner="w", lease_until=NOW + 30), NOW)

@@ -1,4 +1,4 @@
-"""Events of storage: keys are found in every envelope, and nothing that comes is an error but what is no JSON."""
+"""Storage events: keys are found in every envelope, and only invalid JSON is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP vocabulary: what is rendered can be read, and a stranger's headers do no harm."""
+"""The HTTP vocabulary: rendered data can be read again, and invalid headers are harmless."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def tell(
 
 @dataclass
 class Drive:
-    """What came of it."""
+    """The outcome."""
 
     sent: list[float] = field(default_factory=list)
     arrived: list[float] = field(default_factory=list)

@@ -37,7 +37,7 @@ async def gone(*pids: int) -> None:
 
 
 async def told(harness: EngineHarness, words: str) -> None:
-    """Until the engine says what is wrong."""
+    """Wait until the engine reports a problem."""
     async with asyncio.timeout(10):
         while not any(words in warning.detail for warning in harness.service.engine.warnings()):
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Files on a bad connection, to a service on a bad day, that change meanwhile."""
+"""Uploads over failing connections, to a failing service, and of files that change meanwhile."""
 
 from __future__ import annotations
 
