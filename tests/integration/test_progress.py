@@ -113,7 +113,7 @@ async def test_a_store_that_is_away_costs_a_poll_little_and_is_said_once(
             await asyncio.sleep(0.05)
     for replica in (one, two):
         await replica.progress.close()
-    said = [record.message for record in caplog.records if "cannot be shared" in record.message]
+    said = [record.message for record in caplog.records if "cannot share progress" in record.message]
     assert len(said) == 2, "one message per process"
 
 
