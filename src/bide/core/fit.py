@@ -26,7 +26,8 @@ LOGNORMAL = (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.13, 1.6)  # standard deviat
 WEIBULL = (1.5, 2.5, 5.0, 10.0)  # shape parameters
 COARSE = 2  # bins that the families treat as one
 BEFORE, BEYOND = 2, 10  # coarse bins around the observations in which scales are tried
-NEGLIGIBLE = 7.0  # log-likelihood below the best
+NEGLIGIBLE, HOPELESS = 7.0, 40.0  # log-likelihood below the best
+SHIFTS = 4  # steps within a coarse bin
 REACHES = (32, 16, 8, 4, 2, 1)  # bins: the neighbourhoods of the correction
 FIRM = 1.0  # ends, observed and expected, that the average counts against the correction
 TRACE = 1e-3  # of an end or of a bin of watching: less counts as nothing
@@ -71,11 +72,15 @@ Candidate = tuple[float, int, FamilyCurve]  # log-likelihood, scale, curve
 
 
 @cache
-def _families(bins: int, span: float) -> list[FamilyCurve]:
-    places = [(i - bins) * span for i in range(2 * bins + 1)]
-    lognormal = [FamilyCurve([_cumulative(z / sigma) for z in places], span) for sigma in LOGNORMAL]
-    weibull = [FamilyCurve([math.exp(min(k * z, 300.0)) for z in places], span) for k in WEIBULL]
-    return lognormal + weibull
+def _families(bins: int, span: float) -> list[list[FamilyCurve]]:
+    """Return each curve of the families, followed by the same curve shifted by parts of a coarse bin."""
+    shifted = []
+    for part in range(SHIFTS):
+        places = [(i - bins - part / SHIFTS) * span for i in range(2 * bins + 1)]
+        lognormal = [FamilyCurve([_cumulative(z / sigma) for z in places], span) for sigma in LOGNORMAL]
+        weibull = [FamilyCurve([math.exp(min(k * z, 300.0)) for z in places], span) for k in WEIBULL]
+        shifted.append(lognormal + weibull)
+    return [list(curves) for curves in zip(*shifted, strict=True)]
 
 
 def _cumulative(z: float) -> float:
@@ -169,8 +174,18 @@ def _average(
         return ends - expected - young * (curve.cumulative[at + early] - curve.cumulative[at])
 
     scales = range(bins - min(bins, high + BEYOND) + 1, bins - max(0, low - BEFORE) + 1)
-    found = [(likelihood(curve, at), at, curve) for curve in _families(bins, span) for at in scales]
-    alive = _survivors(_with_intervals(found, intervals), bins)
+    families = _families(bins, span)
+    found = [(likelihood(curve, at), at, curve) for curve, *_ in families for at in scales]
+    found = _with_intervals(found, intervals)
+    # A whole bin is too large a step for narrow curves, so shifted curves are tried at the best scale of each.
+    shifted = [
+        (likelihood(curve, at), at, curve)
+        for curves, best in _best_scales(found, families)
+        for curve in curves[1:]
+        for at in (best, best + 1)
+        if at <= bins
+    ]
+    alive = _survivors(found + _with_intervals(shifted, intervals), bins)
     total = sum(ended) + sum(interval.ends for interval in intervals)
     # A few jobs may differ from all that were seen. Where hardly any job of the curves survives, a running job is one
     # of those, and their hazard counts.
@@ -195,6 +210,22 @@ def _with_intervals(found: list[Candidate], intervals: Sequence[EndInterval]) ->
         best = max(best, whole)
         kept.append((whole, at, curve))
     return kept
+
+
+def _best_scales(
+    found: list[Candidate], families: list[list[FamilyCurve]]
+) -> list[tuple[list[FamilyCurve], int]]:
+    """Return the scale at which each curve fits best, without curves that fit badly at every scale."""
+    best: dict[FamilyCurve, tuple[float, int]] = {}
+    for fit, at, curve in found:
+        if curve not in best or fit > best[curve][0]:
+            best[curve] = (fit, at)
+    least = max(fit for fit, _ in best.values()) - HOPELESS
+    return [
+        (curves, best[curves[0]][1])
+        for curves in families
+        if curves[0] in best and best[curves[0]][0] > least
+    ]
 
 
 def _survivors(found: list[Candidate], bins: int) -> list[float]:
