@@ -177,12 +177,13 @@ def _average(
     families = _families(bins, span)
     found = [(likelihood(curve, at), at, curve) for curve, *_ in families for at in scales]
     found = _with_intervals(found, intervals)
-    # A whole bin is too large a step for narrow curves, so shifted curves are tried at the best scale of each.
+    # A whole bin is too large a step for narrow curves, so shifted curves are tried near the best scale of each. Each
+    # further shift starts one scale later: with the same scales for all, exact reports took one more poll per job.
     shifted = [
         (likelihood(curve, at), at, curve)
         for curves, best in _best_scales(found, families)
-        for curve in curves[1:]
-        for at in (best, best + 1)
+        for step, curve in enumerate(curves[1:])
+        for at in (best + step, best + step + 1)
         if at <= bins
     ]
     alive = _survivors(found + _with_intervals(shifted, intervals), bins)
