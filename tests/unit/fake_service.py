@@ -169,8 +169,13 @@ class FakeService:
         return runner
 
     async def _stop(self) -> None:
-        """Clients that have just gone are noticed before the loop is closed."""
+        """Closes connections, also those that were being accepted while the server closed."""
         await self._runner.cleanup()
+        accepting = asyncio.all_tasks() - {asyncio.current_task()}
+        if accepting:
+            await asyncio.wait(accepting, timeout=2)
+        for transport in list(self._loop._transports.values()):  # type: ignore[attr-defined]
+            transport.abort()
         for _ in range(5):
             await asyncio.sleep(0.005)
 
