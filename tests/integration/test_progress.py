@@ -233,3 +233,23 @@ def test_two_owners_with_the_same_fence_are_two_attempts() -> None:
     (_, mine), (_, others) = attempt_key(job), attempt_key(replace(job, owner="b"))
     assert mine != others
     assert max(mine, others) < attempt_key(replace(job, fence=2))[1], "the number grows with the fence"
+
+
+async def test_a_cancel_that_becomes_a_timeout_does_not_keep_it_from_closing() -> None:
+    """As when a client library's own timeout ends at the moment of the cancel."""
+    fetching = asyncio.Event()
+
+    class Store(MemoryProgressStore):
+        async def get(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, LiveProgress]:
+            fetching.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                raise TimeoutError from None
+            return {}
+
+    publisher = ProgressPublisher(Store(), lambda job_id: None, lambda job_id: True)
+    await publisher.open()
+    publisher._update_copy(("a", 1), LiveProgress(1, Progress(percent=1.0)), time.monotonic())
+    await asyncio.wait_for(fetching.wait(), 10)
+    await asyncio.wait_for(publisher.close(), 5)

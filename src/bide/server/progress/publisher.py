@@ -63,12 +63,16 @@ class ProgressPublisher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unavailable_until = -math.inf
         self._unavailable = False
+        self._closing = False
 
     async def open(self) -> None:
         for work in (self._send_loop(), self._refresh_loop()):
             self._task(asyncio.get_running_loop().create_task(work))
 
     async def close(self) -> None:
+        self._closing = (
+            True  # a client library may turn a cancel into a timeout, and the loop would continue
+        )
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -99,7 +103,7 @@ class ProgressPublisher:
 
     async def _send_loop(self) -> None:
         put_all = time.monotonic() + RESEND
-        while True:
+        while not self._closing:
             try:
                 async with asyncio.timeout(max(0.0, put_all - time.monotonic())):
                     await self._pending.wait()
@@ -175,7 +179,7 @@ class ProgressPublisher:
         self._task(task)
 
     async def _refresh_loop(self) -> None:
-        while True:
+        while not self._closing:
             await asyncio.sleep(REFRESH)
             now = time.monotonic()
             for job_id, copy in list(self._copies.items()):
