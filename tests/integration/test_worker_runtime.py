@@ -56,15 +56,6 @@ def test_it_starts_with_its_queues_and_ends_when_it_is_told(runtime: WorkerRunti
     assert runtime.failure is None
 
 
-def test_two_signals_at_once_wait_for_nothing(runtime: WorkerRuntime) -> None:
-    runtime.start(["default"], 1)
-    waited(lambda: runtime.has_capacity("default"))
-    runtime.stop()
-    runtime.stop()
-    runtime.join()
-    assert runtime._drain_seconds == 0.0 and runtime.failure is None
-
-
 def test_a_worker_whose_half_has_failed_ends(
     runtime: WorkerRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

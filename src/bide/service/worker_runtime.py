@@ -52,7 +52,6 @@ class WorkerRuntime:
         self._started = threading.Event()
         self.failure: BaseException | None = None  # the exception that ended it
         self.ending = False
-        self._drain_seconds = config.worker.drain
 
     # --- called on Celery's thread
 
@@ -95,7 +94,7 @@ class WorkerRuntime:
         if self._thread is None or self.failure is not None:
             return
         if self.ending:
-            self._call_soon(self._stop_now)
+            self._call_soon(self._engine.stop_now)
         else:
             self.ending = True
             self._call_soon(self._end.set)
@@ -166,17 +165,13 @@ class WorkerRuntime:
         sweeping = asyncio.create_task(self._sweep_folders())
         self._started.set()
         await self._end.wait()
-        log.info("stopping: waiting up to %g s for running jobs", self._drain_seconds)
-        await self._engine.stop(self._drain_seconds)
+        log.info("stopping: waiting up to %g s for running jobs", self.config.worker.drain)
+        await self._engine.stop(self.config.worker.drain)
         for task in (beating, following, sweeping):
             task.cancel()
         await asyncio.gather(beating, following, sweeping, return_exceptions=True)
         with contextlib.suppress(StoreUnavailable):  # the heartbeat expires soon
             await self._store.remove_worker(self.name)
-
-    def _stop_now(self) -> None:
-        self._drain_seconds = 0.0  # the drain may not have begun
-        self._engine.stop_now()
 
     async def _beat(self) -> None:
         """Sends the heartbeat of this worker."""

@@ -86,6 +86,18 @@ async def test_a_shutdown_hands_back_what_does_not_end(opened: Open, log: Path) 
         assert (await harness.ended(job_id)).status is Status.CANCELLED
 
 
+async def test_a_second_signal_counts_before_the_shutdown_waits(opened: Open, log: Path) -> None:
+    """`stop` first closes the claimer, and waits for running jobs after that."""
+    harness = await opened(SMALL, drain=3600.0)
+    job = await harness.started("sleep", {"seconds": 60, "log": str(log)})
+    harness.service.engine.stop_now()
+    async with asyncio.timeout(30):
+        await harness.stop()
+    harness = await opened(SMALL)
+    again = await harness.until(job.id, lambda j: j.fence == 2)
+    assert (again.attempt, again.losses, again.failures) == (1, 0, 0)
+
+
 async def test_a_shutdown_stores_a_result_that_waits_for_the_store(
     opened: Open, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,7 +93,7 @@ class EmbeddedEngine:
         self._deferred: dict[str, tuple[Claim, bool]] = {}
         self._prefetch = Prefetch(registry.max_jobs_per_child)
         self._checking_heads = False
-        self._stopping = False
+        self._stopping = self._stopping_now = False
         self._all_ended = asyncio.Event()
         self._progress = progress
         self._settlement = SettlementWriter(store)
@@ -118,7 +118,8 @@ class EmbeddedEngine:
         self._stopping = True
         began = self._now()
         await self._claimer.close()
-        await self._wait_until_idle(drain)
+        if not self._stopping_now:
+            await self._wait_until_idle(drain)
         for attempt in list(self._attempts.values()):
             attempt.stop(SHUTDOWN, self._now())
         await self._wait_until_idle(None)
@@ -128,7 +129,8 @@ class EmbeddedEngine:
         await self._settlement.close()
 
     def stop_now(self) -> None:
-        """Make a `stop` in progress end without waiting for running jobs."""
+        """Make `stop` end without waiting for running jobs, also if it has not begun to wait."""
+        self._stopping_now = True
         self._all_ended.set()
         self._settlement.skip_wait = True
 
