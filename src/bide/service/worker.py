@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery import Celery, bootsteps, signals
+from celery.worker import state
 
 from bide.core.errors import SetupError
 from bide.server.config import Config
@@ -86,6 +88,9 @@ def run_worker(
     app = make_celery(registry, lambda: location, config)
     runtime: WorkerRuntime = getattr(app, RUNTIME)
     names = list(queues) if queues else sorted(served(registry))
+    # Until Celery installs its own handlers. The runtime may run jobs by then.
+    for stop_signal in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop_signal, lambda *_: setattr(state, "should_stop", 0))
     runtime.start(names, config.worker.workers)
     started(runtime.name)
     host, _, number = runtime.name.rpartition(".")

@@ -203,9 +203,8 @@ async def test_a_worker_that_is_killed_and_comes_back_goes_on_at_once(
     await harness.until(job_id, lambda job: job.running)
     worker.send(signal.SIGKILL)
     worker.wait()
-    again = (
-        start()
-    )  # its lease of 30 seconds is void: the process that has its folder takes over its jobs
+    # Its lease of 30 seconds is void: the process that has its folder takes over its jobs.
+    again = start()
     job = await harness.until(job_id, lambda job: job.fence == 2 and job.running)
     assert (job.attempt, job.losses) == (1, 1)
     # The first signal drains, which would take as long as the job; the second does not wait.
@@ -218,6 +217,14 @@ async def test_a_worker_that_is_killed_and_comes_back_goes_on_at_once(
     assert isinstance(harness.store, PostgresStore)
     assert await harness.store.live_workers(60.0) == {}  # it has signed off, and is not only silent
     await eventually(lambda: harness.service.engine.workers() == [])
+
+
+async def test_a_signal_during_the_start_of_celery_drains(harness: EngineHarness, start: Start) -> None:
+    """The runtime claims jobs before Celery installs its signal handlers."""
+    worker = start()
+    await eventually(lambda: f"runs {TARGET}" in worker.said)
+    assert await asyncio.to_thread(worker.drain) == 0, worker.said
+    assert "stopping" in worker.said
 
 
 async def test_celerys_own_command_starts_a_worker_with_the_options_that_its_users_know(
