@@ -1,4 +1,4 @@
-"""Measures what each part of the duration model (`bide.core.fit`) is worth, on the shipped scenarios.
+"""Measures what each part of the duration model (`bide.core.pacing.fit`) is worth, on the shipped scenarios.
 
     python -m bench.ablation --seeds 12
 
@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from bide.core import fit, hazard
-from bide.core.pacing import PRICE
+from bide.core.pacing import fit, hazard
+from bide.core.pacing.intervals import PRICE
 from bide.lab.scenario import read_scenario, shipped
 from bide.lab.simulation import simulate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from bide.core.budget import Limit
+from bide.core.pacing.budget import Limit
 
 
 def assert_within(granted: Sequence[float], limit: Limit) -> None:

@@ -9,7 +9,7 @@ import tracemalloc
 
 from bench.service.table import Line
 from bide.client.polling.schedule import PollSchedule
-from bide.core.budget import Budget, Limit
+from bide.core.pacing.budget import Budget, Limit
 
 JOBS = 100_000
 RATE = 2_000.0

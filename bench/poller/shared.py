@@ -17,7 +17,7 @@ from tests.servers.postgres import Postgres
 from tests.servers.redis import RedisServer
 
 from bench.service.table import Line
-from bide.core.budget import read_limit
+from bide.core.pacing.budget import read_limit
 
 LIMITS = {"50/1s": 15.0, "60/1m": 185.0}  # and for how many seconds
 WARM_UP = 1.0  # after the first grant of the last machine

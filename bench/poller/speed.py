@@ -23,7 +23,7 @@ from bide.client.http.transport import Transport
 from bide.client.job_state import JobState
 from bide.client.options import ClientOptions
 from bide.client.polling.workers import CONNECTIONS
-from bide.core.budget import Limit
+from bide.core.pacing.budget import Limit
 
 SECONDS = 3.0
 WARM_UP = 5.0

@@ -15,7 +15,7 @@ import time
 
 from bide.client.budgets.backend import open_backend
 from bide.client.budgets.shared import BudgetConnection
-from bide.core.budget import read_limit
+from bide.core.pacing.budget import read_limit
 
 
 def main(url: str, limit: str, clock: str, name: str) -> None:

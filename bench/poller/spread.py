@@ -26,7 +26,7 @@ from bide.client.http.transport import Transport
 from bide.client.options import ClientOptions
 from bide.client.polling.processes import messages as m
 from bide.client.polling.processes.poller import ProcessPoller
-from bide.core.budget import Limit
+from bide.core.pacing.budget import Limit
 
 JOBS = 1000  # in each process
 PROCESSES = 2

@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import psycopg
 
-from bide.core.job import Succeeded
-from bide.core.record import Job
-from bide.core.wire import job_id
+from bide.core.jobs.record import Job
+from bide.core.jobs.state_machine import Succeeded
+from bide.core.wire.http import job_id
 from bide.server.store import ClaimRequest, NewJob
 from bide.server.store.postgres.store import PostgresStore
 

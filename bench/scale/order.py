@@ -14,8 +14,8 @@ from tests.servers.postgres import postgres
 
 from bench.service.load import Samples
 from bench.service.table import Line
-from bide.core.record import Job
-from bide.core.wire import job_id
+from bide.core.jobs.record import Job
+from bide.core.wire.http import job_id
 from bide.server.store import NewJob
 from bide.server.store.postgres import transaction
 from bide.server.store.postgres.store import PostgresStore

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from bench.service import servers
-from bide.core.wire import job_id
+from bide.core.wire.http import job_id
 
 
 def fill(folder: Path, finished: int, waiting: int) -> None:

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from bide.core.multipart import Multipart
+from bide.server.uploads.multipart import Multipart
 
 SIZE = 512 * 1024 * 1024
 PIECE = 256 * 1024

@@ -16,7 +16,7 @@ import pytest
 
 from bide import AsyncClient, Client, JobFailed
 from bide.core.errors import ServiceError
-from bide.core.wire import JobStatus
+from bide.core.wire.http import JobStatus
 
 APP = """
     import time

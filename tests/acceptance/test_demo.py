@@ -15,7 +15,7 @@ import imageio_ffmpeg
 import pytest
 
 from bide import Client
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from bide.demo.process import ServiceProcess
 from bide.demo.video import app
 from tests.waiting import until

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bide.core.tus import BODY_TYPE
+from bide.core.wire.tus import BODY_TYPE
 from tests.acceptance.test_bad_days import SmallDisk, running
 
 SIZE = 20 * 1024 * 1024

@@ -16,7 +16,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
-from bide.core.job import Succeeded
+from bide.core.jobs.state_machine import Succeeded
 from bide.server.http.request import Message, Receive, Scope, Send
 from bide.server.registry import Registry
 from tests.integration.http.service import Service

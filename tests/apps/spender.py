@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bide.client.budgets.file import BudgetFolder
 from bide.client.budgets.shared_counters import SharedCounters
-from bide.core.budget import Limit
+from bide.core.pacing.budget import Limit
 
 LIMIT = Limit(400, 1.0, 40)
 

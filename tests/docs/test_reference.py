@@ -19,7 +19,7 @@ from bide.client.job import JobHandle
 from bide.client.options import ClientOptions, WaitOptions
 from bide.client.submission import SubmitOptions
 from bide.core.errors import problems
-from bide.core.wire import Event, JobStatus
+from bide.core.wire.http import Event, JobStatus
 from bide.server import config
 from bide.server.engine import WARNINGS
 from bide.server.http.routing import HttpOperation

@@ -16,7 +16,7 @@ from bide.client.apis import load, names
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import BideError, JobFailed, ServiceError
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from tests.integration.api_others import (
     ANTHROPIC,
     OPENAI_RESPONSE,

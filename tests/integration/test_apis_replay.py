@@ -17,8 +17,8 @@ from bide.client.apis import load, names
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
 from bide.core.errors import BideError, JobFailed, SetupError
-from bide.core.record import Status
-from bide.core.wire import JobStatus
+from bide.core.jobs.record import Status
+from bide.core.wire.http import JobStatus
 from tests.integration.api_others import OTHERS
 from tests.integration.api_vendors import VENDORS, Vendor, at, description
 from tests.integration.replay import Replay, play, said

@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 
 from bide import AsyncClient, JobError
 from bide.core.errors import InvalidInput, SetupError
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from tests.apps.handlers import app
 from tests.integration.asgi import call
 

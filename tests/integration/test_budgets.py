@@ -18,8 +18,8 @@ import pytest
 from bide.client.budgets import fingerprint
 from bide.client.budgets.file import BudgetFolder
 from bide.client.budgets.shared_counters import LOCK_TIMEOUT, SharedCounters
-from bide.core.budget import Budget, Limit
 from bide.core.errors import SetupError
+from bide.core.pacing.budget import Budget, Limit
 from bide.testing.budgets import WALL, BudgetOpener, BudgetsSuite
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from bide.cli import root
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from tests.integration.api_vendors import AIRFLOW, VENDORS, Vendor, changed, told
 from tests.integration.replay import Replay, play, said
 

@@ -20,9 +20,9 @@ from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.options import ClientOptions
 from bide.client.timing import Timing
-from bide.core.budget import Limit
 from bide.core.errors import BideError, SetupError
-from bide.core.wire import JobStatus
+from bide.core.pacing.budget import Limit
+from bide.core.wire.http import JobStatus
 from bide.lab.scenario import parse_scenario
 from bide.lab.simulated_api import SimulatedApi, SimulatedStatus
 from bide.lab.vendor import Vendor

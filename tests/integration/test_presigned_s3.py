@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bide.core.record import Job
-from bide.core.upload import UploadStatus
+from bide.core.jobs.record import Job
 from bide.server.blobs import Signed
 from bide.server.config import BlobsConfig, Config
+from bide.server.upload_record import UploadStatus
 from bide.server.worker.app_location import AppLocation
 from bide.service.build import Service
 from bide.testing.blobs import send

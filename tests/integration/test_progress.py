@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core.errors import SetupError
-from bide.core.record import Progress
+from bide.core.jobs.record import Progress
 from bide.server.config import StoreConfig
 from bide.server.progress import LIFE, AttemptKey, LiveProgress, ProgressStore, attempt_key
 from bide.server.progress.memory import MemoryProgressStore

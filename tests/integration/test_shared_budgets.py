@@ -16,8 +16,8 @@ from bide.client.budgets.postgres import PostgresBackend
 from bide.client.budgets.redis import RedisBackend
 from bide.client.budgets.remote_clock import RemoteClock
 from bide.client.budgets.shared import BudgetConnection
-from bide.core.budget import Limit, read_limit
 from bide.core.errors import SetupError
+from bide.core.pacing.budget import Limit, read_limit
 from bide.testing.budgets import BudgetOpener, BudgetsSuite
 from tests.conftest import started
 from tests.integration.test_budgets import Spender

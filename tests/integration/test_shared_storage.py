@@ -16,14 +16,14 @@ import pytest
 from click.testing import CliRunner
 
 from bide.cli import root
-from bide.core.record import Job
-from bide.core.upload import Upload, Way, owner_of
-from bide.core.wire import job_id
+from bide.core.jobs.record import Job
+from bide.core.wire.http import job_id
 from bide.server.blobs import UPLOADS, BlobMissing, Blobs, upload_key
 from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.orphans import Orphans
 from bide.server.store import NewJob
 from bide.server.store.sqlite.store import SqliteStore
+from bide.server.upload_record import Upload, Way, owner_of
 from bide.testing.blobs import read
 from tests.servers.swift import Swift
 

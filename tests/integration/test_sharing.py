@@ -13,8 +13,8 @@ import redis
 from bide.client.budgets.shared import SharedBudget
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
-from bide.core.budget import Limit
 from bide.core.errors import SetupError
+from bide.core.pacing.budget import Limit
 from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
 from tests.integration.test_spread import INPUT, KEY, arrivals

@@ -36,7 +36,7 @@ from bide.client.polling.processes import poller as parent
 from bide.client.polling.processes.kind_sync import KindSync
 from bide.client.polling.processes.poller import ProcessPoller
 from bide.core.errors import JobFailed, ServiceError
-from bide.core.hazard import Sketch
+from bide.core.pacing.hazard import Sketch
 from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
 from tests.acceptance.vendors import Shop, start

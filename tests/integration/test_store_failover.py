@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from bide.core.job import Stale, Succeeded
-from bide.core.record import Status
+from bide.core.jobs.record import Status
+from bide.core.jobs.state_machine import Stale, Succeeded
 from bide.testing import ManualClock
 from bide.testing.store.harness import LEASE
 from tests.integration.cable import Cable

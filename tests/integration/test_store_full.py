@@ -14,9 +14,9 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 import pytest
 
-from bide.core.job import Parked, StepKept, StepStarted, Succeeded
-from bide.core.record import Job
-from bide.core.wire import Event
+from bide.core.jobs.record import Job
+from bide.core.jobs.state_machine import Parked, StepKept, StepStarted, Succeeded
+from bide.core.wire.http import Event
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import UpkeepConfig
 from bide.server.estimates import Estimates

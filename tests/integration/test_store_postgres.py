@@ -21,10 +21,9 @@ from msgspec.structs import replace
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
-from bide.core.job import CancelAsked, Failed, Refused, StepKept, StepStarted, Succeeded
-from bide.core.record import FileInfo, Job, Status
-from bide.core.upload import Upload, UploadStatus, Way, owner_of
-from bide.core.wire import Event, job_id
+from bide.core.jobs.record import FileInfo, Job, Status
+from bide.core.jobs.state_machine import CancelAsked, Failed, Refused, StepKept, StepStarted, Succeeded
+from bide.core.wire.http import Event, job_id
 from bide.server.store import (
     ClaimRequest,
     CompletedUploads,
@@ -44,6 +43,7 @@ from bide.server.store.postgres import uploads as postgres_uploads
 from bide.server.store.postgres.server import NUMBERING, PostgresServer, prepare, version
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.store.postgres.transaction import PostgresTransaction
+from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.service.backends import describe
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness, StoreSuite

@@ -14,7 +14,7 @@ import pytest
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
 from bide.server.store import Inserted, NewJob, Store, migrations
 from bide.server.store.migrations import scripts
 from bide.server.store.sqlite import file as sqlite_file

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from bide.core.job import CancelAsked
+from bide.core.jobs.state_machine import CancelAsked
 from bide.server.store.postgres.store import PostgresStore
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness
@@ -70,7 +70,7 @@ async def test_a_job_that_was_taken_from_a_worker_is_told_to_it(pair: tuple[Proc
     await service.store.void("worker")
     (overdue,) = (await service.store.overdue()).leases
     worker.published.clear()
-    from bide.core.job import HandedBack
+    from bide.core.jobs.state_machine import HandedBack
 
     await service.apply(HandedBack(job_id=job.id, fence=overdue.fence))
     await eventually(lambda: bool(worker.published))

@@ -16,7 +16,8 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bide.core.job import (
+from bide.core.jobs.record import Child, Job
+from bide.core.jobs.state_machine import (
     Begun,
     CancelAsked,
     Cancelled,
@@ -33,7 +34,6 @@ from bide.core.job import (
     StepStarted,
     Succeeded,
 )
-from bide.core.record import Child, Job
 from bide.server.store import Claim, ClaimRequest, Filter, NewJob, Store
 from bide.server.store.postgres.server import PostgresServer, prepare
 from bide.server.store.postgres.store import PostgresStore

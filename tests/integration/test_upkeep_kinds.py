@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bide import App, Context
-from bide.core.job import cancel
-from bide.core.record import Status
+from bide.core.jobs.record import Status
+from bide.core.jobs.state_machine import cancel
 from bide.server import upkeep
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import UpkeepConfig

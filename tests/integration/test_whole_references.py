@@ -19,7 +19,7 @@ from bide.client.client import AsyncClient
 from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.timing import Timing
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from tests.integration.replay import Replay, said
 
 KEY = "sk-0123456789-not-to-be-seen"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from bide.core.errors import JobError
-from bide.core.upload import upload_of
 from bide.server.blobs import Blobs
 from bide.server.registry import File, FileRef, Registry
+from bide.server.upload_record import upload_of
 from bide.server.worker import protocol as p
 from bide.server.worker.context import (
     Context,

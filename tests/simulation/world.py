@@ -26,8 +26,8 @@ from unittest.mock import patch
 import msgspec
 import psycopg
 
-from bide.core.job import BY_WORKER, Change, advance
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import BY_WORKER, Change, advance
 from bide.server.config import BlobsConfig, Config, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.progress.memory import MemoryProgressStore
 from bide.server.store import StoreUnavailable, operations

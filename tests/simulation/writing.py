@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bide.core.wire import Event
+from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable
 from bide.server.store.writer import GroupCommitWriter, WriteOperation, WriteSession, _answered, _Failure
 from tests.simulation.faults import Faults, Mode

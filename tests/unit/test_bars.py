@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bide.client.client import AsyncClient
 from bide.client.progress import SHOWN, CallersBar, bars, upload_bar
-from bide.core.wire import JobStatus
+from bide.core.wire.http import JobStatus
 from tests.unit.fake_service import FakeService, failed, job, job_id, says
 
 

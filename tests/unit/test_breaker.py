@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.core.retry import Breaker
+from bide.core.pacing.backoff import Breaker
 
 CAP, PATIENCE = 60.0, 60.0
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.core.budget import Budget, Limit, read_limit
-from bide.core.limits import LIMIT_HEADERS
-from bide.core.meter import LONGEST_PAUSE
+from bide.core.pacing.budget import Budget, Limit, read_limit
+from bide.core.pacing.limits import LIMIT_HEADERS
+from bide.core.pacing.meter import LONGEST_PAUSE
 from bide.lab.scenario import Rules
 from tests.unit.vendor import WALL, Bucket, Lab, Window, drive
 

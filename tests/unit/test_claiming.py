@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
 from bide.server.engine.claiming import Claimer
 from bide.server.engine.concurrency import ConcurrencyLimits
 from bide.server.registry import Registry

@@ -28,7 +28,7 @@ from bide.core.errors import (
     SetupError,
     WaitTimeout,
 )
-from bide.core.limits import read_retry_after
+from bide.core.pacing.limits import read_retry_after
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 

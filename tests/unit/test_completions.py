@@ -16,7 +16,7 @@ from bide.client.job import JobHandle
 from bide.client.polling.kinds import TIMEOUTS
 from bide.client.timing import Timing
 from bide.core.errors import WaitTimeout
-from bide.core.wire import JobStatus
+from bide.core.wire.http import JobStatus
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, Reply, job, job_id, says
 from tests.waiting import eventually

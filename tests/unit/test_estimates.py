@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from bide.core.clock import read_instant
-from bide.core.hazard import Sketch, SurvivalCurve
-from bide.core.record import Job, Progress, Status
-from bide.core.wire import Event
+from bide.core.jobs.record import Job, Progress, Status
+from bide.core.pacing.hazard import Sketch, SurvivalCurve
+from bide.core.wire.http import Event
 from bide.server.estimates import ENOUGH, Estimates
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.core.hazard import BINS, BINS_PER_OCTAVE, EDGES, LAST, Sketch, _bin
+from bide.core.pacing.hazard import BINS, BINS_PER_OCTAVE, EDGES, LAST, Sketch, _bin
 
 DURATIONS = st.lists(st.floats(0, 1e7), max_size=60)
 

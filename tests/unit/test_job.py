@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import (
+from bide.core.jobs.record import TERMINAL, Child, FileInfo, Job, Progress, Status, Step
+from bide.core.jobs.state_machine import (
     BY_WORKER,
     TRANSITIONS,
     Begun,
@@ -44,7 +45,6 @@ from bide.core.job import (
     diagram,
     ripples,
 )
-from bide.core.record import TERMINAL, Child, FileInfo, Job, Progress, Status, Step
 
 NOW = 1_900_000_000.0
 OOPS = ErrorInfo(code="OOPS", message="it went wrong")
@@ -355,14 +355,14 @@ def test_ripples_name_the_relatives_that_a_change_concerns() -> None:
 def test_the_diagram_in_the_docs_is_the_tables() -> None:
     page = Path(__file__).parents[2] / "docs" / "explanation" / "states.md"
     block = page.read_text().split("```mermaid\n")[1].split("\n```")[0]
-    assert block == diagram(), "put the output of bide.core.job.diagram() into the page"
+    assert block == diagram(), "put the output of bide.core.jobs.state_machine.diagram() into the page"
 
 
 CHILDREN = ("C1", "C2", "C3")
 
 
 class Life(RuleBasedStateMachine):
-    """Any changes in any order, by workers with good and bad fences: the invariants of core/job.py hold."""
+    """Any changes in any order, by workers with good and bad fences: the invariants of core/jobs/state_machine.py hold."""
 
     def __init__(self) -> None:
         super().__init__()

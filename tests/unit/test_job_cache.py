@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.record import Job
+from bide.core.jobs.record import Job
 from bide.server.store import job_cache
 from bide.server.store.job_cache import JobCache
 

@@ -11,8 +11,8 @@ from bide.client.apis import NOT_FOUND, Found, Ref, Seen, State
 from bide.client.apis.bide import bide_api
 from bide.client.job_state import JobState
 from bide.core.errors import ErrorInfo, ServiceError
-from bide.core.record import Status
-from bide.core.wire import read_job
+from bide.core.jobs.record import Status
+from bide.core.wire.http import read_job
 from tests.unit.fake_service import job as document
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bide.core.clock import MOST_BEHIND
-from bide.core.lease import LOOKS, Lease, LeaseObserver
+from bide.core.jobs.lease import LOOKS, Lease, LeaseObserver
 from bide.server.store.postgres.feed import DatabaseClock
 from bide.testing import ManualClock
 

@@ -18,9 +18,9 @@ from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.polling.kinds import KindStats
 from bide.client.polling.knowledge import AccountKnowledge
 from bide.client.polling.schedule import PollSchedule
-from bide.core.budget import Budget, Limit
 from bide.core.errors import ErrorInfo
-from bide.core.record import Status
+from bide.core.jobs.record import Status
+from bide.core.pacing.budget import Budget, Limit
 
 NOW = 1_900_000_000.0
 API = load("sync.so", "http://127.0.0.1:1")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.core.limits import (
+from bide.core.pacing.limits import (
     LIMIT_HEADERS,
     AdvertisedLimit,
     limit_headers,

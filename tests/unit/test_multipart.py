@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.core.errors import MalformedRequest
-from bide.core.media import HEAD, detect, is_one_of
-from bide.core.multipart import (
+from bide.server.media_types import HEAD, detect, is_one_of
+from bide.server.uploads.multipart import (
     MOST_HEAD,
     MOST_PARTS,
     Multipart,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.core.hazard import EDGES, LAST, Sketch, SurvivalCurve
-from bide.core.pacing import (
+from bide.core.pacing.hazard import EDGES, LAST, Sketch, SurvivalCurve
+from bide.core.pacing.intervals import (
     LONGEST_HINT,
     Hints,
     index,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.core.advice import Load, advise
-from bide.core.hazard import EDGES, Sketch, SurvivalCurve
-from bide.core.plan import Plan, Plans
+from bide.core.pacing.advice import Load, advise
+from bide.core.pacing.hazard import EDGES, Sketch, SurvivalCurve
+from bide.core.pacing.plan import Plan, Plans
 
 DURATIONS = st.lists(st.floats(0.01, 1e5), max_size=20)
 PRICES = st.floats(0.01, 1000)

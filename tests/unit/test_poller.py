@@ -18,8 +18,8 @@ from bide.client.http.transport import Transport
 from bide.client.job_state import JobState
 from bide.client.polling.poller import JobLedger, Poller
 from bide.client.timing import Timing
-from bide.core.budget import Budget, Limit
 from bide.core.errors import WaitTimeout
+from bide.core.pacing.budget import Budget, Limit
 from tests.unit.fake_service import FakeService, problem, says
 from tests.waiting import eventually
 

@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bide.core.job import (
+from bide.core.jobs.record import FileInfo, Job, Progress, Status, Step
+from bide.core.jobs.retry import (
+    MOST_LOSSES,
+    Outcome,
+    Policy,
+    Raised,
+    Returned,
+    Stopped,
+    Vanished,
+    deadline_passed,
+    settle,
+)
+from bide.core.jobs.state_machine import (
     Change,
     Claimed,
     Failed,
@@ -24,19 +36,7 @@ from bide.core.job import (
     Succeeded,
     advance,
 )
-from bide.core.record import FileInfo, Job, Progress, Status, Step
-from bide.core.retry import (
-    MOST_LOSSES,
-    Outcome,
-    Policy,
-    Raised,
-    Returned,
-    Stopped,
-    Vanished,
-    backoff,
-    deadline_passed,
-    settle,
-)
+from bide.core.pacing.backoff import backoff
 
 NOW = 1_900_000_000.0
 JOB = Job(

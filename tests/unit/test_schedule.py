@@ -16,8 +16,8 @@ from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, Size, by
 from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.schedule import PollSchedule
 from bide.client.polling.time_queue import TimeQueue
-from bide.core.budget import Budget, Limit
-from bide.core.hazard import Sketch
+from bide.core.pacing.budget import Budget, Limit
+from bide.core.pacing.hazard import Sketch
 
 Now = float
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from bide.core.job import Begun, Change, Refused, Reserved, Succeeded
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import Begun, Change, Refused, Reserved, Succeeded
 from bide.server.engine import settlement
 from bide.server.engine.settlement import SettlementWriter
 from bide.server.store import NewJob, Store, StoreUnavailable

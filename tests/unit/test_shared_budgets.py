@@ -15,7 +15,7 @@ from bide.client.budgets.backend import NO_RECORD, BackendReply, BackendUnavaila
 from bide.client.budgets.record import BudgetRecord
 from bide.client.budgets.remote_clock import RemoteClock
 from bide.client.budgets.shared import BudgetConnection, SharedBudget
-from bide.core.budget import Limit
+from bide.core.pacing.budget import Limit
 from bide.testing.budgets import WALL, BudgetsSuite
 from tests.windows import assert_within
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.core.storage_events import read_keys, subscription
 from bide.server.uploads.presigned import Presigned
+from bide.server.uploads.storage_events import read_keys, subscription
 
 WORDS = [
     *("Records", "Messages", "Message", "body", "Body", "s3", "bucket", "object", "key", "name"),

@@ -20,7 +20,7 @@ from bide.core.errors import (
     ServiceUnreachable,
     WaitTimeout,
 )
-from bide.core.wire import JobStatus
+from bide.core.wire.http import JobStatus
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 

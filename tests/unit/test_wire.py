@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bide.core.clock import render_instant
 from bide.core.errors import BadCursor, ErrorInfo, InvalidInput, MalformedRequest, problems
-from bide.core.record import Child, FileInfo, Job, Progress, Status, Step
-from bide.core.wire import (
+from bide.core.jobs.record import Child, FileInfo, Job, Progress, Status, Step
+from bide.core.wire.http import (
     MAX_WAIT,
     Eta,
     Preferences,

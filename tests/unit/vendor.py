@@ -7,7 +7,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from bide.core.budget import Budget
+from bide.core.pacing.budget import Budget
 from bide.lab.scenario import JobGroup, Rules, Scenario
 from bide.lab.simulated_api import SimulatedApi
 

@@ -26,8 +26,8 @@ from bide.cli.output import json_option, print_json, print_table
 from bide.client.blocking import BlockingJob, Client
 from bide.core.clock import read_instant
 from bide.core.errors import ServiceError, SetupError
-from bide.core.record import Status
-from bide.core.wire import JobStatus, WireFile
+from bide.core.jobs.record import Status
+from bide.core.wire.http import JobStatus, WireFile
 from bide.demo.process import ServiceProcess
 from bide.demo.show import display, watch
 

@@ -20,7 +20,7 @@ from bide.cli.output import compact, print_json
 from bide.client.http.download import local_name
 from bide.client.job import JobHandle
 from bide.core.errors import BideError, ErrorInfo, JobFailed, ServiceError
-from bide.core.record import SUCCESSFUL, Status
+from bide.core.jobs.record import SUCCESSFUL, Status
 
 STDERR = 2
 RESULT = "result"

@@ -18,8 +18,8 @@ from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
 from bide.client.options import ClientOptions
 from bide.core.errors import ServiceError
-from bide.core.record import LIVE, SUCCESSFUL, TERMINAL, Status
-from bide.core.wire import JobStatus
+from bide.core.jobs.record import LIVE, SUCCESSFUL, TERMINAL, Status
+from bide.core.wire.http import JobStatus
 
 AGAIN = frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS})
 

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from bide.core.clock import read_instant
-from bide.core.record import SUCCESSFUL
-from bide.core.wire import JobStatus
+from bide.core.jobs.record import SUCCESSFUL
+from bide.core.wire.http import JobStatus
 
 COLOURS = {
     "DONE": "green",

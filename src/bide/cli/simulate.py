@@ -60,7 +60,7 @@ def simulate(
       bide simulate night.toml --policy adaptive --policy fixed:30 --seeds 20
       bide simulate night.toml --plot night.png
     """
-    from bide.core.pacing import PRICE
+    from bide.core.pacing.intervals import PRICE
     from bide.lab import plot as plotting
     from bide.lab.advice import outlook
     from bide.lab.policies import DEFAULTS, OURS, peer

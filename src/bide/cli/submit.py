@@ -20,7 +20,7 @@ from bide.client.options import ClientOptions
 from bide.client.submission import SubmitOptions, read_time
 from bide.client.uploads.file_submission import ONLY
 from bide.core.errors import JobFailed
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 
 
 def read_input(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import click
 import msgspec
 
-from bide.core.budget import Limit, read_limit
+from bide.core.pacing.budget import Limit, read_limit
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*:\s*(.*?)\s*")
 

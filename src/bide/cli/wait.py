@@ -28,8 +28,8 @@ from bide.client.job import JobHandle, as_completed
 from bide.client.ledger import ApiAddress, Ledger
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.options import ClientOptions
-from bide.core.advice import Advice
 from bide.core.errors import SetupError, WaitTimeout
+from bide.core.pacing.advice import Advice
 
 FIRST_ADVICE, NEXT_ADVICE = 5.0, 60.0  # seconds after the start, and between two checks
 MUCH = 2.0  # the factor by which advice must change before it is printed again

@@ -50,12 +50,12 @@ from bide.client.polling.knowledge import AccountKnowledge
 from bide.client.polling.planned_job import FOREVER
 from bide.client.polling.poller import Poller
 from bide.client.timing import Timing
-from bide.core.advice import Advice
-from bide.core.budget import Budget, read_limit
 from bide.core.errors import BideError, ServiceError
-from bide.core.meter import SLACK
-from bide.core.pacing import PRICE
-from bide.core.wire import JobStatus
+from bide.core.pacing.advice import Advice
+from bide.core.pacing.budget import Budget, read_limit
+from bide.core.pacing.intervals import PRICE
+from bide.core.pacing.meter import SLACK
+from bide.core.wire.http import JobStatus
 
 log = logging.getLogger("bide.client")
 

@@ -23,9 +23,9 @@ from bide.client.job import JobHandle, bars, completed
 from bide.client.options import ClientOptions, OnChange, WaitOptions
 from bide.client.service import PAGE, Jobs, Records
 from bide.client.submission import JobSubmission, SubmitOptions
-from bide.core.advice import Advice
 from bide.core.errors import BideError, ServiceError
-from bide.core.wire import JobStatus
+from bide.core.pacing.advice import Advice
+from bide.core.wire.http import JobStatus
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from bide.client.apis.values import (
 )
 from bide.core.clock import render_instant
 from bide.core.errors import ServiceError, SetupError
-from bide.core.limits import limit_headers, read_limits, read_pause
+from bide.core.pacing.limits import limit_headers, read_limits, read_pause
 
 UNKNOWN_ID = "no-such-job-0"
 HOLD = 1.0  # seconds of the long poll

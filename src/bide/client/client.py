@@ -37,11 +37,11 @@ from bide.client.submission import (
 )
 from bide.client.timing import Timing
 from bide.client.uploads.submitting import Pace
-from bide.core.advice import Advice
-from bide.core.budget import Limit
 from bide.core.errors import ServiceError, SetupError
-from bide.core.record import FAILED
-from bide.core.wire import JobStatus
+from bide.core.jobs.record import FAILED
+from bide.core.pacing.advice import Advice
+from bide.core.pacing.budget import Limit
+from bide.core.wire.http import JobStatus
 
 NO_LIMIT = Limit(math.inf)
 

@@ -21,8 +21,8 @@ from bide.client.job_state import JobState
 from bide.client.options import OnChange
 from bide.client.polling.completions import Completions
 from bide.core.errors import BideError, JobFailed, WaitTimeout
-from bide.core.record import SUCCESSFUL
-from bide.core.wire import JobStatus
+from bide.core.jobs.record import SUCCESSFUL
+from bide.core.wire.http import JobStatus
 
 if TYPE_CHECKING:
     from bide.client.progress import Show

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from bide.client.apis import GONE, NOT_FOUND, Ref, Seen
 from bide.client.apis.bide import ENDINGS
 from bide.core.clock import render_instant
-from bide.core.record import Progress, Status
-from bide.core.wire import JobStatus, WireFile
+from bide.core.jobs.record import Progress, Status
+from bide.core.wire.http import JobStatus, WireFile
 
 _STATUS = {state: Status(status) for status, state in ENDINGS.items()}
 

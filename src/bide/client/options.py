@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 
 from bide.client.ledger import Ledger
 from bide.client.polling.kinds import Size
-from bide.core.budget import Limit
-from bide.core.wire import JobStatus
+from bide.core.pacing.budget import Limit
+from bide.core.wire.http import JobStatus
 
 OnChange = Callable[[JobStatus], object]
 

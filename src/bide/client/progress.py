@@ -24,8 +24,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from bide.core.record import SUCCESSFUL, Status
-from bide.core.wire import JobStatus
+from bide.core.jobs.record import SUCCESSFUL, Status
+from bide.core.wire.http import JobStatus
 
 SHOWN = 12
 COLOURS = {

@@ -19,8 +19,8 @@ from bide.client.submission import JobSubmission, SubmitOptions, batches, key_he
 from bide.client.uploads.file_submission import FileSubmission, open_sources
 from bide.client.uploads.submitting import Pace, Sending
 from bide.core.errors import ServiceError, SetupError
-from bide.core.record import Status
-from bide.core.wire import JobStatus, encode, quote, read_job
+from bide.core.jobs.record import Status
+from bide.core.wire.http import JobStatus, encode, quote, read_job
 
 PAGE = 100
 

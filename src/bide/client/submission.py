@@ -12,7 +12,7 @@ import msgspec
 from bide.client.apis import Api, Call
 from bide.core.clock import read_instant, render_instant
 from bide.core.errors import SetupError
-from bide.core.wire import JSON_TYPE, encode
+from bide.core.wire.http import JSON_TYPE, encode
 
 BATCH = 1000
 BATCH_SIZE = 512 * 1024  # half of the largest body that a service accepts

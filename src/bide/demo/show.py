@@ -16,8 +16,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 
 from bide.client.blocking import Client
-from bide.core.record import SUCCESSFUL, Status
-from bide.core.wire import JobStatus
+from bide.core.jobs.record import SUCCESSFUL, Status
+from bide.core.wire.http import JobStatus
 
 EVERY = 0.4  # seconds between two polls
 CHILD = "└ thumbnail"

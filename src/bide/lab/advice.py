@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-from bide.core.advice import Advice, Load, advise
-from bide.core.hazard import Sketch
+from bide.core.pacing.advice import Advice, Load, advise
+from bide.core.pacing.hazard import Sketch
 from bide.lab.scenario import Scenario
 
 DRAWS = 2000

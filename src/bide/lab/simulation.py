@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bide.client.polling.schedule import PollSchedule
-from bide.core.budget import Budget
-from bide.core.hazard import Sketch
-from bide.core.pacing import PRICE
-from bide.core.plan import Plans
+from bide.core.pacing.budget import Budget
+from bide.core.pacing.hazard import Sketch
+from bide.core.pacing.intervals import PRICE
+from bide.core.pacing.plan import Plans
 from bide.lab.policies import OURS, peer
 from bide.lab.scenario import Scenario
 from bide.lab.simulated_api import SimulatedApi

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bide.core.lease import LEASE
+from bide.core.jobs.lease import LEASE
 
 
 @dataclass(frozen=True)

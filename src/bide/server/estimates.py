@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bide.core.clock import Clock, SystemClock, render_instant
-from bide.core.hazard import Sketch, SurvivalCurve
-from bide.core.pacing import Hints, remaining_by_progress, retry_after
-from bide.core.record import SUCCESSFUL, Job, Progress, Status
-from bide.core.wire import Eta, Event
+from bide.core.jobs.record import SUCCESSFUL, Job, Progress, Status
+from bide.core.pacing.hazard import Sketch, SurvivalCurve
+from bide.core.pacing.intervals import Hints, remaining_by_progress, retry_after
+from bide.core.wire.http import Eta, Event
 
 ENOUGH = 3  # observations that an eta needs
 SPREAD = (0.1, 0.5, 0.9)

@@ -25,11 +25,10 @@ from bide.core.errors import (
     Problem,
     WrongContent,
 )
-from bide.core.media import is_one_of
-from bide.core.record import FileInfo, Job
-from bide.core.upload import Upload, UploadStatus
-from bide.core.wire import job_id
+from bide.core.jobs.record import FileInfo, Job
+from bide.core.wire.http import job_id
 from bide.server.engine.concurrency import served
+from bide.server.media_types import is_one_of
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
 from bide.server.store import (
     BY_CONTENT,
@@ -43,6 +42,7 @@ from bide.server.store import (
     NewJob,
     UploadRecords,
 )
+from bide.server.upload_record import Upload, UploadStatus
 from bide.server.worker.protocol import Spawn
 
 Label = Annotated[str, msgspec.Meta(max_length=255)]

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from types import TracebackType
 
-from bide.core.wire import Event
+from bide.core.wire.http import Event
 
 
 class Notifier:

@@ -16,8 +16,8 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import msgspec
 
 from bide.core.errors import InvalidInput, SetupError, UnknownKind
-from bide.core.retry import MOST_LOSSES, Policy
-from bide.core.upload import owner_of, upload_of
+from bide.core.jobs.retry import MOST_LOSSES, Policy
+from bide.server.upload_record import owner_of, upload_of
 
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel

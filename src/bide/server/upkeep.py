@@ -25,11 +25,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.core.errors import StorageUnavailable
-from bide.core.job import Change
-from bide.core.lease import LEASE, LeaseObserver
-from bide.core.record import Job
-from bide.core.retry import Policy, Vanished, deadline_passed, settle
-from bide.core.wire import Event, is_job_id
+from bide.core.jobs.lease import LEASE, LeaseObserver
+from bide.core.jobs.record import Job
+from bide.core.jobs.retry import Policy, Vanished, deadline_passed, settle
+from bide.core.jobs.state_machine import Change
+from bide.core.wire.http import Event, is_job_id
 from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import UpkeepConfig

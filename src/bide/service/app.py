@@ -13,7 +13,7 @@ import msgspec
 
 from bide.core.clock import render_instant
 from bide.core.errors import SetupError
-from bide.core.wire import JobStatus, wire_job
+from bide.core.wire.http import JobStatus, wire_job
 from bide.server.config import Config
 from bide.server.registry import Registry
 

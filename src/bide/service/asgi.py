@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bide.core.errors import Unavailable
-from bide.core.wire import PROBLEM_TYPE, render_problem
+from bide.core.wire.http import PROBLEM_TYPE, render_problem
 from bide.service.build import Service
 
 Scope = MutableMapping[str, Any]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from bide.core.errors import SetupError
-from bide.core.record import Job
-from bide.core.wire import Event
+from bide.core.jobs.record import Job
+from bide.core.wire.http import Event
 from bide.server.blobs.factory import make_blobs, signing_for
 from bide.server.config import Config
 from bide.server.engine import Engine

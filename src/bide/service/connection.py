@@ -23,7 +23,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bide.core.errors import HeadTooLarge, MalformedRequest, Problem, RequestTimeout, Unavailable
-from bide.core.wire import PROBLEM_TYPE, render_problem
+from bide.core.wire.http import PROBLEM_TYPE, render_problem
 from bide.server.config import HttpConfig
 from bide.server.http.request import REPLY, STREAM
 from bide.service.request_cycle import RequestCycle, WriteBuffer, begin

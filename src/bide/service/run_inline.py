@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from bide.core.record import FileInfo, Progress, Status
-from bide.core.wire import job_id
+from bide.core.jobs.record import FileInfo, Progress, Status
+from bide.core.wire.http import job_id
 from bide.server.blobs.files import FileBlobs
 from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p

@@ -24,9 +24,8 @@ import pytest
 import pytest_asyncio
 
 from bide.core.errors import JobError
-from bide.core.record import FileInfo
-from bide.core.upload import owner_of
-from bide.core.wire import is_job_id
+from bide.core.jobs.record import FileInfo
+from bide.core.wire.http import is_job_id
 from bide.server.blobs import (
     UPLOADS,
     BlobMissing,
@@ -38,6 +37,7 @@ from bide.server.blobs import (
     job_key,
     upload_key,
 )
+from bide.server.upload_record import owner_of
 
 JOB, OTHER = "01JAAAAAAAAAAAAAAAAAAAAAAA", "01JBBBBBBBBBBBBBBBBBBBBBBB"
 LARGE = b"0123456789abcdef" * (9 * 65536 + 1)  # more than one part of a multipart upload

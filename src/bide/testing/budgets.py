@@ -17,7 +17,7 @@ from typing import Protocol
 
 import pytest
 
-from bide.core.budget import Limit, RequestBudget
+from bide.core.pacing.budget import Limit, RequestBudget
 
 WALL = 1_900_000_000.0
 CALLERS = 3

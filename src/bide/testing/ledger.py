@@ -20,7 +20,7 @@ from bide.client.apis import Found, Ref
 from bide.client.ledger import ApiAddress, Counts, LearnedState, Ledger, LedgerRow
 from bide.client.ledger.outbox import Item, Parcel, UploadOutbox, outbox_of
 from bide.core.errors import ErrorInfo, SetupError
-from bide.core.record import Progress
+from bide.core.jobs.record import Progress
 
 NOW = 1_900_000_000.0
 

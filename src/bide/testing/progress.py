@@ -17,7 +17,7 @@ from itertools import count
 
 import pytest_asyncio
 
-from bide.core.record import Job, Progress, Status
+from bide.core.jobs.record import Job, Progress, Status
 from bide.server.progress import LiveProgress, ProgressStore, attempt_key
 from bide.server.progress.publisher import ProgressPublisher
 

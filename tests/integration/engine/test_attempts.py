@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bide.core.job import Change, Rerun, StepKept
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import Change, Rerun, StepKept
 from bide.server.engine import attempt, child_messages, embedded, settlement
 from bide.server.store import Claim, NewJob, StoreUnavailable
 from bide.server.worker import protocol as p

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from bide.server.blobs import BlobMissing
 from bide.server.config import BlobsConfig, Config, UpkeepConfig, WorkerConfig
 from bide.testing.blobs import read

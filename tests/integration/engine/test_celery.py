@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bide.core.errors import InvalidInput
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.engine.broker import Broker, check, queue_of
 from bide.server.engine.celery import REFRESH_SOON, CeleryEngine

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from bide.core.clock import SystemClock
-from bide.core.job import Succeeded
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import Succeeded
 from bide.server.config import Config, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.engine import embedded, settlement
 from bide.server.store.postgres.server import PostgresServer, prepare

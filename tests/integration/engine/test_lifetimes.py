@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bide.core.errors import SetupError
-from bide.core.job import Change, Succeeded
-from bide.core.record import Status
+from bide.core.jobs.record import Status
+from bide.core.jobs.state_machine import Change, Succeeded
 from bide.server.store import StoreUnavailable
 from bide.server.worker import work_folders
 from bide.testing.engine.harness import EngineHarness, result

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.store import NewJob
 from bide.server.worker.protocol import Spawn

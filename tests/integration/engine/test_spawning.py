@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
 from bide.server.engine import child_messages
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.intake import read_submission

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
 from bide.testing.engine.harness import EngineHarness, result
 from tests.integration.engine.conftest import Open

@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Change, Failed, Succeeded
-from bide.core.record import Job
-from bide.core.wire import Event
+from bide.core.jobs.record import Job
+from bide.core.jobs.state_machine import Change, Failed, Succeeded
+from bide.core.wire.http import Event
 from bide.server.blobs.files import FileBlobs
 from bide.server.blobs.local_signing import LocalSigning
 from bide.server.blobs.orphans import Orphans

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Change, Refused, StepKept, Succeeded
-from bide.core.record import Job, Progress
+from bide.core.jobs.record import Job, Progress
+from bide.core.jobs.state_machine import Change, Refused, StepKept, Succeeded
 from bide.server.progress import LiveProgress
 from bide.server.store import Missing
 from tests.integration.http.service import Service, attempt

@@ -16,10 +16,10 @@ import pytest
 import pytest_asyncio
 
 from bide.core.errors import JobError
-from bide.core.upload import Upload, UploadStatus
 from bide.server.config import Config, UploadConfig
 from bide.server.registry import Accepts, File
 from bide.server.store import UploadBytes
+from bide.server.upload_record import Upload, UploadStatus
 from bide.server.uploads import presigned as presigned_module
 from tests.integration.http.service import Reply, Service, kinds
 

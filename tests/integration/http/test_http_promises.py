@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.core.digest import render_digest
+from bide.core.wire.digest import render_digest
 from tests.integration.http.service import Reply, Service, scope
 from tests.integration.http.test_http_tus import TUS, begun, metadata, patch
 

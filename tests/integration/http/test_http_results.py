@@ -8,8 +8,8 @@ import json
 import pytest
 from msgspec import Raw
 
-from bide.core.job import StepKept, Succeeded
-from bide.core.record import FileInfo, Job
+from bide.core.jobs.record import FileInfo, Job
+from bide.core.jobs.state_machine import StepKept, Succeeded
 from tests.integration.http.service import Service
 
 TEXT = b"0123456789" * 20_000  # several chunks

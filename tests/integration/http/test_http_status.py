@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import FailedForNow, Parked, Spawned, StepStarted
-from bide.core.record import Child, Progress
+from bide.core.jobs.record import Child, Progress
+from bide.core.jobs.state_machine import FailedForNow, Parked, Spawned, StepStarted
 from bide.server.intake import Submission
 from bide.server.progress import LiveProgress
 from bide.server.store import NewJob

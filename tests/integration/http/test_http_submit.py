@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from bide.server.notifier import Subscription
 from tests.integration.http.service import Service, scope
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.client.uploads.source import Source
-from bide.core.digest import read_digest, render_digest
+from bide.core.wire.digest import read_digest, render_digest
 from tests.unit.uploads.fake import digest
 
 

@@ -12,7 +12,7 @@ import pytest
 from bide.client.blocking import Client
 from bide.client.client import AsyncClient
 from bide.core.errors import ServiceError, SetupError
-from bide.core.wire import read_idempotency_key
+from bide.core.wire.http import read_idempotency_key
 from tests.unit.fake_service import job, job_id, problem
 from tests.unit.uploads.fake import SIZE, Bar, FakeUploads, Slept, digest, says
 

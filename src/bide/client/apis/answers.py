@@ -13,7 +13,7 @@ import msgspec
 
 from bide.client.apis.values import retry_after, without_credentials
 from bide.core.errors import BideError, ErrorInfo, ServiceError
-from bide.core.wire import JobStatus
+from bide.core.wire.http import JobStatus
 
 State = Literal["live", "done", "failed", "cancelled", "partial", "unknown"]
 TERMINAL: frozenset[str] = frozenset(("done", "failed", "cancelled", "partial"))

@@ -21,8 +21,8 @@ from bide.client.apis.references import References
 from bide.client.apis.signs import document
 from bide.client.apis.submitting import Submissions
 from bide.client.apis.values import absolute, word
-from bide.core.budget import Limit, read_limit
 from bide.core.errors import SetupError
+from bide.core.pacing.budget import Limit, read_limit
 
 
 @runtime_checkable

@@ -10,8 +10,8 @@ import msgspec
 from bide.client.apis import Answer, Api, BadPoll, Call, Found, Ref, Seen, State, load
 from bide.client.apis.reading import ALWAYS
 from bide.client.apis.values import retry_after
-from bide.core.record import SUCCESSFUL, Status
-from bide.core.wire import JobStatus, quote
+from bide.core.jobs.record import SUCCESSFUL, Status
+from bide.core.wire.http import JobStatus, quote
 
 ENDINGS: dict[str, State] = {
     Status.DONE: "done",

@@ -14,7 +14,7 @@ from bide.client.apis.form import Request
 from bide.client.apis.paths import source
 from bide.client.apis.templates import MissingValue, Template, Values, compile_body, fill_body
 from bide.core.errors import SetupError
-from bide.core.wire import JSON_TYPE, encode
+from bide.core.wire.http import JSON_TYPE, encode
 
 FORM_TYPE = "application/x-www-form-urlencoded"
 _TYPES = {"json": JSON_TYPE, "form": FORM_TYPE, "text": "text/plain; charset=utf-8"}

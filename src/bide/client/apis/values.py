@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
-from bide.core.limits import read_retry_after
+from bide.core.pacing.limits import read_retry_after
 
 LONGEST_TEXT = 4000  # characters of a message that is shown
 _MILLISECONDS = 1e11  # an epoch beyond this (the year 5138) is in milliseconds

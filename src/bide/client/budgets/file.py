@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from bide.client.budgets.shared_counters import LARGEST, SharedCounters, boot_id
-from bide.core.budget import Budget, BudgetState, Limit
 from bide.core.errors import SetupError
-from bide.core.limits import limit_headers
+from bide.core.pacing.budget import Budget, BudgetState, Limit
+from bide.core.pacing.limits import limit_headers
 
 GRANT_LIFETIME = 0.02  # seconds
 MOST_GRANTS = 64  # at once

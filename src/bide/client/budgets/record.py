@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from bide.core.budget import Budget, BudgetState, Limit
 from bide.core.clock import LONG_AGO
-from bide.core.meter import SLACK
+from bide.core.pacing.budget import Budget, BudgetState, Limit
+from bide.core.pacing.meter import SLACK
 
 HELD = 1800.0
 # One reservation per so many requests of the limit, and the smallest limit that has one.

@@ -32,10 +32,10 @@ from typing import Any
 from bide.client.budgets.backend import NO_RECORD, BackendReply, BackendUnavailable, BudgetBackend
 from bide.client.budgets.record import BudgetRecord, limit_fields, reserved_interval, shared_part
 from bide.client.budgets.remote_clock import RemoteClock
-from bide.core.budget import Budget, Limit
 from bide.core.errors import SetupError
-from bide.core.limits import limit_headers, read_pause
-from bide.core.meter import SLACK
+from bide.core.pacing.budget import Budget, Limit
+from bide.core.pacing.limits import limit_headers, read_pause
+from bide.core.pacing.meter import SLACK
 
 log = logging.getLogger("bide.client")
 OPEN_TIMEOUT = 10.0  # seconds for the first exchange

@@ -16,8 +16,8 @@ from bide.client.budgets.backend import open_backend
 from bide.client.budgets.shared import BudgetConnection, SharedBudget
 from bide.client.ledger import bare
 from bide.client.timing import Timing
-from bide.core.budget import Limit
 from bide.core.errors import SetupError
+from bide.core.pacing.budget import Limit
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from bide.client.apis.answers import UNREADABLE, Crowded, Throttled
 from bide.core.errors import ServiceError, ServiceUnreachable
-from bide.core.retry import backoff
+from bide.core.pacing.backoff import backoff
 
 log = logging.getLogger("bide.client")
 T = TypeVar("T")

@@ -27,9 +27,9 @@ from bide.client.http.transport import (
     time_limit,
 )
 from bide.client.timing import Timing
-from bide.core.budget import RequestBudget
 from bide.core.errors import ServiceError, ServiceUnreachable, UnusableService
-from bide.core.retry import Breaker
+from bide.core.pacing.backoff import Breaker
+from bide.core.pacing.budget import RequestBudget
 
 REDIRECTS = 5
 # Sends one request to (method, URL, headers, body).

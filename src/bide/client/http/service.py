@@ -11,7 +11,7 @@ from bide.client.apis.values import absolute, origin
 from bide.client.http.addresses import split_credentials
 from bide.client.http.content import Content
 from bide.client.http.transport import Download
-from bide.core.wire import JSON_TYPE, encode
+from bide.core.wire.http import JSON_TYPE, encode
 
 Params = Sequence[tuple[str, str]]
 

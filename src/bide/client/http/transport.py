@@ -22,7 +22,7 @@ from bide.client.apis.answers import Answer
 from bide.client.apis.values import without_credentials
 from bide.client.http.addresses import loopback, proxy_for
 from bide.core.errors import ServiceUnreachable, SetupError, UnusableService
-from bide.core.wire import JSON_TYPE
+from bide.core.wire.http import JSON_TYPE
 
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 30.0  # beyond the seconds that the service is asked to hold the request

@@ -20,7 +20,7 @@ import msgspec
 
 from bide.client.apis.answers import Found, Ref
 from bide.core.errors import ErrorInfo
-from bide.core.record import Progress
+from bide.core.jobs.record import Progress
 
 Key = tuple[str, str, str]
 

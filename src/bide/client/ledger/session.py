@@ -14,7 +14,7 @@ from bide.client.apis.bide import ENDINGS
 from bide.client.job_state import JobState
 from bide.client.ledger import ApiAddress, Key, Ledger, LedgerRow, bare
 from bide.core.clock import read_instant
-from bide.core.record import Progress
+from bide.core.jobs.record import Progress
 
 
 class LedgerSession:

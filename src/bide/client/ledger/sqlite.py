@@ -17,7 +17,7 @@ from bide.client.ledger import ApiAddress, Counts, Key, LearnedState, LedgerRow,
 from bide.client.ledger.outbox import Item, Parcel
 from bide.client.ledger.writer import LedgerWriter
 from bide.core.errors import ErrorInfo, SetupError
-from bide.core.record import SUCCESSFUL, Progress
+from bide.core.jobs.record import SUCCESSFUL, Progress
 
 T = TypeVar("T")
 log = logging.getLogger("bide.ledger")

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from bide.client.apis import Answer, Seen
 from bide.client.apis.values import header, instant
-from bide.core.hazard import Sketch, SurvivalCurve
-from bide.core.plan import Plans
+from bide.core.pacing.hazard import Sketch, SurvivalCurve
+from bide.core.pacing.plan import Plans
 
 Size = Literal["small", "medium", "large"]
 ENOUGH = 3  # ended jobs after which the durations of a kind are used

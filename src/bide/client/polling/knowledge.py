@@ -11,7 +11,7 @@ from bide.client.budgets import StorableBudget
 from bide.client.ledger import Key, Knowledge, LearnedState
 from bide.client.polling.kinds import KindStats
 from bide.client.polling.schedule import PollSchedule
-from bide.core.budget import Budget, Limit
+from bide.core.pacing.budget import Budget, Limit
 
 
 class AccountKnowledge:

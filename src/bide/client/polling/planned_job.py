@@ -7,8 +7,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from bide.client.polling.kinds import ENOUGH, SMALLEST_LEFT, KindStats, ProgressReport, by_progress
-from bide.core.pacing import index
-from bide.core.plan import Plans
+from bide.core.pacing.intervals import index
+from bide.core.pacing.plan import Plans
 
 FOREVER = math.inf
 LONGEST_SILENCE = 3600.0

@@ -49,10 +49,10 @@ from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.schedule import PollSchedule
 from bide.client.polling.workers import Worker, WorkerPool
 from bide.client.timing import Timing
-from bide.core.budget import RequestBudget
 from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
-from bide.core.pacing import PRICE
-from bide.core.retry import Breaker, backoff
+from bide.core.pacing.backoff import Breaker, backoff
+from bide.core.pacing.budget import RequestBudget
+from bide.core.pacing.intervals import PRICE
 
 log = logging.getLogger("bide.client")
 

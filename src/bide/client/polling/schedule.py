@@ -24,9 +24,9 @@ from bide.client.polling.batch import JobBatch
 from bide.client.polling.kinds import SIZES, SMALLEST_LEFT, KindStats, ProgressReport, Size
 from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.time_queue import TimeQueue
-from bide.core.advice import Advice, Load, advise
-from bide.core.budget import RequestBudget
-from bide.core.pacing import PRICE
+from bide.core.pacing.advice import Advice, Load, advise
+from bide.core.pacing.budget import RequestBudget
+from bide.core.pacing.intervals import PRICE
 
 STALE = 0.8  # a plan made at less than this part of the price is made again before it is used
 JITTER = 0.2  # of the price: about a tenth of a silence

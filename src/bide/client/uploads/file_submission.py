@@ -19,7 +19,7 @@ from bide.client.submission import (
     submission_headers,
 )
 from bide.client.uploads.source import Source
-from bide.core.wire import encode
+from bide.core.wire.http import encode
 
 ONLY = ""  # stands for the only parameter that accepts a file
 _NUMBER = "/"  # between a parameter that accepts a list and the index in it

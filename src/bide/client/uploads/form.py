@@ -10,7 +10,7 @@ from urllib.parse import quote
 from bide.client.uploads.file_submission import parameter_of
 from bide.client.uploads.source import Source
 from bide.client.uploads.tus import Piece, Show
-from bide.core.wire import JSON_TYPE
+from bide.core.wire.http import JSON_TYPE
 
 JOB = "job"  # the name of the part with the submission
 FILE = "file"  # the name of a file part without a parameter: the service chooses the parameter

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, Self
 
 from bide.client.ledger.outbox import Item
 from bide.client.submission import Given
-from bide.core.digest import render_digest
 from bide.core.errors import UploadFailed
+from bide.core.wire.digest import render_digest
 
 ANY_TYPE = "application/octet-stream"
 HEAD = 64 * 1024  # first bytes that identify a file, with its size and modification time

@@ -31,7 +31,7 @@ from bide.client.uploads.form import Form
 from bide.client.uploads.source import Source
 from bide.client.uploads.tus import VERSION, Resumable, Show, render_metadata
 from bide.core.errors import BideError, ServiceError, UploadFailed
-from bide.core.wire import encode, quote
+from bide.core.wire.http import encode, quote
 
 DIRECT = 16 * 1024 * 1024  # bytes of all files from which an upload is resumable
 METADATA = 6000  # bytes of a header that every proxy accepts

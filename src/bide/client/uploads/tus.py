@@ -18,8 +18,8 @@ from bide.client.apis.values import without_credentials
 from bide.client.http.retrying import Retrying
 from bide.client.http.service import ServiceRequests
 from bide.client.uploads.source import BLOCK, Source
-from bide.core.digest import read_digest
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable, UploadFailed
+from bide.core.wire.digest import read_digest
 
 log = logging.getLogger("bide.client")
 VERSION = {"Tus-Resumable": "1.0.0"}

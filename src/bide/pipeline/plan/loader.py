@@ -22,8 +22,8 @@ from bide.client.apis.loading import Approve as ApproveDescription
 from bide.client.apis.loading import located
 from bide.client.apis.paths import source
 from bide.client.apis.templates import Template, compile_body
-from bide.core.budget import read_limit
 from bide.core.errors import SetupError
+from bide.core.pacing.budget import read_limit
 from bide.pipeline.plan.form import ApiTable, ExportTable, ListingTable, PagesTable, PipelineTable
 from bide.pipeline.plan.schema import Schema, read_schema
 

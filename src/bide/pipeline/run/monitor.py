@@ -12,8 +12,8 @@ from contextlib import suppress
 from bide.client.apis import GONE, NOT_FOUND
 from bide.client.job import until_ended
 from bide.core.errors import BideError, ErrorInfo
-from bide.core.record import SUCCESSFUL
-from bide.core.wire import JobStatus
+from bide.core.jobs.record import SUCCESSFUL
+from bide.core.wire.http import JobStatus
 from bide.pipeline.run.context import ExportRefused, ExportStopped, ExportUpdate, RunContext, explained
 from bide.pipeline.run.exports import PlannedExport
 from bide.pipeline.run.phase import Export, PhaseEvent

@@ -21,7 +21,7 @@ from bide.client.options import ClientOptions
 from bide.client.timing import Timing
 from bide.core.clock import render_instant
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable
-from bide.core.retry import backoff
+from bide.core.pacing.backoff import backoff
 from bide.pipeline.plan.form import ListingTable
 from bide.pipeline.plan.loader import PipelinePlan
 from bide.pipeline.run.checkpoint import Checkpoint

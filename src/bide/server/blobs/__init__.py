@@ -18,8 +18,8 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from bide.core.errors import BideError, JobError
-from bide.core.record import FileInfo
-from bide.core.upload import owner_of
+from bide.core.jobs.record import FileInfo
+from bide.server.upload_record import owner_of
 
 # Next to the folders of jobs, whose ids differ from this name. "tenants/" is reserved for tenants other than "-".
 UPLOADS = owner_of("").strip("/")

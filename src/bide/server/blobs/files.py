@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bide.core.errors import JobError, SetupError, StorageUnavailable
-from bide.core.record import FileInfo
+from bide.core.jobs.record import FileInfo
 from bide.server.blobs import CHUNK, QUARANTINE, STORE_ID, BlobMissing, file_gone, job_key
 from bide.server.durable_files import FILE_MODE, create, create_once, make_folders, sync_path
 

@@ -21,10 +21,10 @@ from urllib.parse import urlencode
 
 from bide.core.clock import render_instant
 from bide.core.errors import BadSignature, SignatureExpired, WrongLength
-from bide.core.upload import upload_of
 from bide.server.blobs import BlobMissing, Signed, StoredObject, StoredPart
 from bide.server.blobs.files import FileBlobs
 from bide.server.durable_files import create, create_once, finished, make_folders, sync_path
+from bide.server.upload_record import upload_of
 
 NAMES = ("expires", "size", "type", "multipart", "signature")
 BATCH = 1024 * 1024

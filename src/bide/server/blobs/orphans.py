@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from bide.core.wire import is_job_id
+from bide.core.wire.http import is_job_id
 from bide.server.blobs import Blobs
 
 log = logging.getLogger("bide.upkeep")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bide.core.errors import BideError, JobError, SetupError, StorageUnavailable
-from bide.core.record import FileInfo
+from bide.core.jobs.record import FileInfo
 from bide.server.blobs import (
     CHUNK,
     QUARANTINE,

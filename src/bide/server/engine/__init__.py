@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from bide.core.record import Job
-from bide.core.wire import Event
+from bide.core.jobs.record import Job
+from bide.core.wire.http import Event
 
 
 class WorkerState(msgspec.Struct, frozen=True, rename="camel"):

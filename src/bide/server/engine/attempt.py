@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from bide.core.job import Begun, Change, advance
-from bide.core.record import Job, Progress, Status
-from bide.core.retry import Outcome, Raised, Stopped, Vanished
+from bide.core.jobs.record import Job, Progress, Status
+from bide.core.jobs.retry import Outcome, Raised, Stopped, Vanished
+from bide.core.jobs.state_machine import Begun, Change, advance
 from bide.server.progress import LiveProgress, attempt_key
 from bide.server.registry import Kind
 from bide.server.store import Claim

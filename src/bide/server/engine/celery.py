@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from bide.core.record import Job
-from bide.core.wire import Event
+from bide.core.jobs.record import Job
+from bide.core.wire.http import Event
 from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.engine.hint_publisher import HintPublisher
 from bide.server.engine.worker_heartbeats import SILENT, WorkerHeartbeat, read

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bide.core import job as changes
-from bide.core import record
 from bide.core.errors import Problem
-from bide.core.job import Change
-from bide.core.record import Job
-from bide.core.retry import Outcome, Raised, Returned
+from bide.core.jobs import record
+from bide.core.jobs import state_machine as changes
+from bide.core.jobs.record import Job
+from bide.core.jobs.retry import Outcome, Raised, Returned
+from bide.core.jobs.state_machine import Change
 from bide.server.engine.attempt import LEASE_LOST, Attempt
 from bide.server.engine.settlement import RETRY_AFTER, SettlementWriter
 from bide.server.progress import AttemptKey, LiveProgress

@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from bide.core import job as changes
 from bide.core.clock import render_instant
-from bide.core.job import Change
-from bide.core.lease import renewal_interval
-from bide.core.record import Job, Status
-from bide.core.retry import Outcome, Raised, settle
-from bide.core.wire import Event
+from bide.core.jobs import state_machine as changes
+from bide.core.jobs.lease import renewal_interval
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.retry import Outcome, Raised, settle
+from bide.core.jobs.state_machine import Change
+from bide.core.wire.http import Event
 from bide.server.config import WorkerConfig
 from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.engine.attempt import CANCEL, LEASE_LOST, SHUTDOWN, Attempt, run_message

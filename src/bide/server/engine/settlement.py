@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bide.core.job import Begun, Change, Refused, WrongStatus
+from bide.core.jobs.state_machine import Begun, Change, Refused, WrongStatus
 from bide.server.engine.attempt import Attempt
 from bide.server.store import Store, StoreUnavailable
 

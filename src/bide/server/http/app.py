@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from bide.core.errors import Internal, Problem, Unavailable
-from bide.core.wire import Event
+from bide.core.wire.http import Event
 from bide.server.http import (
     Components,
     chunks,

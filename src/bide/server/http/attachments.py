@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator
 from urllib.parse import quote
 
 from bide.core.errors import NotFound
-from bide.core.record import FileInfo
-from bide.core.wire import etag_matches
+from bide.core.jobs.record import FileInfo
+from bide.core.wire.http import etag_matches
 from bide.server.blobs import BlobMissing, Blobs
 from bide.server.http.ranges import read_range
 from bide.server.http.request import Headers, HttpRequest, Receive, Response, Scope, Send, Stream

@@ -25,12 +25,12 @@ from bide.core.errors import (
     WrongContent,
     WrongLength,
 )
-from bide.core.upload import MOST_CHUNKS, Upload, Way, WireUpload, wire_upload
 from bide.server.http.new_upload import NewUpload
 from bide.server.http.request import BodyStream, HttpRequest, Response, content_length, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location, read_sha256
 from bide.server.intake import decode
+from bide.server.upload_record import MOST_CHUNKS, Upload, Way, WireUpload, wire_upload
 from bide.server.uploads.chunks import DEFAULT_CHUNK, MAX_CHUNK, MIN_CHUNK
 from bide.server.uploads.names import clean_name, clean_type
 

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable
 
 from bide.core.errors import Conflict, Gone, NotFound, StorageUnavailable, VersionMismatch
-from bide.core.job import Refused, Rerun, WrongVersion, cancel
-from bide.core.record import Job
-from bide.core.wire import JobStatus, etag_matches
+from bide.core.jobs.record import Job
+from bide.core.jobs.state_machine import Refused, Rerun, WrongVersion, cancel
+from bide.core.wire.http import JobStatus, etag_matches
 from bide.server.http.request import HttpRequest, Response
 from bide.server.http.routing import HttpOperation, ResponseSpec
 from bide.server.http.status import IF_MATCH, JOB_ID, JobView, find, missing

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from bide.core.wire import encode
+from bide.core.wire.http import encode
 from bide.server.http.html import escape, html_response
 from bide.server.http.openapi import document
 from bide.server.http.problems import ALL

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bide.core.errors import PayloadTooLarge
-from bide.core.multipart import Multipart, Part, PartEnd, read_boundary
 from bide.server.http.request import BodyStream, HttpRequest
 from bide.server.uploads.direct import DirectUpload
+from bide.server.uploads.multipart import Multipart, Part, PartEnd, read_boundary
 from bide.server.uploads.names import clean_name, clean_type
 
 TYPE = "multipart/form-data"

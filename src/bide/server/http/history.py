@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from bide.core.clock import render_instant
-from bide.core.wire import Event
+from bide.core.wire.http import Event
 from bide.server.store import JobStore
 
 PAGE = 1000

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound
-from bide.core.record import Status
-from bide.core.wire import (
+from bide.core.jobs.record import Status
+from bide.core.wire.http import (
     JobStatus,
     encode,
     is_job_id,

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
-from bide.core.record import TERMINAL
-from bide.core.wire import Event
+from bide.core.jobs.record import TERMINAL
+from bide.core.wire.http import Event
 from bide.server.engine import WARNINGS
 from bide.server.http import Components
 from bide.server.http.health import warnings

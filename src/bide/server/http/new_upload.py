@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from bide.core.wire import read_idempotency_key
+from bide.core.wire.http import read_idempotency_key
 from bide.server.http.request import HttpRequest
 from bide.server.uploads.upload_jobs import encode_submission
 

@@ -15,7 +15,7 @@ from bide.core.errors import (
     Unavailable,
     UntrustedHost,
 )
-from bide.core.wire import PROBLEM_TYPE
+from bide.core.wire.http import PROBLEM_TYPE
 from bide.server.http import schemas
 from bide.server.http.cors import SAFE
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from bide.core import storage_events
 from bide.core.clock import render_instant
 from bide.core.errors import (
     BadSignature,
@@ -28,8 +27,7 @@ from bide.core.errors import (
     UploadConflict,
     WrongLength,
 )
-from bide.core.upload import Upload, Way
-from bide.core.wire import JobStatus
+from bide.core.wire.http import JobStatus
 from bide.server.blobs import BlobMissing, incoming_key, upload_key
 from bide.server.blobs.local_signing import NAMES, LocalSigning
 from bide.server.http.new_upload import NewUpload
@@ -38,6 +36,8 @@ from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import JobView
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location
 from bide.server.intake import decode
+from bide.server.upload_record import Upload, Way
+from bide.server.uploads import storage_events
 from bide.server.uploads.names import clean_name, clean_type
 from bide.server.uploads.presigned import NO_REPLICA
 from bide.server.uploads.quota import disk_problem

@@ -20,7 +20,7 @@ from bide.core.errors import (
     UnsupportedMedia,
     WrongLength,
 )
-from bide.core.wire import PROBLEM_TYPE, encode, read_traceparent, render_problem
+from bide.core.wire.http import PROBLEM_TYPE, encode, read_traceparent, render_problem
 from bide.server.http import Components
 
 Scope = MutableMapping[str, Any]

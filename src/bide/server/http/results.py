@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from bide.core.errors import Gone, NoResult, NotFound, RangeNotSatisfiable, StorageUnavailable
-from bide.core.record import SUCCESSFUL, Job
-from bide.core.wire import JSON_TYPE
+from bide.core.jobs.record import SUCCESSFUL, Job
+from bide.core.wire.http import JSON_TYPE
 from bide.server.http.attachments import (
     attachment,
     attachment_headers,

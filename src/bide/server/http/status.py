@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from bide.core.errors import Gone, NotFound, Problem
-from bide.core.record import Job, Progress
-from bide.core.wire import (
+from bide.core.jobs.record import Job, Progress
+from bide.core.wire.http import (
     MAX_HOLD,
     MAX_WAIT,
     Eta,

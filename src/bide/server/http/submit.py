@@ -19,8 +19,7 @@ from bide.core.errors import (
     UnsupportedMedia,
     WrongContent,
 )
-from bide.core.upload import Upload
-from bide.core.wire import (
+from bide.core.wire.http import (
     JobStatus,
     Preferences,
     read_idempotency_key,
@@ -33,6 +32,7 @@ from bide.server.http.status import PREFER, JobView, hold
 from bide.server.http.uploads import BINARY
 from bide.server.intake import Submission, read_batch, read_submission
 from bide.server.store import Inserted
+from bide.server.upload_record import Upload
 from bide.server.uploads.direct import store_files
 
 IDEMPOTENCY_KEY = Parameter(

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from bide.core.digest import read_digest, render_digest
 from bide.core.errors import (
     ChecksumMismatch,
     Gone,
@@ -36,7 +35,9 @@ from bide.core.errors import (
     WrongLength,
     WrongOffset,
 )
-from bide.core.tus import (
+from bide.core.wire.digest import read_digest, render_digest
+from bide.core.wire.http import read_idempotency_key
+from bide.core.wire.tus import (
     ALGORITHMS,
     BODY_TYPE,
     EXTENSIONS,
@@ -47,13 +48,12 @@ from bide.core.tus import (
     read_metadata,
     render_date,
 )
-from bide.core.upload import Upload, UploadStatus, Way
-from bide.core.wire import read_idempotency_key
 from bide.server.http.attachments import attachment
 from bide.server.http.request import BodyStream, Headers, HttpRequest, Response, content_length
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.uploads import BINARY, UPLOAD_ID, read_sha256
 from bide.server.store import StoredUploads
+from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.names import clean_name, clean_type
 from bide.server.uploads.tus_append import TusAppend
 from bide.server.uploads.tus_concat import concatenate

@@ -17,8 +17,6 @@ from bide.core.errors import (
     UploadConflict,
     WrongLength,
 )
-from bide.core.multipart import read_disposition
-from bide.core.upload import Upload, WireUpload, wire_upload
 from bide.server.http.forms import TYPE, UploadedForm, is_form, read_form
 from bide.server.http.request import (
     BodyStream,
@@ -29,7 +27,9 @@ from bide.server.http.request import (
     wrong_parameter,
 )
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.upload_record import Upload, WireUpload, wire_upload
 from bide.server.uploads.direct import DirectUpload, store_files
+from bide.server.uploads.multipart import read_disposition
 from bide.server.uploads.names import clean_name, clean_type
 
 UPLOAD_ID = Parameter("uploadId", "path", "The id of the upload.", required=True)

@@ -17,7 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from bide.core.record import Job, Progress
+from bide.core.jobs.record import Job, Progress
 
 LIFE = 60.0  # seconds; a running attempt puts its progress again long before that
 AttemptKey = tuple[str, int]  # a job id and a number that grows with its fence

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from bide.core.record import Progress
+from bide.core.jobs.record import Progress
 from bide.server.progress import LIFE, AttemptKey, LiveProgress
 from bide.server.store.postgres.server import PostgresServer
 

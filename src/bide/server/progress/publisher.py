@@ -20,7 +20,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from bide.core.record import Job
+from bide.core.jobs.record import Job
 from bide.server.progress import AttemptKey, LiveProgress, ProgressStore, attempt_key
 
 log = logging.getLogger("bide.progress")

@@ -20,11 +20,11 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from bide.core.errors import SetupError
-from bide.core.job import Change, Refused
-from bide.core.lease import Lease
-from bide.core.record import FileInfo, Job, Status
-from bide.core.upload import Upload, upload_of
-from bide.core.wire import Event
+from bide.core.jobs.lease import Lease
+from bide.core.jobs.record import FileInfo, Job, Status
+from bide.core.jobs.state_machine import Change, Refused
+from bide.core.wire.http import Event
+from bide.server.upload_record import Upload, upload_of
 
 BY_CONTENT = "≡"  # the prefix of keys that are made from the content; a caller's key cannot contain it
 STEPS_WITH_CLAIM = 1024 * 1024  # bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from bide.core.record import Job
+from bide.core.jobs.record import Job
 
 MAX_JOBS = 5000
 MAX_RESULT = 4096

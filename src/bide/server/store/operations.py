@@ -12,7 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
-from bide.core.job import (
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import (
     Change,
     ChildEnded,
     Claimed,
@@ -29,8 +30,6 @@ from bide.core.job import (
     ripples,
     target,
 )
-from bide.core.record import Job, Status
-from bide.core.upload import UploadStatus
 from bide.server.store import (
     BY_CONTENT,
     STEPS_WITH_CLAIM,
@@ -44,6 +43,7 @@ from bide.server.store import (
     NewJob,
 )
 from bide.server.store.transaction import Due, Transaction
+from bide.server.upload_record import UploadStatus
 
 
 def insert(tx: Transaction, new: NewJob) -> Insertion:

@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import astuple
 
 from bide.core.errors import ErrorInfo
-from bide.core.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
-from bide.core.wire import Event
+from bide.core.jobs.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
+from bide.core.wire.http import Event
 
 FIELDS: tuple[str, ...] = Job.__struct_fields__
 COLUMNS = ", ".join(FIELDS)

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from bide.core.record import Job
-from bide.core.upload import Upload
-from bide.core.wire import Event, facts
+from bide.core.jobs.record import Job
+from bide.core.wire.http import Event, facts
 from bide.server.store import ClaimRequest, InputFile, NewJob
+from bide.server.upload_record import Upload
 
 Due = tuple[Job, bytes, tuple[InputFile, ...]]  # a claimable job, its input and its files
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode

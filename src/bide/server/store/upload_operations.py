@@ -11,9 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Failed, Uploaded
-from bide.core.record import Job, Status
-from bide.core.upload import Upload, UploadStatus, with_chunk
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import Failed, Uploaded
 from bide.server.store import (
     CompletedUploads,
     Inserted,
@@ -25,6 +24,7 @@ from bide.server.store import (
 from bide.server.store.operations import apply, gone, insert
 from bide.server.store.transaction import Transaction
 from bide.server.store.upload_rows import upload_of
+from bide.server.upload_record import Upload, UploadStatus, with_chunk
 
 ABANDONED = ErrorInfo("UPLOAD_ABANDONED", "the upload of its file expired before it was complete")
 REMOVED = ErrorInfo("UPLOAD_REMOVED", "the upload of its file was removed before it was complete")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.upload import Upload
+from bide.server.upload_record import Upload
 
 FIELDS = (
     "id",

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from bide.core.wire import Event
+from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable
 
 T = TypeVar("T")

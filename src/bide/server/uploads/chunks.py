@@ -12,9 +12,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from bide.core.errors import NotFound, UploadConflict, WrongLength
-from bide.core.media import HEAD
-from bide.core.upload import Upload, UploadStatus, Way
+from bide.server.media_types import HEAD
 from bide.server.store import StoredUploads
+from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.quota import Charge, charged, disk_problem
 from bide.server.uploads.staging import Sink
 from bide.server.uploads.upload_service import UploadService

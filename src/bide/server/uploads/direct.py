@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bide.core.errors import ChecksumMismatch, Problem
-from bide.core.upload import Upload, Way
 from bide.server.blobs import upload_key
 from bide.server.store import CompletedUploads, NewJob, StoredUploads
+from bide.server.upload_record import Upload, Way
 from bide.server.uploads.quota import disk_problem
 from bide.server.uploads.staging import Bytes, Digest, Sink
 from bide.server.uploads.upload_service import UploadService, uninterrupted

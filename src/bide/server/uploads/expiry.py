@@ -7,10 +7,10 @@ import logging
 import time
 
 from bide.core.errors import BideError, Problem
-from bide.core.upload import Way, owner_of
-from bide.core.wire import is_job_id
+from bide.core.wire.http import is_job_id
 from bide.server.blobs import UPLOADS
 from bide.server.blobs.orphans import Orphans
+from bide.server.upload_record import Way, owner_of
 from bide.server.uploads.upload_service import UploadService
 
 log = logging.getLogger("bide.uploads")

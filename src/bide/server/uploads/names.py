@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from bide.core.upload import ANY_TYPE
+from bide.server.upload_record import ANY_TYPE
 
 MAX_NAME_BYTES = 200
 _TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(; ?[\w-]{1,50}=\"?[\w.+-]{1,100}\"?)*", re.ASCII)

@@ -30,11 +30,9 @@ from bide.core.errors import (
     WrongContent,
     WrongLength,
 )
-from bide.core.job import Failed
-from bide.core.media import HEAD
-from bide.core.record import Job, Status
-from bide.core.upload import Upload, UploadStatus, Way, owner_of
-from bide.core.wire import is_job_id
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import Failed
+from bide.core.wire.http import is_job_id
 from bide.server.blobs import (
     UPLOADS,
     BlobMissing,
@@ -45,7 +43,9 @@ from bide.server.blobs import (
     upload_key,
 )
 from bide.server.intake import accepted
+from bide.server.media_types import HEAD
 from bide.server.store import CompletedUploads, Missing, NewJob, UploadUpdate
+from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.server.uploads.quota import charged
 from bide.server.uploads.upload_service import UploadService
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 
 from bide.core.errors import PayloadTooLarge, Problem, StorageFull
-from bide.core.upload import Upload
 from bide.server.config import UploadConfig
 from bide.server.store import UploadBytes
+from bide.server.upload_record import Upload
 
 SPARE = 64 * 1024 * 1024  # free disk space that uploads leave for the database
 STRIDE = 1024 * 1024  # bytes that a request is charged in advance

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from bide.core.media import HEAD
 from bide.server.durable_files import FILE_MODE, finished, make_folders, sync_path
+from bide.server.media_types import HEAD
 from bide.server.uploads.thread_pool import ThreadPool
 
 T = TypeVar("T")

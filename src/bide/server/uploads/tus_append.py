@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from msgspec.structs import replace
 
 from bide.core.errors import ChecksumMismatch, UploadConflict, WrongLength, WrongOffset
-from bide.core.media import HEAD
-from bide.core.upload import Upload, UploadStatus, Way
+from bide.server.media_types import HEAD
 from bide.server.store import StoredUploads
+from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.quota import Charge, disk_problem
 from bide.server.uploads.staging import BytesLost, Digest, Hash, Sink
 from bide.server.uploads.upload_service import UploadService, uninterrupted

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bide.core.errors import Problem, UploadConflict
-from bide.core.upload import Upload, Way
 from bide.server.durable_files import create, finished, sync_path
 from bide.server.store import StoredUploads
+from bide.server.upload_record import Upload, Way
 from bide.server.uploads.quota import disk_problem
 from bide.server.uploads.staging import BATCH, Digest
 from bide.server.uploads.tus_append import TusAppend

@@ -9,10 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
-from bide.core.upload import Upload
 from bide.server.intake import Intake, Submission, read_submission
 from bide.server.registry import Kind, Registry
 from bide.server.store import NewJob
+from bide.server.upload_record import Upload
 
 # A form part of this name fills the only file parameter, regardless of the parameter's name.
 DEFAULT_PART = "file"

@@ -27,13 +27,12 @@ from bide.core.errors import (
     UploadConflict,
     WrongContent,
 )
-from bide.core.media import HEAD, detect
-from bide.core.record import Job
-from bide.core.upload import Upload, UploadStatus, Way, owner_of
+from bide.core.jobs.record import Job
 from bide.server.blobs import BlobMissing, Blobs, upload_key
 from bide.server.config import UploadConfig
 from bide.server.durable_files import FILE_MODE, finished
 from bide.server.intake import accepted
+from bide.server.media_types import HEAD, detect
 from bide.server.store import (
     CompletedUploads,
     JobStore,
@@ -43,6 +42,7 @@ from bide.server.store import (
     UploadRecords,
     UploadUpdate,
 )
+from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.server.uploads.fair_turns import FairTurns
 from bide.server.uploads.quota import Quota
 from bide.server.uploads.staging import Digest, Staging

@@ -27,10 +27,10 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import InvalidInput, JobError
-from bide.core.upload import upload_of
-from bide.core.wire import INLINE_RESULT
+from bide.core.wire.http import INLINE_RESULT
 from bide.server.blobs.factory import make_blobs
 from bide.server.registry import File, FileRef, Kind, Registry
+from bide.server.upload_record import upload_of
 from bide.server.worker import app_location, channels
 from bide.server.worker import protocol as p
 from bide.server.worker.app_location import AppLocation

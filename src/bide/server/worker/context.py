@@ -25,8 +25,8 @@ from typing import Any, Protocol, TypeVar, overload
 import msgspec
 
 from bide.core.errors import JobError
-from bide.core.record import MAX_CHILDREN, FileInfo, Progress, Status
-from bide.core.wire import job_id
+from bide.core.jobs.record import MAX_CHILDREN, FileInfo, Progress, Status
+from bide.core.wire.http import job_id
 from bide.server.blobs import Blobs, check_name
 from bide.server.durable_files import FOLDER_MODE
 from bide.server.registry import File, FileRef, Registry

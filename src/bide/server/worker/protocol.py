@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.record import FileInfo, Progress, Status
+from bide.core.jobs.record import FileInfo, Progress, Status
 
 
 class ChildMessage(msgspec.Struct, tag=True, array_like=True):

@@ -12,7 +12,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from bide.core.wire import is_job_id
+from bide.core.wire.http import is_job_id
 
 _MARK = ".removed-"
 

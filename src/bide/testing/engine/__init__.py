@@ -23,7 +23,7 @@ import pytest_asyncio
 _PARTS = ("ends", "families", "harness", "losses", "order")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from bide.core.record import Status  # noqa: E402
+from bide.core.jobs.record import Status  # noqa: E402
 from bide.server.config import Config  # noqa: E402
 from bide.testing.engine.ends import Ends  # noqa: E402
 from bide.testing.engine.families import Families  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from bide.testing.engine.harness import EngineHarness, result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from bide.testing.engine.harness import EngineHarness, result
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from bide.core.job import cancel
-from bide.core.record import Job, Status
-from bide.core.wire import Event
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import cancel
+from bide.core.wire.http import Event
 from bide.server.config import Config
 from bide.server.intake import Submission
 from bide.server.worker.app_location import AppLocation

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from bide.core.clock import render_instant
-from bide.core.record import Status
+from bide.core.jobs.record import Status
 from bide.testing.engine.ends import begun
 from bide.testing.engine.harness import EngineHarness, result
 

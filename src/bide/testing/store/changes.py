@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import (
+from bide.core.jobs.record import FileInfo, Job, Progress, Status
+from bide.core.jobs.state_machine import (
     CancelAsked,
     Cancelled,
     Change,
@@ -25,7 +26,6 @@ from bide.core.job import (
     WrongStatus,
     WrongVersion,
 )
-from bide.core.record import FileInfo, Job, Progress, Status
 from bide.server.store import Missing
 from bide.testing.store.harness import OOPS, StoreHarness
 

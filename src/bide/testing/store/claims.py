@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from bide.core.job import (
+from bide.core.jobs.record import Child, FileInfo, Status
+from bide.core.jobs.state_machine import (
     Begun,
     Failed,
     FailedForNow,
@@ -19,7 +20,6 @@ from bide.core.job import (
     StepStarted,
     Succeeded,
 )
-from bide.core.record import Child, FileInfo, Status
 from bide.server.store import STEPS_WITH_CLAIM, ClaimRequest, InputFile, Missing, NewJob
 from bide.testing.store.harness import LEASE, OOPS, StoreHarness
 

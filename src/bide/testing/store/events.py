@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from bide.core.job import FailedForNow, StepKept, StepStarted
+from bide.core.jobs.state_machine import FailedForNow, StepKept, StepStarted
 from bide.testing.store.harness import OOPS, StoreHarness
 
 

@@ -10,9 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
-from bide.core.job import Change, Refused, Spawned, Succeeded
-from bide.core.record import Child, Job, Status
-from bide.core.wire import Event, job_id
+from bide.core.jobs.record import Child, Job, Status
+from bide.core.jobs.state_machine import Change, Refused, Spawned, Succeeded
+from bide.core.wire.http import Event, job_id
 from bide.server.store import Claim, ClaimRequest, Inserted, NewJob, Store
 from bide.testing.clock import ManualClock
 

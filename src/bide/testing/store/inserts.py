@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bide.core.errors import ErrorInfo
-from bide.core.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
+from bide.core.jobs.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
 from bide.server.store import ClaimRequest, InputFile, Inserted, KeyConflict, Missing, NewJob
 from bide.testing.store.harness import LEASE, StoreHarness
 

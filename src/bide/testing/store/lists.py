@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from bide.core.job import Cancelled, FailedForNow, Parked, Rerun
-from bide.core.record import Status
+from bide.core.jobs.record import Status
+from bide.core.jobs.state_machine import Cancelled, FailedForNow, Parked, Rerun
 from bide.server.store import Filter, Missing, QueueState
 from bide.testing.store.harness import OOPS, StoreHarness
 

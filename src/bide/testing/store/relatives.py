@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bide.core.job import (
+from bide.core.jobs.record import Child, Job, Status
+from bide.core.jobs.state_machine import (
     CancelAsked,
     Cancelled,
     Failed,
@@ -14,7 +15,6 @@ from bide.core.job import (
     UnknownChild,
     cancel,
 )
-from bide.core.record import Child, Job, Status
 from bide.server.store import Missing
 from bide.testing.store.harness import OOPS, StoreHarness
 

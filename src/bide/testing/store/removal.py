@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bide.core.job import Cancelled, Failed, FailedForNow, Parked, Succeeded, WrongStatus, WrongVersion
-from bide.core.record import Job, Status
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import (
+    Cancelled,
+    Failed,
+    FailedForNow,
+    Parked,
+    Succeeded,
+    WrongStatus,
+    WrongVersion,
+)
 from bide.server.store import BY_CONTENT, Inserted, KeyConflict, KeyGone, Missing
 from bide.testing.store.harness import OOPS, StoreHarness
 

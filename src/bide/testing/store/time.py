@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bide.core.hazard import Sketch
-from bide.core.job import CancelAsked, Cancelled, FailedForNow, Lost, Stale, Succeeded
-from bide.core.lease import Lease
-from bide.core.record import Job, Status
+from bide.core.jobs.lease import Lease
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import CancelAsked, Cancelled, FailedForNow, Lost, Stale, Succeeded
+from bide.core.pacing.hazard import Sketch
 from bide.testing.store.harness import LEASE, OOPS, StoreHarness
 
 

@@ -10,10 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
-from bide.core.job import cancel
-from bide.core.record import FileInfo, Status
-from bide.core.upload import Upload, UploadStatus, Way, owner_of
-from bide.core.wire import job_id
+from bide.core.jobs.record import FileInfo, Status
+from bide.core.jobs.state_machine import cancel
+from bide.core.wire.http import job_id
 from bide.server.store import (
     CompletedUploads,
     InputFile,
@@ -28,6 +27,7 @@ from bide.server.store import (
 from bide.server.store import (
     UploadRecords as Port,
 )
+from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.testing.store.harness import StoreHarness
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from bide.client.polling.kinds import KindStats
-from bide.core.hazard import MEMORY, Sketch
+from bide.core.pacing.hazard import MEMORY, Sketch
 
 SLIGHT = 1e-9
 

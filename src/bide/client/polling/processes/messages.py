@@ -17,7 +17,7 @@ import msgspec
 
 from bide.client.apis import Ref, Seen
 from bide.client.apis.form import Description
-from bide.core.budget import Limit
+from bide.core.pacing.budget import Limit
 
 CHUNK = 1 << 18
 _LENGTH = struct.Struct("<I")

@@ -35,9 +35,9 @@ from bide.client.polling.poller import CAP, Poller, log
 from bide.client.polling.processes import messages as m
 from bide.client.polling.processes.child import HEARTBEAT, SHARED
 from bide.client.polling.processes.kind_sync import KindSync
-from bide.core.budget import Budget, Limit
 from bide.core.errors import ServiceError, SetupError, UnusableService
-from bide.core.retry import backoff
+from bide.core.pacing.backoff import backoff
+from bide.core.pacing.budget import Budget, Limit
 
 MISSED_HEARTBEATS = 30  # after which a child is killed
 EXIT_TIMEOUT = 5.0  # seconds for a child to send its remaining messages and exit

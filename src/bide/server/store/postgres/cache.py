@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable
 
-from bide.core.record import Job
+from bide.core.jobs.record import Job
 from bide.server.store.job_cache import JobCache
 
 

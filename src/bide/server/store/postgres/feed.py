@@ -23,7 +23,7 @@ from typing import Any, cast
 import psycopg
 
 from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
-from bide.core.wire import Event
+from bide.core.wire.http import Event
 from bide.server.store import OnEvents, OnReset, OnWork
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import PostgresServer

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from bide.core.record import Job
+from bide.core.jobs.record import Job
 from bide.server.store import Missing, StoreUnavailable
 from bide.server.store.job_cache import JobCache
 from bide.server.store.postgres.server import PostgresServer, explain

@@ -21,8 +21,8 @@ from typing import Any
 import psycopg
 
 from bide.core.clock import Clock
-from bide.core.job import HandedBack
-from bide.core.wire import Event
+from bide.core.jobs.state_machine import HandedBack
+from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable, operations
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import PostgresServer, explain

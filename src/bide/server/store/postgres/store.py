@@ -23,10 +23,10 @@ import psycopg
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
-from bide.core.job import Change, Refused, Spawned
-from bide.core.lease import Lease
-from bide.core.record import Job
-from bide.core.wire import Event
+from bide.core.jobs.lease import Lease
+from bide.core.jobs.record import Job
+from bide.core.jobs.state_machine import Change, Refused, Spawned
+from bide.core.wire.http import Event
 from bide.server.store import (
     Claim,
     ClaimRequest,

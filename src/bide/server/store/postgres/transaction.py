@@ -17,8 +17,7 @@ import msgspec
 import psycopg
 from msgspec.structs import replace
 
-from bide.core.record import Job
-from bide.core.upload import Upload
+from bide.core.jobs.record import Job
 from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, upload_rows
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import held_channel
@@ -41,6 +40,7 @@ from bide.server.store.postgres.statements import (
 )
 from bide.server.store.rows import FIELDS, job_of, values_of
 from bide.server.store.transaction import Due, Transaction, encode, files_of, ready, text_of
+from bide.server.upload_record import Upload
 
 CONFLICT = "BD001"
 IDS_PER_NOTIFICATION = 250  # a notification has at most 8,000 bytes

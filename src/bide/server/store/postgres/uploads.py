@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bide.core.upload import Upload
 from bide.server.store import (
     CompletedUploads,
     Missing,
@@ -20,6 +19,7 @@ from bide.server.store import (
 )
 from bide.server.store.postgres.reads import NUL, ReadPool
 from bide.server.store.postgres.transaction import PostgresTransaction
+from bide.server.upload_record import Upload
 
 _UNUSED = (
     "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from bide.core.wire import Event, facts
+from bide.core.wire.http import Event, facts
 from bide.server.store.postgres.feed import ChangeFeed
 from bide.server.store.postgres.server import held_channel
 from bide.server.store.rows import COLUMNS, job_of

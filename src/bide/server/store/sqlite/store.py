@@ -26,10 +26,10 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
-from bide.core.job import Change, Refused, Spawned
-from bide.core.lease import Lease
-from bide.core.record import Job
-from bide.core.wire import Event
+from bide.core.jobs.lease import Lease
+from bide.core.jobs.record import Job
+from bide.core.jobs.state_machine import Change, Refused, Spawned
+from bide.core.wire.http import Event
 from bide.server.store import (
     Claim,
     ClaimRequest,

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from bide.core.clock import Clock
-from bide.core.record import Job, Status
-from bide.core.upload import Upload, UploadStatus
-from bide.core.wire import Event
+from bide.core.jobs.record import Job, Status
+from bide.core.wire.http import Event
 from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, StoreUnavailable, upload_rows
 from bide.server.store.job_cache import JobCache
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.sqlite.queue_counts import Move, QueueCounts
 from bide.server.store.transaction import Due, Transaction, encode, files_of, ready, text_of
 from bide.server.store.writer import WriteOperation
+from bide.server.upload_record import Upload, UploadStatus
 
 _INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
 PAUSED = "SELECT name FROM queues WHERE paused"

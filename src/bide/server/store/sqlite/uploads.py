@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from bide.core.upload import Upload
 from bide.server.store import (
     CompletedUploads,
     Missing,
@@ -18,6 +17,7 @@ from bide.server.store import (
     upload_rows,
 )
 from bide.server.store.sqlite.transaction import UPLOAD, SqliteCache, SqliteTransaction
+from bide.server.upload_record import Upload
 
 T = TypeVar("T")
 _EXPIRED = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from bide.core.hazard import BINS, BINS_PER_OCTAVE, EDGES, SurvivalCurve
+from bide.core.pacing.hazard import BINS, BINS_PER_OCTAVE, EDGES, SurvivalCurve
 
 PRICE = 1.0
 DEEP = 12.0  # cumulative hazard

@@ -12,7 +12,7 @@ import enum
 import msgspec
 
 from bide.core.clock import render_instant
-from bide.core.record import FileInfo
+from bide.core.jobs.record import FileInfo
 
 ANY_TYPE = "application/octet-stream"
 UPLOADS = "uploads/"  # prefix of the owner of a file that belongs to an upload and not to a job

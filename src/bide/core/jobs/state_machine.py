@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
-from bide.core.record import LIVE, Child, FileInfo, Job, LossRecord, Progress, Status, Step
+from bide.core.jobs.record import LIVE, Child, FileInfo, Job, LossRecord, Progress, Status, Step
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):

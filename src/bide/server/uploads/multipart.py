@@ -10,8 +10,8 @@ import re
 from collections.abc import Generator, Iterator
 from urllib.parse import unquote
 
-from bide.core.digest import read_digest
 from bide.core.errors import MalformedRequest
+from bide.core.wire.digest import read_digest
 
 MOST_PARTS = 100
 MOST_HEAD = 16 * 1024  # bytes of the headers of one part

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 from typing import Any
 
-from bide.core.fit import COARSE, EndInterval, shapes
+from bide.core.pacing.fit import COARSE, EndInterval, shapes
 
 BINS_PER_OCTAVE = 8
 FIRST, LAST = 2.0**-7, 2.0**21  # 8 ms to 24 days

@@ -24,9 +24,9 @@ from typing import Any, Protocol
 import msgspec
 
 from bide.core.clock import LONG_AGO
-from bide.core.limits import limit_headers, read_cost, read_limits, read_pause
-from bide.core.meter import LEAST_SLACK, LONGEST_PAUSE, SLACK, Meter
-from bide.core.seeker import Seeker
+from bide.core.pacing.limits import limit_headers, read_cost, read_limits, read_pause
+from bide.core.pacing.meter import LEAST_SLACK, LONGEST_PAUSE, SLACK, Meter
+from bide.core.pacing.seeker import Seeker
 
 TRANSIT = 10.0  # seconds after which the API has counted a request, or never will
 MOST_FLYING = 512  # requests on their way that are remembered

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from bide.core.hazard import BINS, EDGES, Sketch, SurvivalCurve
+from bide.core.pacing.hazard import BINS, EDGES, Sketch, SurvivalCurve
 
 FINENESS = 0.35  # the step of the grid, in best intervals for the hazard at that age
 COARSEST, FINEST = 2, 12  # steps per bin; where more would be needed, the hazard is nearly constant

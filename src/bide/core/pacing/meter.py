@@ -21,7 +21,7 @@ import math
 import msgspec
 
 from bide.core.clock import LONG_AGO
-from bide.core.limits import WEEK, AdvertisedLimit
+from bide.core.pacing.limits import WEEK, AdvertisedLimit
 
 LONGEST_PAUSE = 3600.0
 SHARE = 0.1  # of what is left that may be sent at once

@@ -16,7 +16,7 @@ import msgspec
 
 from bide.core.clock import render_instant
 from bide.core.errors import BadCursor, ErrorInfo, MalformedRequest, Problem
-from bide.core.record import Job, Progress, Status, Step
+from bide.core.jobs.record import Job, Progress, Status, Step
 
 INLINE_RESULT = 64 * 1024
 MAX_WAIT = 60.0  # seconds; the service reads a longer `Prefer: wait=N` as this

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bide.core.hazard import SurvivalCurve
-from bide.core.plan import Plan
+from bide.core.pacing.hazard import SurvivalCurve
+from bide.core.pacing.plan import Plan
 
 AMPLE = 1.25  # a limit that leaves room, as a multiple of the rate that is needed
 HIGHEST_PRICE = 2.0**24

@@ -1,0 +1,1 @@
+"""Jobs: the record, its state machine, what follows an attempt, leases."""
