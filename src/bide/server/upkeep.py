@@ -160,7 +160,9 @@ class Upkeep:
         await _run_all(parts)
 
     async def _wake(self) -> None:
-        pairs, self._next_due = await self._store.wake()
+        self._next_due = None  # a job that is inserted while the store reads sets it again
+        pairs, due = await self._store.wake()
+        self._next_due = min((at for at in (due, self._next_due) if at is not None), default=None)
         for queue, kind in pairs:
             self._hint(queue, kind)
 

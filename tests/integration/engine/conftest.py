@@ -8,7 +8,6 @@ import pytest
 import pytest_asyncio
 
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
-from bide.server.registry import Registry
 from bide.testing.engine.harness import EngineHarness
 from tests.stores import store_config
 
@@ -21,14 +20,14 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     harnesses: list[EngineHarness] = []
 
     async def open_(
-        target: str = "tests.apps.handlers", *, app: Registry | None = None, **worker: float
+        target: str = "tests.apps.handlers", *, upkeep: float = 0.05, **worker: float
     ) -> EngineHarness:
         settings = {"workers": 2, "grace": 2.5, "drain": 0.0, **worker}
         config = Config(
             data=tmp_path / "data",
             store=store_config(tmp_path),
             worker=WorkerConfig(**settings),  # type: ignore[arg-type]
-            upkeep=UpkeepConfig(interval=0.05),
+            upkeep=UpkeepConfig(interval=upkeep),
         )
         harness = EngineHarness(target, config)
         await harness.start()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bide.core.clock import render_instant
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Change, Rerun, StepKept
 from bide.server.engine import attempt, child_messages, embedded, settlement
@@ -406,17 +407,7 @@ async def test_one_queue_does_not_wait_behind_another(harness: EngineHarness) ->
         await harness.ended(i)
 
 
-async def test_a_scheduled_job_starts_at_its_time(harness: EngineHarness) -> None:
-    from bide.core.clock import render_instant
-
-    run_at = harness.store.now() + 0.5
-    job = await harness.run("add", {"a": 1}, run_at=render_instant(run_at))
-    assert job.started_at is not None and -0.002 <= job.started_at - run_at < 1.0
-
-
 async def test_a_deadline_passes_before_a_worker_took_it(harness: EngineHarness) -> None:
-    from bide.core.clock import render_instant
-
     await harness.store.pause("narrow", True)
     deadline = render_instant(harness.store.now() + 0.3)
     job = await harness.run("narrow", {"name": "x", "log": "/dev/null"}, deadline=deadline)
@@ -426,8 +417,6 @@ async def test_a_deadline_passes_before_a_worker_took_it(harness: EngineHarness)
 
 
 async def test_a_deadline_passes_while_it_runs(harness: EngineHarness) -> None:
-    from bide.core.clock import render_instant
-
     deadline = render_instant(harness.store.now() + 0.4)
     job = await harness.run("sleep", {"seconds": 60}, deadline=deadline)
     assert job.error is not None and job.error.code == "DEADLINE"

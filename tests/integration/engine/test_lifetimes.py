@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from bide.core.clock import render_instant
 from bide.core.errors import SetupError
 from bide.core.jobs.record import Status
 from bide.core.jobs.state_machine import Change, Succeeded
+from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable
 from bide.server.worker import work_folders
 from bide.testing.engine.harness import EngineHarness, result
@@ -262,3 +264,38 @@ async def test_a_module_that_starts_a_service_on_import_does_not_run_away(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     harness = await opened("starts_on_import")
     await told(harness, "__main__")
+
+
+async def test_a_scheduled_job_starts_at_its_time(opened: Open) -> None:
+    harness = await opened(upkeep=3600.0)  # so that only its time can start it
+    run_at = harness.store.now() + 0.5
+    job = await harness.run("add", {"a": 1}, run_at=render_instant(run_at))
+    assert job.started_at is not None and job.started_at - run_at >= -0.002
+
+
+async def test_a_job_scheduled_while_the_upkeep_looks_for_the_next_one_starts_at_its_time(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = await opened(upkeep=3600.0)
+    wake, on_events = harness.store.wake, harness.service.upkeep.on_events
+    submitted: list[str] = []
+    received = asyncio.Event()
+
+    def receive(events: Sequence[Event]) -> None:
+        on_events(events)
+        if submitted and any(event.job_id == submitted[0] for event in events):
+            received.set()
+
+    async def wake_late() -> Any:
+        found = await wake()
+        if found == ({("default", "add")}, None) and not submitted:
+            run_at = render_instant(harness.store.now() + 0.5)
+            submitted.append(await harness.submit("add", {"a": 1}, run_at=run_at))
+            await received.wait()
+        return found
+
+    monkeypatch.setattr(harness.store, "wake", wake_late)
+    monkeypatch.setattr(harness.service.upkeep, "on_events", receive)
+    first = harness.store.now() + 0.1
+    await harness.run("add", {"a": 2}, run_at=render_instant(first))
+    assert result(await harness.ended(submitted[0])) == 2
