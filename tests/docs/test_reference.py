@@ -228,7 +228,7 @@ def test_every_code_of_a_job_error_is_described() -> None:
 
 def error_codes() -> set[str]:
     """Words in capitals in the modules that end attempts; the few that are no codes are named."""
-    files = [SOURCE / "core" / "retry.py", *(SOURCE / "server").glob("worker/*.py")]
+    files = [SOURCE / "core" / "jobs" / "retry.py", *(SOURCE / "server").glob("worker/*.py")]
     files += (SOURCE / "server").glob("engine/*.py")
     words = {
         node.value
