@@ -283,3 +283,8 @@ def test_figures_and_their_summary() -> None:
 def test_advice_about_a_scenario() -> None:
     assert not outlook(read_scenario("lipsync-burst"), 1.0).enough
     assert outlook(read_scenario("lipsync-trickle"), 1.0).enough
+
+
+@pytest.mark.parametrize("seed", [100, 101])
+def test_a_bucket_on_which_requests_draw_by_their_cost_never_refuses_one(seed: int) -> None:
+    assert simulate(read_scenario("grades-night"), "adaptive", seed, price=0.01).refused == 0

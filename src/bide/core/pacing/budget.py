@@ -258,7 +258,7 @@ class Budget:
                 if len(s.meters) >= MOST_METERS:
                     continue
                 meter = s.meters[seen.name] = Meter(pace=now)
-            meter.slack = slack
+            meter.slack, meter.unit = slack, s.unit
             meter.update(seen, now, flying, alone, took)
 
     def _refused(self, now: float, advertised: dict[str, str], wall: float, took: float) -> None:

@@ -64,6 +64,7 @@ class Meter(msgspec.Struct, array_like=True):
     highest: float = -NEVER  # reported since `rolled`, as is the next
     deepest: float = NEVER
     responses: int = 0  # responses since then
+    unit: float = 1.0  # the cost of a request
 
     def update(self, seen: AdvertisedLimit, now: float, flying: float, alone: bool, took: float) -> None:
         """Learn from one response, `took` seconds after its request; `flying` requests may not be counted yet, `alone`
@@ -212,7 +213,7 @@ class Meter(msgspec.Struct, array_like=True):
                 self.level, self.until = self.quota, now + self.window
             self.level -= cost
             self.pace = max(self.pace, now) + cost * self.even
-            self.plan(now, cost)
+            self.plan(now)
             return
         if self.flows:
             self.level, self.at = self.filled(now), now
@@ -226,10 +227,11 @@ class Meter(msgspec.Struct, array_like=True):
         if not self.flows:
             gap = self._gap(now) if self.timed else 1 / self._shy_rate(cost)
             self.pace = max(self.pace, now) + gap
-        self.plan(now, cost)
+        self.plan(now)
 
-    def plan(self, now: float, cost: float = 1.0) -> None:
+    def plan(self, now: float) -> None:
         """Set when one more request may be sent."""
+        cost = self.unit
         if self.flows:
             missing = cost + self.margin - self.level
             wait = missing * self.window / self.quota
