@@ -84,6 +84,16 @@ def test_no_job_is_taken_from_a_service_that_lives(name: str) -> None:
     assert judged(sqlite, 1, FOUND[name]) == []
 
 
+def test_a_job_that_is_cancelled_and_run_again_does_not_fail_because_of_its_cancelled_child() -> None:
+    history: list[Deed] = [
+        ("quick", 0, 0.05),
+        ("family", 0, 0.05),
+        ("cancel", 0, 0.0),
+        ("rerun", 0, 0.0),
+    ]
+    assert judged(sqlite, 0, history) == []
+
+
 def test_a_child_whose_spawn_fails_keeps_no_parent_waiting() -> None:
     wrong = {}
     for number in range(1, 16):

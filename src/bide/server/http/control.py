@@ -127,7 +127,8 @@ OPERATIONS = [
         "retryJob",
         "Run a job again",
         "jobs",
-        description="Only after ERROR, CANCELLED or PARTIAL_SUCCESS. Finished steps are kept.",
+        description="Only after ERROR, CANCELLED or PARTIAL_SUCCESS, and not while a child job is still being cancelled. "
+        "Finished steps are kept.",
         parameters=_PARAMETERS,
         responses=(
             ResponseSpec(202, "The job will run again.", JobStatus, headers=("Location", "Retry-After")),

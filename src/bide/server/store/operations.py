@@ -88,6 +88,9 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
         after = advance(before, change, tx.now)
     except Refused as refusal:
         return refusal
+    if isinstance(change, Rerun) and (child := _child_being_cancelled(tx, before)) is not None:
+        reason = f"its child job {child.id} is still being cancelled; try again when that has ended"
+        return WrongStatus(before, change, reason)
     if _repeats(before, change):
         return before
     tx.change(before, after)
@@ -103,6 +106,19 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
         tx.keep_step(after, change.name, change.result)
     # The effects may have changed this row again, if a child ended immediately.
     return (tx.job(after.id) or after) if apply_effects(tx, before, after) else after
+
+
+def _child_being_cancelled(tx: Transaction, job: Job) -> Job | None:
+    """A descendant that will end as CANCELLED. A new run would wait for it and then fail."""
+    for child in job.children:
+        found = tx.job(child.job_id)
+        if found is None:
+            continue
+        if not found.status.terminal and found.cancel_asked_at is not None:
+            return found
+        if (descendant := _child_being_cancelled(tx, found)) is not None:
+            return descendant
+    return None
 
 
 def _repeats(job: Job, change: Change) -> bool:

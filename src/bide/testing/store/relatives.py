@@ -13,6 +13,7 @@ from bide.core.jobs.state_machine import (
     Spawned,
     Stale,
     UnknownChild,
+    WrongStatus,
     cancel,
 )
 from bide.server.store import Missing
@@ -138,6 +139,26 @@ class Relatives:
         await harness.succeed(await harness.take(bad.id))
         (claim,) = await harness.claim()
         assert [c.status for c in claim.job.children] == [Status.DONE, Status.DONE]
+
+    async def test_a_rerun_is_refused_while_a_child_is_being_cancelled(
+        self, harness: StoreHarness
+    ) -> None:
+        """Else the new run would wait for the child and fail because it ends as CANCELLED."""
+        parent = await harness.run()
+        child = await harness.take((await harness.spawn(parent)).id)
+        grandchild = await harness.take((await harness.spawn(child, kind="piece", queue="pieces")).id)
+        await harness.apply(Parked(job_id=child.id, fence=1, waiting_for=(grandchild.id,)))
+        await harness.apply(Parked(job_id=parent.id, fence=1, waiting_for=(child.id,)))
+        await harness.apply(cancel(await harness.get(parent.id)))
+        statuses = await harness.statuses(parent.id, child.id, grandchild.id)
+        assert statuses == [Status.CANCELLED, Status.CANCELLED, Status.PROCESSING]
+        for ended in (parent, child):
+            refusal = await harness.refuse(Rerun(job_id=ended.id))
+            assert isinstance(refusal, WrongStatus) and grandchild.id in refusal.reason
+        await harness.apply(Cancelled(job_id=grandchild.id, fence=grandchild.fence))
+        await harness.apply(Rerun(job_id=parent.id))
+        statuses = await harness.statuses(parent.id, child.id, grandchild.id)
+        assert statuses == [Status.PENDING, Status.PENDING, Status.PENDING]
 
     async def test_a_deleted_child_does_not_hold_up_its_parents_next_run(
         self, harness: StoreHarness
