@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from itertools import pairwise
 from typing import Any
 
@@ -141,6 +143,19 @@ def test_every_name_becomes_one_that_a_file_can_have(given: str) -> None:
     assert clean_name(name) == name
 
 
+SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+def zipped(*names: str) -> bytes:
+    """The first bytes of a zip file with these files."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name in names:
+            archive.writestr(name, "application/vnd.oasis.opendocument.text")
+    return file.getvalue()[:HEAD]
+
+
 def test_content_types() -> None:
     assert clean_type("video/mp4") == "video/mp4"
     assert clean_type("text/plain; charset=utf-8") == "text/plain; charset=utf-8"
@@ -164,7 +179,13 @@ def test_content_types() -> None:
         (b"  <!DOCTYPE html><p>", "text/html"),
         ("Grüße".encode(), "text/plain"),
         (("x" * (HEAD - 1) + "ü").encode()[:HEAD], "text/plain"),
+        ("Name;Stadt\nMüller;Köln\n".encode("cp1252"), "text/plain"),
+        ("Name\tStadt\n".encode("utf-16"), "text/plain"),
         (bytes(range(200, 256)), ""),
+        (zipped("[Content_Types].xml", "_rels/.rels", "xl/workbook.xml"), SHEET),
+        (zipped("docProps/app.xml", "word/document.xml"), DOCUMENT),
+        (zipped("a.txt", "notes/xl/b.txt"), "application/zip"),
+        (zipped("mimetype"), "application/vnd.oasis.opendocument.text"),
         (b"", ""),
     ],
 )
@@ -185,12 +206,12 @@ def test_what_the_first_bytes_show(head: bytes, found: str) -> None:
         ("application/x-own", "", ("application/x-own",), True),
         ("application/x-own", "image/png", ("application/x-own",), False),
         ("application/pdf", "", ("application/pdf",), False),
-        (
-            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-            "application/zip",
-            ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",),
-            True,
-        ),
+        (DOCUMENT, DOCUMENT, (DOCUMENT,), True),
+        (DOCUMENT, "application/zip", (DOCUMENT,), True),
+        (DOCUMENT, SHEET, (DOCUMENT,), False),
+        ("application/octet-stream", SHEET, (SHEET,), True),
+        (SHEET, SHEET, ("application/zip",), False),
+        (SHEET, "", (SHEET,), False),
         ("image/svg+xml", "text/html", ("image/*",), False),
         ("anything/x", "audio/flac", ("*/*",), True),
     ],
@@ -199,3 +220,13 @@ def test_which_types_are_taken(
     declared: str, detected: str, types: tuple[str, ...], taken: bool
 ) -> None:
     assert is_one_of(declared, detected, types) == taken
+
+
+@pytest.mark.parametrize(
+    "declared", ["application/vnd.ms-excel", "application/octet-stream", "text/csv"]
+)
+def test_a_csv_file_is_one_whatever_the_browser_calls_it(declared: str) -> None:
+    assert is_one_of(declared, "text/plain", ("text/csv",), "Grades 2026.CSV")
+    assert not is_one_of(declared, "application/x-executable", ("text/csv",), "grades.csv")
+    assert not is_one_of(declared, "", ("text/csv",), "grades.csv"), "it is not a text"
+    assert not is_one_of("application/octet-stream", "text/plain", ("text/csv",), "grades.json")

@@ -321,7 +321,7 @@ class _FileCollector:
 
 
 def check_type(upload: Upload, types: tuple[str, ...]) -> None:
-    if types and not is_one_of(upload.content_type, upload.detected, types):
+    if types and not is_one_of(upload.content_type, upload.detected, types, upload.name):
         shown = upload.detected or "an unknown type"
         raise WrongContent(
             f"{upload.name}: its first bytes show {shown}; accepted is {' or '.join(types)}",

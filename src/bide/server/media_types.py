@@ -1,6 +1,8 @@
 """Detects the media type of a file from its first bytes, and checks it against the types that a handler accepts.
 
-Only formats with a signature are detected; other files are text or unknown. The signature outranks the declared type.
+1. Only formats with a signature are detected; other files are text or unknown. The signature outranks everything else.
+2. The type of a text is what the client declares or what the extension of its name says, because browsers on Windows
+   send a CSV file as `application/vnd.ms-excel`, and curl sends `application/octet-stream`.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-HEAD = 512  # bytes that `detect` needs
+HEAD = 4096  # bytes that `detect` needs, enough for the first names in an office document
 TEXT = "text/plain"
 
 # (offset, signature, type); the first match counts.
@@ -92,10 +94,40 @@ _ALSO: dict[str, frozenset[str]] = {
     "image/jpeg": frozenset({"image/jpg"}),
     "image/vnd.microsoft.icon": frozenset({"image/x-icon"}),
     "application/gzip": frozenset({"application/x-gzip"}),
-    "application/zip": frozenset({"application/x-zip-compressed", "application/epub+zip"}),
+    "application/zip": frozenset({"application/x-zip-compressed"}),
     "application/x-ole-storage": frozenset({"application/msword", "application/vnd.ms-excel"}),
 }
-_IN_ZIP = ("application/vnd.openxmlformats-officedocument.", "application/vnd.oasis.opendocument.")
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_OFFICE_FOLDERS = (  # of a zip file
+    (b"xl/", _OFFICE + "spreadsheetml.sheet"),
+    (b"word/", _OFFICE + "wordprocessingml.document"),
+    (b"ppt/", _OFFICE + "presentationml.presentation"),
+)
+_OFFICE_EXTENSIONS = dict(
+    zip(("xlsx", "docx", "pptx"), (name for _, name in _OFFICE_FOLDERS), strict=True)
+)
+_ENTRY = b"PK\x03\x04"  # of a file in a zip file; its name begins 30 bytes later
+# Types of texts by extension.
+_EXTENSIONS = {
+    "csv": "text/csv",
+    "tsv": "text/tab-separated-values",
+    "txt": TEXT,
+    "md": "text/markdown",
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "jsonl": "application/x-ndjson",
+    "geojson": "application/geo+json",
+    "xml": "application/xml",
+    "svg": "image/svg+xml",
+    "srt": "application/x-subrip",
+    "vtt": "text/vtt",
+    "yaml": "application/yaml",
+    "yml": "application/yaml",
+    "toml": "application/toml",
+    "sql": "application/sql",
+    "ics": "text/calendar",
+}
+_MOST_FOREIGN = 0.3  # of the bytes of a text in another encoding than UTF-8
 _TEXTUAL = ("json", "xml", "javascript", "yaml", "toml", "csv", "x-ndjson", "sql")
 
 
@@ -109,34 +141,54 @@ def detect(head: bytes) -> str:
         return "video/mp2t"
     for offset, signature, name in _SIGNATURES:
         if head.startswith(signature, offset):
-            return name
+            return _in_zip(head) if name == "application/zip" else name
     if head.lstrip()[:14].lower().startswith(_MARKUP):
         return "text/html"
     return TEXT if _is_text(head) else ""
 
 
+def _in_zip(head: bytes) -> str:
+    """Return the type of a zip file, by the names at its beginning."""
+    if head[30:38] == b"mimetype":  # OpenDocument and EPUB begin with their type, uncompressed
+        size = int.from_bytes(head[18:22], "little")
+        return head[38 : 38 + size].decode("ascii", "replace")[:100] or "application/zip"
+    at = 0
+    while at >= 0:
+        for folder, name in _OFFICE_FOLDERS:
+            if head.startswith(folder, at + 30):
+                return name
+        at = head.find(_ENTRY, at + 4)
+    return "application/zip"
+
+
 def _is_text(head: bytes) -> bool:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and len(head) > 2:
+        return True
     if not head or any(byte < 9 or 13 < byte < 27 for byte in head):
         return False
     try:
         # The last character may be incomplete.
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
     except UnicodeDecodeError:
-        return False
+        return sum(byte > 127 for byte in head) <= _MOST_FOREIGN * len(head)
     return True
 
 
-def is_one_of(declared: str, detected: str, types: Sequence[str]) -> bool:
-    """Return whether a file has one of these types, which may end in `/*`."""
+def is_one_of(declared: str, detected: str, types: Sequence[str], name: str = "") -> bool:
+    """Return whether a file has one of these types, which may end in `/*`. `name` is the name of the file."""
     declared = declared.partition(";")[0].strip().lower()
+    extension = name.rpartition(".")[2].lower()
     if detected == TEXT:
-        return _matches(TEXT, types) or (_textual(declared) and _matches(declared, types))
-    if detected:
-        if _matches(detected, types) or any(_matches(name, types) for name in _ALSO.get(detected, ())):
-            return True
-        return (
-            detected == "application/zip" and declared.startswith(_IN_ZIP) and _matches(declared, types)
+        by_name = _EXTENSIONS.get(extension, TEXT)
+        return any(_matches(one, types) for one in (TEXT, by_name)) or (
+            _textual(declared) and _matches(declared, types)
         )
+    if detected == "application/zip":  # an office document whose first file is large shows no more
+        office = declared if declared.startswith(_OFFICE) else _OFFICE_EXTENSIONS.get(extension, "")
+        if _matches(office, types):
+            return True
+    if detected:
+        return any(_matches(one, types) for one in (detected, *_ALSO.get(detected, ())))
     # Without a signature the declared type counts, unless files of that type have a signature.
     return _matches(declared, types) and not _has_signature(declared)
 
@@ -153,7 +205,11 @@ def _textual(declared: str) -> bool:
 
 def _has_signature(declared: str) -> bool:
     """Return whether every file of this type starts with a known signature."""
-    return declared in _KNOWN or declared.partition("/")[0] in ("video", "image", "audio", "text")
+    return (
+        declared in _KNOWN
+        or declared.startswith(_OFFICE)
+        or declared.partition("/")[0] in ("video", "image", "audio", "text")
+    )
 
 
 _KNOWN = frozenset(
