@@ -8,12 +8,13 @@ import multiprocessing
 import sys
 import time
 
-from bench.pacing import speed
+from bench.pacing import first_look, speed
 from bench.pacing.judge import lines
 from bench.pacing.trial import Trial, trial
 from bench.service.table import Line, show
 from bide.lab.scenario import read_scenario, shipped
 
+OTHERS = {"first-look": first_look.measure, "speed": speed.measure}
 CONSTANT = {"constant": 60.0}
 FEWEST_SEEDS, FEWEST_JOBS = 20, 6000  # with fewer jobs in all, chance decides close lines
 
@@ -23,7 +24,7 @@ def main() -> int:
     found: list[Line] = []
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
         for name in arguments.only:
-            if name == "speed":
+            if name in OTHERS:
                 continue
             began = time.monotonic()
             jobs = sum(group.count for group in read_scenario(name).groups)
@@ -34,10 +35,11 @@ def main() -> int:
             of_scenario = lines(name, trials, advertised=limit.advertised, constant=CONSTANT.get(name))
             print(f"{show(of_scenario)}\n  ({time.monotonic() - began:.0f} s)", flush=True)
             found += of_scenario
-    if "speed" in arguments.only:
-        of_speed = speed.measure()
-        print(show(of_speed), flush=True)
-        found += of_speed
+    for name, measure in OTHERS.items():
+        if name in arguments.only:
+            others = measure()
+            print(show(others), flush=True)
+            found += others
     failed = [line for line in found if not line.holds]
     if failed:
         print(f"\n{show(failed)}")
@@ -47,7 +49,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pacing", description=__doc__)
-    every = [*shipped(), "speed"]
+    every = [*shipped(), *OTHERS]
     parser.add_argument("--only", default=every, type=lambda text: text.split(","), help=",".join(every))
     parser.add_argument(
         "--seeds", type=int, help=f"runs of each scenario; else {FEWEST_SEEDS}, more where jobs are few"

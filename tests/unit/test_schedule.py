@@ -268,6 +268,39 @@ def test_the_servers_own_time_is_better_than_a_guess() -> None:
     assert kind.plans.sketch.table().quantile(0.5) == pytest.approx(61.0, rel=0.1)
 
 
+@given(
+    st.floats(0.1, 3000.0),
+    st.sampled_from([None, 5.0, 95.0]),
+    st.sampled_from([1, 10]),
+    st.integers(0, 1000),
+)
+def test_the_end_of_the_first_job_of_a_kind_is_noticed_soon_whatever_it_reports(
+    duration: float, percent: float | None, batch: int, seed: int
+) -> None:
+    plan = schedule(seed=seed)
+    plan.add("j", 0.0, kind=plan.kind("k", batch))
+    now, asked = 0.0, 0.0
+    while asked < duration:
+        jobs, again = plan.next(now)
+        if not jobs:
+            now = again
+            continue
+        assert now - asked <= max(0.5, asked / 2)
+        asked = now
+        plan.still_live(jobs[0], now, jobs[0].progressed(now, percent))
+    assert asked - duration <= max(0.5, duration / 2)
+
+
+def test_many_jobs_of_an_unknown_kind_are_planned_by_their_worth_within_a_budget() -> None:
+    plan = schedule(Limit(60, 60.0, 10))
+    kind = plan.kind("k")
+    jobs = [plan.add(i, 0.0, kind=kind) for i in range(200)]
+    drive(plan, {job.key: math.inf for job in jobs}, until=240.0)
+    assert plan.price > plan.floor
+    late = [job for job in jobs if job.asked and job.planned - job.asked > max(0.5, job.asked / 2)]
+    assert late, "the first look would take the requests that other jobs need more"
+
+
 def test_a_hint_is_followed_from_the_first_job_on() -> None:
     plan = schedule()
     plan.add("j", 0.0, kind=plan.kind("k"), expected=1000.0)

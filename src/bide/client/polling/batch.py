@@ -53,10 +53,11 @@ class JobBatch:
         # Lost seconds grow with the square of the silence, or faster, so a poll is not worth the price before then.
         silence = min((now - job.born - job.asked for job in jobs), default=0.0)
         growth = math.sqrt(price / total) - 1.0 if total > 0.0 else 1.0
-        self._look = now + max(NEXT_LOOK, 0.5 * min(growth, 1.0) * silence)
+        latest = min((job.born + job.latest for job in jobs), default=FOREVER)
+        self._look = min(latest, now + max(NEXT_LOOK, 0.5 * min(growth, 1.0) * silence))
         return [], total
 
 
 def _due(job: PlannedJob, now: float) -> bool:
     """Whether it is due at any price: its silence is too long, or its age is unknown."""
-    return now >= job.born + job.asked + job.longest or job.planned <= job.asked
+    return now >= job.born + job.latest or job.planned <= job.asked

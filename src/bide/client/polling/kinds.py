@@ -53,6 +53,11 @@ class KindStats:
         self.waiting = 0  # jobs of this kind that the client waits for
         self.hint: float | None = None  # the duration that the caller expects
 
+    @property
+    def known(self) -> bool:
+        """Whether enough ends of its jobs have been seen, or the caller knows how long they take."""
+        return self.hint is not None or self.plans.sketch.count >= ENOUGH
+
     def wait(self, more: int) -> None:
         self.waiting += more
         self.plans.sketch.crowd = self.waiting

@@ -14,6 +14,8 @@ FOREVER = math.inf
 LONGEST_SILENCE = 3600.0
 # A deadline adds at most URGENCY to a job's weight, and half of that URGENT_WITHIN seconds before.
 URGENCY, URGENT_WITHIN = 9.0, 60.0
+# While hardly anything is known of a kind: the longest silence as a part of the job's age, and its least length.
+FIRST_SILENCE, LEAST_FIRST_SILENCE = 0.5, 0.5
 FADING = 0.9  # the weight of a percentage after the next one has arrived
 
 
@@ -28,6 +30,7 @@ class PlannedJob:
         "group",
         "key",
         "kind",
+        "latest",
         "leads",
         "longest",
         "made",
@@ -53,6 +56,7 @@ class PlannedJob:
         self.sent = 0.0  # age at which the pending poll was sent
         self.planned = 0.0  # age at which it is due
         self.made = 0.0  # the price of that plan
+        self.latest = FOREVER  # age at which it is due at any price
         self.given = False  # the caller has set the time, and no new plan may change it
         self.version = 0  # of the knowledge that the plan was made with
         self.number = 0  # of its entry in the queue; 0: a poll is pending; negative: removed
@@ -94,8 +98,12 @@ class PlannedJob:
             return 1.0
         return 1.0 + URGENCY / (1.0 + max(0.0, self.deadline - now) / URGENT_WITHIN)
 
-    def plan(self, price: float, now: float, dice: float) -> float:
-        """Returns the time at which it is due, at this price."""
+    def plan(self, price: float, now: float, dice: float, patience: float = FOREVER) -> float:
+        """Returns the time at which it is due, at this price.
+
+        While hardly anything is known of its kind, the longest silence grows with its age and `patience`, whatever a
+        report says.
+        """
         if self.deadline != FOREVER:
             price /= self.weight(now)
         if self.leads and self.report is not None:
@@ -107,10 +115,15 @@ class PlannedJob:
             age = plans.at(price, now, dice).next(self.asked)
         self.version = plans.version
         silence = age - self.asked
+        longest = self.longest
+        if patience != FOREVER and not self.kind.known:
+            first = max(LEAST_FIRST_SILENCE, FIRST_SILENCE * self.asked) * patience * (1.0 - 0.1 * dice)
+            longest = max(self.shortest, min(longest, first))
         if silence < self.shortest:
             age = self.asked + self.shortest
-        elif silence > self.longest:
-            age = self.asked + self.longest
+        elif silence > longest:
+            age = self.asked + longest
+        self.latest = self.asked + longest
         self.planned = age
         due = self.born + age
         if now < self.deadline < due:

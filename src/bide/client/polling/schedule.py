@@ -30,6 +30,7 @@ from bide.core.pacing.intervals import PRICE
 
 STALE = 0.8  # a plan made at less than this part of the price is made again before it is used
 JITTER = 0.2  # of the price: about a tenth of a silence
+SPARE = 1.05  # the budget is not the limit while the price is at most this part of the floor
 FEW = 500  # jobs up to which the round-robin scan checks several at a time
 MOST_REPLANS = 16  # at the head of the queue, in one call
 
@@ -47,6 +48,8 @@ class PollSchedule:
         self.budget = budget
         self._group = group
         self.floor = self.price = price
+        # A higher price asks for fewer requests: silences grow with its square root, as everywhere else.
+        self._patience = math.sqrt(max(1.0, price / PRICE))
         self.kinds: dict[Hashable, KindStats] = {}
         self.waiting = 0
         self._random = rng.random
@@ -269,7 +272,9 @@ class PollSchedule:
         kind = job.kind
         if kind.batch > 1:
             price /= kind.batch
-        self._push(job, job.plan(price * (1.0 - JITTER + 2.0 * JITTER * dice()), now, dice()))
+        patience = self._patience if self.price <= SPARE * self.floor else FOREVER
+        price *= 1.0 - JITTER + 2.0 * JITTER * dice()
+        self._push(job, job.plan(price, now, dice(), patience))
 
     def _push(self, job: PlannedJob, due: float) -> None:
         kind = job.kind
