@@ -27,7 +27,7 @@ from bide.server.registry import Options, Registry
 from bide.server.worker.app_location import AppLocation
 from bide.server.worker.context import Context
 from bide.service.app import App
-from bide.service.build import Service
+from bide.service.assembly import assemble
 from tests.docs.pages import ROOT, pages
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -64,7 +64,7 @@ def test_every_warning_is_documented() -> None:
 
 
 def operations(tmp_path: Path) -> list[HttpOperation]:
-    service = Service(Registry(), AppLocation("unused"), config.Config(data=tmp_path))
+    service = assemble(Registry(), AppLocation("unused"), config.Config(data=tmp_path))
     return service.http.operations
 
 
@@ -229,7 +229,7 @@ def test_every_code_of_a_job_error_is_described() -> None:
 def error_codes() -> set[str]:
     """Words in capitals in the modules that end attempts; the few that are no codes are named."""
     files = [SOURCE / "core" / "jobs" / "retry.py", *(SOURCE / "server").glob("worker/*.py")]
-    files += (SOURCE / "server").glob("engine/*.py")
+    files += (SOURCE / "server").glob("runner/*.py")
     words = {
         node.value
         for file in files

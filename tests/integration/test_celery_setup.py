@@ -15,9 +15,9 @@ from bide.cli import root
 from bide.core.errors import SetupError
 from bide.server.config import Config, EngineConfig, StoreConfig, WorkerConfig
 from bide.server.engine import WorkerState
-from bide.server.engine.broker import Broker, check, check_settings
-from bide.server.engine.concurrency import ConcurrencyLimits
-from bide.server.engine.worker_heartbeats import WorkerHeartbeat, read, write
+from bide.server.engine.celery.broker import Broker, check, check_settings
+from bide.server.engine.celery.worker_heartbeats import WorkerHeartbeat, read, write
+from bide.server.runner.slots import Slots
 from bide.server.store.postgres.store import PostgresStore
 from bide.service.backends import check_engine
 from bide.service.worker import RuntimeStep
@@ -138,11 +138,11 @@ def test_a_worker_has_the_queues_and_children_that_it_was_told() -> None:
     for name, queue in [("a", "default"), ("b", "video"), ("c", "narrow")]:
         app.job(name=name, queue=queue)(lambda: None)
     assert WorkerConfig(workers=2, queues=("video",)).children(9) == 2
-    limits = ConcurrencyLimits(app, 2, 100, ("video", "elsewhere"))
+    limits = Slots(app, 2, 100, ("video", "elsewhere"))
     assert limits.queues == ["elsewhere", "video"]
     assert limits.available(False, "video") == 2 and limits.available(False, "default") == 0
     # Fewer children than queues: the queues share all children.
-    crowded = ConcurrencyLimits(app, 2, 100, ("default", "video", "narrow"))
+    crowded = Slots(app, 2, 100, ("default", "video", "narrow"))
     assert [crowded.available(False, q) for q in crowded.queues] == [2, 1, 2]
 
 

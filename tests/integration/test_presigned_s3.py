@@ -18,7 +18,7 @@ from bide.server.blobs import Signed
 from bide.server.config import BlobsConfig, Config
 from bide.server.upload_record import UploadStatus
 from bide.server.worker.app_location import AppLocation
-from bide.service.build import Service
+from bide.service.assembly import assemble
 from bide.testing.blobs import send
 from tests.integration.asgi import call
 from tests.integration.cable import Cable
@@ -36,7 +36,7 @@ class Door:
     def __init__(self, folder: Path, url: str) -> None:
         location = AppLocation("tests.apps.handlers")
         config = Config(data=folder / "data", store=store_config(folder), blobs=BlobsConfig(url))
-        self.service = Service(location.load(), location, config)
+        self.service = assemble(location.load(), location, config)
 
     async def call(self, method: str, path: str, **more: Any) -> Any:
         return await call(self.service.http, method, path, **more)
@@ -76,7 +76,7 @@ async def door(
     door = Door(tmp_path, url)
     service = door.service
     service.folder.lock()
-    await service.store.open(service._on_events)
+    await service.store.open(service.on_events)
     service.uploads.open(service.folder.replica)
     yield door
     service.uploads.staging.close()

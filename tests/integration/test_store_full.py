@@ -18,12 +18,13 @@ from bide.core.jobs.record import Job
 from bide.core.jobs.state_machine import Parked, StepKept, StepStarted, Succeeded
 from bide.core.wire.http import Event
 from bide.server.blobs.files import FileBlobs
-from bide.server.config import UpkeepConfig
+from bide.server.blobs.orphans import Orphans
+from bide.server.config import Config, UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.registry import Registry
 from bide.server.store import StoreUnavailable
 from bide.server.store.sqlite.store import SqliteStore
-from bide.server.upkeep import Upkeep
+from bide.server.upkeep import CleanUp, Upkeep
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness
 from bide.testing.store.harness import LEASE
@@ -179,15 +180,10 @@ async def test_files_are_swept_when_nothing_can_be_written(tmp_path: Path) -> No
     orphan = tmp_path / "work" / "01ARZ3NDEKTSV4RRFFQ69G5FAV"
     orphan.mkdir(parents=True)
     os.utime(orphan, (0, 0))
-    upkeep = Upkeep(
-        harness.store,
-        FileBlobs(tmp_path / "blobs"),
-        Registry(),
-        Estimates(),
-        UpkeepConfig(),
-        lambda queue, kind: None,
-        work=tmp_path / "work",
-    )
+    blobs = FileBlobs(tmp_path / "blobs")
+    orphans = Orphans(blobs, harness.store.identity, UpkeepConfig().quarantine)
+    clean_up = CleanUp(harness.store, blobs, orphans, tmp_path / "work", UpkeepConfig())
+    upkeep = Upkeep(harness.store, Registry(), Estimates(), Config(), lambda queue, kind: None, clean_up)
     full()
     with pytest.raises(StoreUnavailable, match="free space"):
         await upkeep.tick()

@@ -12,10 +12,11 @@ from bide.core.jobs.record import Status
 from bide.core.jobs.state_machine import cancel
 from bide.server import upkeep
 from bide.server.blobs.files import FileBlobs
-from bide.server.config import UpkeepConfig
+from bide.server.blobs.orphans import Orphans
+from bide.server.config import Config, UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.store.sqlite.store import SqliteStore
-from bide.server.upkeep import Upkeep
+from bide.server.upkeep import CleanUp, Upkeep
 from bide.testing.clock import ManualClock
 from bide.testing.store.harness import StoreHarness
 
@@ -37,15 +38,10 @@ def service(harness: StoreHarness, folder: Path, *kinds: str) -> Upkeep:
         @app.job(name=kind, at_most_once=True)
         def handler(ctx: Context) -> None: ...
 
-    return Upkeep(
-        harness.store,
-        FileBlobs(folder / "blobs"),
-        app,
-        Estimates(),
-        UpkeepConfig(),
-        lambda queue, kind: None,
-        work=folder / "work",
-    )
+    blobs = FileBlobs(folder / "blobs")
+    orphans = Orphans(blobs, harness.store.identity, UpkeepConfig().quarantine)
+    clean_up = CleanUp(harness.store, blobs, orphans, folder / "work", UpkeepConfig())
+    return Upkeep(harness.store, app, Estimates(), Config(), lambda queue, kind: None, clean_up)
 
 
 async def test_a_service_that_does_not_know_the_kind_leaves_a_lost_job_to_one_that_does(

@@ -260,7 +260,6 @@ class SimPool:
         registry: Registry,
         blobs: Blobs,
         work: Path,
-        listener: PoolListener,
         size: int,
         rng: random.Random,
     ) -> None:
@@ -269,7 +268,6 @@ class SimPool:
         self.registry = registry
         self.blobs = blobs
         self.work = work
-        self.listener = listener
         self.size = size
         self.rng = rng
         self.children: set[SimChild] = set()
@@ -284,7 +282,8 @@ class SimPool:
     def delay(self, about: float) -> float:
         return self.rng.uniform(0, 2 * about)
 
-    async def open(self) -> None:
+    async def open(self, listener: PoolListener) -> None:
+        self.listener = listener
         self.fill()
 
     def fill(self) -> None:

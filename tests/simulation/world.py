@@ -28,14 +28,15 @@ import psycopg
 
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import BY_WORKER, Change, advance
+from bide.server.blobs.factory import make_blobs
 from bide.server.config import BlobsConfig, Config, StoreConfig, UpkeepConfig, WorkerConfig
 from bide.server.progress.memory import MemoryProgressStore
 from bide.server.store import StoreUnavailable, operations
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.worker import context as worker_context
 from bide.server.worker.app_location import AppLocation
-from bide.service import build
-from bide.service.build import Service
+from bide.service import assembly
+from bide.service.assembly import assemble
 from bide.service.data_folder import DataFolder
 from tests.integration.asgi import call
 from tests.integration.http.service import Reply
@@ -102,7 +103,7 @@ class SimThreadPool:
         pass
 
 
-class Replica(Service):
+class Replica:
     """One service process with its children."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -116,23 +117,18 @@ class Replica(Service):
             worker=WorkerConfig(workers=2, lease=LEASE, grace=1.0),
             upkeep=UpkeepConfig(),
         )
-        super().__init__(app, AppLocation("tests.simulation.app"), config)
-        store = cast(Any, self.store)
+        self.service = assemble(app, AppLocation("tests.simulation.app"), config)
+        self.folder, self.engine = self.service.folder, cast(Any, self.service.engine)
+        self.pool: SimPool = self.engine.pool
+        store = cast(Any, self.service.store)
         store._clock = store._wall = world.clock
-        staging = cast(Any, self.uploads.staging)
+        staging = cast(Any, self.service.uploads.staging)
         staging._pool = staging._quick = SimThreadPool()
-        cast(Any, self.engine)._rng = random.Random(world.rng.random())
-        self.upkeep._rng = random.Random(world.rng.random())
-
-    def _pool(self, listener: Any, sync: int, is_async: int) -> Any:
-        world = self._world
-        self.pool = SimPool(
-            world.loop, self.name, app, self.blobs, self.folder.work, listener, 2, world.rng
-        )
-        return self.pool
+        self.engine._rng = random.Random(world.rng.random())
+        self.service.upkeep._rng = random.Random(world.rng.random())
 
     def kill(self) -> None:
-        writer = getattr(self.store, "_writer", None)
+        writer = getattr(self.service.store, "_writer", None)
         if writer is not None:
             writer.dead = True
         self.pool.kill()
@@ -180,11 +176,15 @@ class World:
         enter(patch.object(sys, "unraisablehook", lambda unraisable: None))
         enter(patch.object(os, "urandom", self.rng.randbytes))
         enter(patch.object(worker_context, "time", self.clock.now))
-        enter(patch.object(build, "DataFolder", SimFolder))
-        enter(patch.object(build, "make_progress_store", lambda *settings: MemoryProgressStore()))
+        enter(patch.object(assembly, "DataFolder", SimFolder))
+        enter(patch.object(assembly, "make_progress_store", lambda *settings: MemoryProgressStore()))
+        enter(patch.object(assembly, "Pool", self._make_pool))
         enter(self.database.patched(self._make_writer))
         enter(patch.object(operations, "advance", partial(self._advance, advance)))
         enter(patch.object(operations, "renew", partial(self._renew, operations.renew)))
+
+    def _make_pool(self, location: AppLocation, data: Path, *, blobs: str, **settings: Any) -> SimPool:
+        return SimPool(self.loop, data.name, app, make_blobs(blobs), data / "work", 2, self.rng)
 
     def _make_writer(self, session: Any, heard: Any) -> SimWriter:
         name = PROCESS.get()
@@ -218,7 +218,7 @@ class World:
 
         async def start() -> None:
             try:
-                await replica.start()
+                await replica.service.start()
                 replica.listens = True
             except Exception:  # restart a moment later, as systemd would
                 self.loop.call_later(1.0, self._restart, replica)
@@ -258,7 +258,7 @@ class World:
         answered: asyncio.Future[Reply] = self.loop.create_future()
 
         async def ask() -> None:
-            reply = await call(replica.http, method, path, **what)
+            reply = await call(replica.service.http, method, path, **what)
             if not answered.done():
                 answered.set_result(reply)
 
@@ -626,11 +626,12 @@ class World:
     def _judge_slots(self) -> list[str]:
         wrong = []
         for replica in self.replicas.values():
-            engine = cast(Any, replica.engine)
-            while engine._claimer._requested[False]:  # slots that a claim in flight has reserved
+            engine = replica.engine
+            while engine._claims:  # they reserve slots
                 self.loop.step()
-            if any(engine._limits.running.values()) or engine._attempts:
-                wrong.append(f"slots are in use without a job: {dict(engine._limits.running)}")
+            used = engine._slots._running
+            if any(used.values()) or engine.attempts:
+                wrong.append(f"slots are in use without a job: {dict(used)}")
         return wrong
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bide.server.engine import hint_consumer as module
-from bide.server.engine.hint_consumer import HintConsumer, strategy
+from bide.server.engine.celery import hint_consumer as module
+from bide.server.engine.celery.hint_consumer import HintConsumer, strategy
 
 
 class Message:
@@ -79,7 +79,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    monkeypatch.setattr("bide.server.engine.hint_consumer.time.monotonic", lambda: world.now)
+    monkeypatch.setattr("bide.server.engine.celery.hint_consumer.time.monotonic", lambda: world.now)
     return world
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Begun, Change, Refused, Reserved, Succeeded
-from bide.server.engine import settlement
-from bide.server.engine.settlement import SettlementWriter
+from bide.server.runner import settlement
+from bide.server.runner.settlement import SettlementWriter
 from bide.server.store import NewJob, Store, StoreUnavailable
 from bide.server.store.sqlite.store import SqliteStore
 

@@ -79,7 +79,7 @@ def worker(
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[celery]'") from None
     require_celery()
-    from bide.server.engine.broker import Broker
+    from bide.server.engine.celery.broker import Broker
     from bide.service.worker import run_worker
 
     location = parse(target)

@@ -27,9 +27,9 @@ from bide.core.errors import (
 )
 from bide.core.jobs.record import FileInfo, Job
 from bide.core.wire.http import job_id
-from bide.server.engine.concurrency import served
 from bide.server.media_types import is_one_of
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
+from bide.server.runner.slots import served
 from bide.server.store import (
     BY_CONTENT,
     InputFile,
@@ -126,20 +126,20 @@ class _RandomBuffer:
 
 
 class Intake:
-    """Accepts submissions. `hint` notifies the engine of a new job in a queue. `is_served` returns whether a worker serves a
-    queue that the app does not declare; None accepts any queue.
+    """Accepts submissions. `hint` notifies the engine of a new job in a queue; None: the engine learns of it after the
+    commit. `is_served` returns whether a worker serves a queue that the app does not declare; None accepts any queue.
     """
 
     def __init__(
         self,
         registry: Registry,
         store: JobStore,
-        hint: Callable[[str, str], None],
+        hint: Callable[[str, str], None] | None = None,
         is_served: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
-        self._hint = hint
+        self._hint = hint or (lambda queue, kind: None)
         self._is_served = is_served
         self._random = _RandomBuffer()
 

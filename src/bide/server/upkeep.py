@@ -25,14 +25,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.core.errors import StorageUnavailable
-from bide.core.jobs.lease import LEASE, LeaseObserver
+from bide.core.jobs.lease import LeaseObserver
 from bide.core.jobs.record import Job
 from bide.core.jobs.retry import Policy, Vanished, deadline_passed, settle
 from bide.core.jobs.state_machine import Change
 from bide.core.wire.http import Event, is_job_id
 from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
-from bide.server.config import UpkeepConfig
+from bide.server.config import Config, UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
@@ -49,49 +49,121 @@ RESCUE_BATCH = 500
 Task = Callable[[], Awaitable[None]]
 
 
+class CleanUp:
+    """Removes expired jobs and orphaned files, and resumes parked jobs that would wait for ever."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: Blobs,
+        orphans: Orphans,
+        work: Path,
+        config: UpkeepConfig,
+        more_tasks: Sequence[Task] = (),
+    ) -> None:
+        """`work` has the jobs' working folders. `more_tasks` are clean-up tasks of other components."""
+        self._store = store
+        self._blobs = blobs
+        self._orphans = orphans
+        self._work = work
+        self._config = config
+        self._more_tasks = more_tasks
+        self._next_sweep = 0.0
+        self._next_resume = 0.0
+
+    async def tick(self) -> None:
+        """Remove expired jobs and orphaned files, and run the tasks of other components."""
+        now = self._store.now()
+        parts: list[Task] = [self._purge, *self._more_tasks]
+        if now >= self._next_resume:
+            self._next_resume = now + RESUME_EVERY
+            parts.append(self._resume_parked)
+        if now >= self._next_sweep:
+            self._next_sweep = now + self._config.sweep
+            parts.append(partial(self._sweep, time.time()))  # file times are of the machine's clock
+        await _run_all(parts)
+
+    async def _purge(self) -> None:
+        more = True
+        while more:
+            removed, more = await self._store.purge(
+                tombstones=self._config.tombstones, keys=self._config.idempotency
+            )
+            if removed:
+                await self._remove_files(removed)
+
+    async def _resume_parked(self) -> None:
+        """Resume parked jobs whose children do not exist or have ended, one page at a time."""
+        after: str | None = ""
+        while after is not None:
+            resumed, after = await self._store.resume_parked(after)
+            for job_id in resumed:
+                log.warning(
+                    "Job %s waits for child jobs that do not exist or have ended. The service restarts it.",
+                    job_id,
+                )
+
+    async def _sweep(self, now: float) -> None:
+        """Remove files whose job no longer exists, and files that a crash left without a record."""
+        age = self._config.orphan_age
+        jobs, renamed = await asyncio.to_thread(work_folders.old, self._work, now - age)
+        for folder in renamed:
+            await asyncio.to_thread(work_folders.delete, folder)
+        if not await self._orphans.may_remove(now):
+            return
+        ids = [name for name in jobs if is_job_id(name)]
+        for job_id in set(ids) - await self._store.known(ids):
+            await asyncio.to_thread(work_folders.remove, self._work / job_id)
+        await self._orphans.sweep("", "", self._store.known, now, age)
+
+    async def _remove_files(self, ids: Sequence[str]) -> None:
+        for job_id in ids:
+            await asyncio.to_thread(work_folders.remove, self._work / job_id)
+        for i in range(0, len(ids), REMOVE_BATCH):
+            some = ids[i : i + REMOVE_BATCH]
+            await asyncio.gather(*(self._blobs.remove(job_id) for job_id in some))
+
+
 class Upkeep:
     """Runs its tasks until it is stopped; `tick` runs each of them once."""
 
     def __init__(
         self,
         store: Store,
-        blobs: Blobs,
         registry: Registry,
         estimates: Estimates,
-        config: UpkeepConfig,
+        config: Config,
         hint: Callable[[str, str], None],
+        clean_up: CleanUp,
         *,
-        work: Path,
-        lease: float = LEASE,
+        holds: Callable[[Job], bool] = lambda job: False,
+        progress: ProgressPublisher | None = None,
     ) -> None:
+        """`holds` returns whether this process runs the attempt."""
+        self.clean_up = clean_up
         self._store = store
-        self._blobs = blobs
         self._registry = registry
         self._estimates = estimates
-        self._config = config
+        self._config = config.upkeep
         self._hint = hint
-        self.orphans = Orphans(blobs, store.identity, config.quarantine)
-        self._work = work
-        self._observer = LeaseObserver(lease)
+        self._holds = holds
+        self._progress = progress
+        self._observer = LeaseObserver(config.worker.lease)
         self._rng = random.Random()
         self._wake_up = asyncio.Event()
         self._next_due: float | None = None
-        self._next_sweep = 0.0
         self._next_save = 0.0
         self._next_log = 0.0
-        self._next_resume = 0.0
         self._undecided = 0  # the most lost attempts of unknown kinds in one query so far
         self._unknown: set[str] = set()  # unknown kinds that were logged
-        self.extra_tasks: list[Task] = []  # clean-up tasks of other components
-        self.holds: Callable[[Job], bool] = lambda job: False  # whether this process runs the attempt
-        self.progress: ProgressPublisher | None = None
-        self.elapsed: Callable[[], float] = _loop_time  # monotonic seconds
 
     async def start(self) -> None:
         self._tasks = [
             asyncio.create_task(self._run(self.recover, self._pause)),
             asyncio.create_task(self._run(self.observe, self._pause_observer)),
-            asyncio.create_task(self._run(self.clean_up, partial(asyncio.sleep, self._config.interval))),
+            asyncio.create_task(
+                self._run(self.clean_up.tick, partial(asyncio.sleep, self._config.interval))
+            ),
         ]
 
     async def stop(self) -> None:
@@ -135,7 +207,7 @@ class Upkeep:
 
     async def tick(self) -> None:
         """Run every task once."""
-        await _run_all([self.recover, self.observe, self.clean_up])
+        await _run_all([self.recover, self.observe, self.clean_up.tick])
 
     async def recover(self) -> None:
         """Wake due jobs, rescue lost ones, and save learned durations."""
@@ -145,18 +217,6 @@ class Upkeep:
             self._next_save = now + SAVE_EVERY
             parts.append(self._save)
         self._check_descriptors(now)
-        await _run_all(parts)
-
-    async def clean_up(self) -> None:
-        """Remove expired jobs and orphaned files, and run the extra tasks."""
-        now = self._store.now()
-        parts: list[Task] = [self._purge, *self.extra_tasks]
-        if now >= self._next_resume:
-            self._next_resume = now + RESUME_EVERY
-            parts.append(self._resume_parked)
-        if now >= self._next_sweep:
-            self._next_sweep = now + self._config.sweep
-            parts.append(partial(self._sweep, time.time()))  # file times are of the machine's clock
         await _run_all(parts)
 
     async def _wake(self) -> None:
@@ -176,19 +236,19 @@ class Upkeep:
     async def observe(self) -> None:
         """Observe all leases, and rescue the jobs whose leases are lost."""
         observer = self._observer
-        started = self.elapsed()
+        started = _monotonic()
         leases = await self._store.leases()
-        observer.look(leases, started, self.elapsed())
+        observer.look(leases, started, _monotonic())
         if not observer.suspects:
             observer.calm()
             return
         try:
             await self._store.check_writable()
-            observer.writable(self.elapsed())
+            observer.writable(_monotonic())
             lost = observer.lost()
             if lost:
                 overdue = await self._store.overdue(lost, RESCUE_BATCH + self._undecided)
-                changes = await self._losses([job for job in overdue.leases if not self.holds(job)])
+                changes = await self._losses([job for job in overdue.leases if not self._holds(job)])
                 if changes:
                     await self._store.apply(changes)
         except StoreUnavailable:
@@ -198,24 +258,13 @@ class Upkeep:
     async def _pause_observer(self) -> None:
         await asyncio.sleep(self._observer.pace)
 
-    async def _resume_parked(self) -> None:
-        """Resume parked jobs whose children do not exist or have ended, one page at a time."""
-        after: str | None = ""
-        while after is not None:
-            resumed, after = await self._store.resume_parked(after)
-            for job_id in resumed:
-                log.warning(
-                    "Job %s waits for child jobs that do not exist or have ended. The service restarts it.",
-                    job_id,
-                )
-
     async def _losses(self, jobs: Sequence[Job]) -> list[Change]:
         """The changes for jobs whose workers are lost. Their last progress counts, so it is fetched first."""
         decidable = [job for job in jobs if self._decides(job)]
         # The next query must return more rows, because it may find the undecided jobs first.
         self._undecided = max(self._undecided, len(jobs) - len(decidable))
-        if decidable and self.progress is not None:
-            await self.progress.refresh(decidable)
+        if decidable and self._progress is not None:
+            await self._progress.refresh(decidable)
         return [self._lost(job) for job in decidable]
 
     def _decides(self, job: Job) -> bool:
@@ -236,7 +285,7 @@ class Upkeep:
         kind = self._registry.kinds.get(job.kind)
         policy = kind.policy if kind is not None else Policy()
         outcome = Vanished(message="its worker did not renew its lease")
-        live = None if self.progress is None else self.progress.live(job)
+        live = None if self._progress is None else self._progress.live(job)
         change = settle(
             job,
             outcome,
@@ -246,15 +295,6 @@ class Upkeep:
             progress=None if live is None else live.progress,
         )
         return replace(change, lease=job.lease_until)
-
-    async def _purge(self) -> None:
-        more = True
-        while more:
-            removed, more = await self._store.purge(
-                tombstones=self._config.tombstones, keys=self._config.idempotency
-            )
-            if removed:
-                await self._remove_files(removed)
 
     async def _save(self) -> None:
         learned: dict[str, dict[str, Any]] = self._estimates.unsaved()
@@ -273,26 +313,6 @@ class Upkeep:
                 limit,
             )
 
-    async def _sweep(self, now: float) -> None:
-        """Remove files whose job no longer exists, and files that a crash left without a record."""
-        age = self._config.orphan_age
-        jobs, renamed = await asyncio.to_thread(work_folders.old, self._work, now - age)
-        for folder in renamed:
-            await asyncio.to_thread(work_folders.delete, folder)
-        if not await self.orphans.may_remove(now):
-            return
-        ids = [name for name in jobs if is_job_id(name)]
-        for job_id in set(ids) - await self._store.known(ids):
-            await asyncio.to_thread(work_folders.remove, self._work / job_id)
-        await self.orphans.sweep("", "", self._store.known, now, age)
-
-    async def _remove_files(self, ids: Sequence[str]) -> None:
-        for job_id in ids:
-            await asyncio.to_thread(work_folders.remove, self._work / job_id)
-        for i in range(0, len(ids), REMOVE_BATCH):
-            some = ids[i : i + REMOVE_BATCH]
-            await asyncio.gather(*(self._blobs.remove(job_id) for job_id in some))
-
 
 async def _run_all(parts: Sequence[Task]) -> None:
     """Run every task even if others fail, then raise the first error."""
@@ -306,7 +326,7 @@ async def _run_all(parts: Sequence[Task]) -> None:
         raise failures[0]
 
 
-def _loop_time() -> float:
+def _monotonic() -> float:
     return asyncio.get_running_loop().time()
 
 

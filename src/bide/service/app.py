@@ -19,7 +19,7 @@ from bide.server.registry import Registry
 
 if TYPE_CHECKING:
     from bide.service.asgi import AsgiService
-    from bide.service.build import Service
+    from bide.service.assembly import Service
     from bide.service.run_inline import InlineJob
 
 
@@ -36,12 +36,12 @@ class App(Registry):
         """Returns the service of this app as an ASGI application. Pass its `lifespan` to the application that mounts it."""
         from bide.server.worker.app_location import locate
         from bide.service.asgi import AsgiService
-        from bide.service.build import Service
+        from bide.service.assembly import assemble
 
         settings = config or Config()
         if data is not None:
             settings = replace(settings, data=Path(data))
-        self._asgi = AsgiService(lambda: Service(self, locate(self), settings))
+        self._asgi = AsgiService(lambda: assemble(self, locate(self), settings))
         return self._asgi
 
     def celery(

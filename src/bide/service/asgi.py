@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from bide.core.errors import Unavailable
 from bide.core.wire.http import PROBLEM_TYPE, render_problem
-from bide.service.build import Service
+from bide.service.assembly import Service
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -20,8 +20,8 @@ from bide.server.store import SharedStore, Store
 from bide.service.data_folder import DataFolder
 
 if TYPE_CHECKING:
-    from bide.server.engine.broker import Broker
-    from bide.server.engine.celery import CeleryEngine
+    from bide.server.engine.celery.broker import Broker
+    from bide.server.engine.celery.engine import CeleryEngine
     from bide.server.store.postgres.server import PostgresServer
 
 ENGINES = ("embedded", "celery")
@@ -145,6 +145,23 @@ def identity(url: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def live_workers(url: str, age: float) -> list[str]:
+    """Returns the heartbeats of the last `age` seconds without opening a store, because that would migrate the schema."""
+    server = make_server(url)
+    import psycopg
+
+    from bide.server.store.postgres.server import explain
+    from bide.server.store.postgres.workers import LIVE
+
+    try:
+        with server.connect() as connection:
+            row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+            assert row is not None
+            return [state for _, state in connection.execute(LIVE, (row[0] - age,))]
+    except psycopg.Error as error:
+        raise SetupError(f"cannot read workers from {server.shown}: {explain(error) or error}") from None
+
+
 # --- engines
 
 
@@ -170,7 +187,7 @@ def make_broker(config: EngineConfig) -> Broker:
             "the Celery engine needs a broker: --broker redis://host:6379/0 or amqp://user@host:5672//"
         )
     require_celery()
-    from bide.server.engine.broker import Broker
+    from bide.server.engine.celery.broker import Broker
 
     return Broker(config.broker)
 
@@ -185,9 +202,9 @@ def require_celery() -> None:
 
 
 def make_celery_engine(registry: Registry, store: Store, config: Config) -> CeleryEngine:
-    from bide.server.engine.celery import CeleryEngine
-    from bide.server.engine.concurrency import served
-    from bide.server.engine.hint_publisher import HintPublisher
+    from bide.server.engine.celery.engine import CeleryEngine
+    from bide.server.engine.celery.hint_publisher import HintPublisher
+    from bide.server.runner.slots import served
 
     broker = make_broker(config.engine)
     hints = HintPublisher(broker, cast(Any, broker.celery(served(registry))))

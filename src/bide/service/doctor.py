@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from bide.core.errors import SetupError
-from bide.server.engine.broker import check, check_settings
-from bide.server.engine.concurrency import served
-from bide.server.engine.worker_heartbeats import SILENT, WorkerHeartbeat, read
+from bide.server.engine.celery.broker import check, check_settings
+from bide.server.engine.celery.worker_heartbeats import SILENT, WorkerHeartbeat, read
 from bide.server.registry import Registry
+from bide.server.runner.slots import served
 from bide.server.worker.app_location import parse
-from bide.service.backends import make_server
+from bide.service.backends import live_workers
 from bide.service.worker import RUNTIME
 from bide.service.worker_runtime import WorkerRuntime
-
-_ALIVE = "SELECT state FROM workers WHERE seen_at > extract(epoch FROM clock_timestamp())::float8 - %s"
 
 
 def celery_app(target: str) -> Any:
@@ -58,7 +56,7 @@ def broker(url: str, registry: Registry | None) -> str:
 
 def workers(store: str, registry: Registry | None) -> str:
     """Lists the live workers. Raises SetupError if there are none, or if they cannot run a kind of the app."""
-    alive = read(_states(store))
+    alive = read(live_workers(store, SILENT))
     if not alive:
         raise SetupError(
             "no worker is running: start one with `bide worker MODULE:app --store … --broker …`"
@@ -84,16 +82,3 @@ def _missing(alive: list[WorkerHeartbeat], registry: Registry) -> list[str]:
                     f"kind {kind.name} is missing at {', '.join(lacking)}: restart with the current app"
                 )
     return found
-
-
-def _states(url: str) -> list[str]:
-    server = make_server(url)
-    import psycopg
-
-    from bide.server.store.postgres.server import explain
-
-    try:
-        with server.connect() as connection:
-            return [state for (state,) in connection.execute(_ALIVE, (SILENT,))]
-    except psycopg.Error as error:
-        raise SetupError(f"cannot read workers from {server.shown}: {explain(error) or error}") from None

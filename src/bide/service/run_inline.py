@@ -24,6 +24,7 @@ from bide.server.blobs.files import FileBlobs
 from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p
 from bide.server.worker.context import Context, HandlerParked, code_of, to_json
+from bide.service.data_folder import DataFolder
 
 
 class InlineJob(msgspec.Struct):
@@ -72,8 +73,9 @@ class InlineRunner:
 
     def __init__(self, registry: Registry, folder: Path) -> None:
         self._registry = registry
-        self._blobs = FileBlobs(folder / "blobs")
-        self._work = folder / "work"
+        places = DataFolder(folder)
+        self._blobs = FileBlobs(places.blobs)
+        self._work = places.work
         self._files: dict[tuple[str, str], FileInfo] = {}
 
     def add_file(self, path: Path) -> File:

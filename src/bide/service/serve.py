@@ -24,8 +24,8 @@ from bide.core.errors import SetupError
 from bide.server.config import Config
 from bide.server.registry import Registry
 from bide.server.worker.app_location import AppLocation
+from bide.service.assembly import assemble
 from bide.service.backends import loop_factory
-from bide.service.build import Service
 from bide.service.connection import SPARE, ConnectionLimits, connection_class, sweep
 
 log = logging.getLogger("bide")
@@ -130,7 +130,7 @@ async def _serve(
     sock: socket.socket,
     listening: Callable[[], None],
 ) -> None:
-    service = Service(registry, location, config)
+    service = assemble(registry, location, config)
     await service.start()
     limits = ConnectionLimits.of(config.http, allow_connections(config.http.max_connections))
     server = _Server(

@@ -15,10 +15,10 @@ from celery.worker import state
 
 from bide.core.errors import SetupError
 from bide.server.config import Config
-from bide.server.engine.broker import POOLS
-from bide.server.engine.concurrency import served
-from bide.server.engine.hint_consumer import ATTRIBUTE, ConnectionStep
+from bide.server.engine.celery.broker import POOLS
+from bide.server.engine.celery.hint_consumer import ATTRIBUTE, ConnectionStep
 from bide.server.registry import Registry
+from bide.server.runner.slots import served
 from bide.server.worker.app_location import AppLocation
 from bide.service.backends import check_engine, make_broker
 from bide.service.worker_runtime import WorkerRuntime

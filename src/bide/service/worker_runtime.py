@@ -21,17 +21,14 @@ from pathlib import Path
 
 from bide.core.errors import SetupError
 from bide.server.config import Config
-from bide.server.engine.embedded import EmbeddedEngine
-from bide.server.engine.hint_consumer import HintConsumer
-from bide.server.engine.worker_heartbeats import HEARTBEAT, WorkerHeartbeat, write
-from bide.server.intake import Intake
-from bide.server.progress.publisher import ProgressPublisher
+from bide.server.engine.celery.hint_consumer import HintConsumer
+from bide.server.engine.celery.worker_heartbeats import HEARTBEAT, WorkerHeartbeat, write
 from bide.server.registry import Registry
 from bide.server.store import SharedStore, StoreUnavailable
 from bide.server.worker import app_location, work_folders
 from bide.server.worker.app_location import AppLocation
-from bide.server.worker.supervisor import Pool, PoolListener
-from bide.service.backends import loop_factory, make_progress_store, make_shared_store
+from bide.service.assembly import assemble_worker
+from bide.service.backends import loop_factory
 from bide.service.data_folder import DataFolder
 
 log = logging.getLogger("bide.worker")
@@ -129,19 +126,8 @@ class WorkerRuntime:
     async def _work(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         assert self._folder is not None
-        self._store = make_shared_store(self.config.store)
-        store = make_progress_store(self.config.progress, self.config.store, self.config.engine.broker)
-        progress = ProgressPublisher(
-            store, notify=lambda job_id: None, has_subscribers=lambda job_id: False
-        )
-        self._engine = EmbeddedEngine(
-            self.registry,
-            self._store,
-            self.config.worker,
-            self._folder,
-            self._pool,
-            prepare_spawn=Intake(self.registry, self._store, lambda queue, kind: None).prepare_spawn,
-            progress=progress,
+        self._store, progress, self._engine = assemble_worker(
+            self.registry, self._location, self.config, self._folder
         )
         await self._store.open(self._engine.on_events, on_reset=self._engine.reset)
         try:
@@ -208,18 +194,6 @@ class WorkerRuntime:
             except (StoreUnavailable, OSError) as error:
                 log.warning("cannot remove old working folders: %s", error)
             await asyncio.sleep(self.config.upkeep.sweep)
-
-    def _pool(self, listener: PoolListener, sync: int, is_async: int) -> Pool:
-        assert self._folder is not None
-        return Pool(
-            self._location,
-            self._folder.path,
-            blobs=self.config.blobs.url or str(self.config.data.resolve() / "blobs"),
-            sync=sync,
-            is_async=is_async,
-            beat=min(self.config.worker.lease / 6, 5.0),
-            listener=listener,
-        )
 
 
 async def sweep_work(store: SharedStore, work: Path, age: float) -> None:

@@ -8,10 +8,17 @@ import pytest
 import pytest_asyncio
 
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
+from bide.server.runner.runner import Runner
 from bide.testing.engine.harness import EngineHarness
 from tests.stores import store_config
 
 Open = Callable[..., Awaitable[EngineHarness]]
+
+
+def runner_of(harness: EngineHarness) -> Runner:
+    engine = harness.service.engine
+    assert isinstance(engine, Runner)
+    return engine
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ import pytest
 from bide.core.clock import render_instant
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Change, Rerun, StepKept
-from bide.server.engine import attempt, child_messages, embedded, settlement
+from bide.server.runner import attempt, runner, settlement
 from bide.server.store import Claim, NewJob, StoreUnavailable
 from bide.server.worker import protocol as p
 from bide.testing.engine.harness import EngineHarness, result
+from tests.integration.engine.conftest import runner_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -123,8 +124,8 @@ async def test_a_handler_that_waits_for_the_store_does_not_stall(
     harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     monkeypatch.setattr(settlement, "RETRY_AFTER", 0.05)
-    monkeypatch.setattr(child_messages, "RETRY_AFTER", 0.05)
-    apply, step, prepare = harness.store.apply, harness.store.step, harness.service.intake.prepare_spawn
+    monkeypatch.setattr(runner, "RETRY_AFTER", 0.05)
+    apply, step, prepare = harness.store.apply, harness.store.step, runner_of(harness).prepare_spawn
     tried: list[float] = []
 
     def away() -> None:
@@ -152,7 +153,7 @@ async def test_a_handler_that_waits_for_the_store_does_not_stall(
         case "recall":
             monkeypatch.setattr(harness.store, "step", step_later)
         case "spawn":
-            monkeypatch.setattr(harness.service.intake, "prepare_spawn", prepare_later)
+            monkeypatch.setattr(runner_of(harness), "prepare_spawn", prepare_later)
     inputs: dict[str, Any] = {} if which == "spawn" else {"size": 700_000, "fail": which == "recall"}
     job = await harness.run("stalls_in_spawn" if which == "spawn" else "stalls_in_steps", inputs)
     assert job.status is Status.DONE and len(tried) > 3
@@ -262,7 +263,7 @@ async def test_large_kept_steps_are_sent_to_the_handler_when_it_asks_for_them(
         sizes.append(len(p.frame(message)))
         return message
 
-    monkeypatch.setattr(embedded, "run_message", measured)
+    monkeypatch.setattr(runner, "run_message", measured)
     job = await harness.run(kind, {"count": 6, "size": 700_000, "log": str(log)})
     assert (result(job), job.attempt) == (6, 2)
     assert log.read_text().split() == [str(n) for n in range(6)], "kept steps do not run again"

@@ -79,9 +79,9 @@ async def test_what_is_over_leaves_the_bucket(bucket: str, tmp_path: Path) -> No
         async with asyncio.timeout(30):
             while set(await blobs.owners("", harness.store.now() + 60)) & {job.id}:
                 await asyncio.sleep(0.05)
-        await harness.service.upkeep._sweep(harness.store.now() + 7200)
+        await harness.service.upkeep.clean_up._sweep(harness.store.now() + 7200)
         assert await read(blobs, orphan.blob) == b"a", "it is only in quarantine"
-        await harness.service.upkeep._sweep(harness.store.now() + 8 * 86400)
+        await harness.service.upkeep.clean_up._sweep(harness.store.now() + 8 * 86400)
         with pytest.raises(BlobMissing):
             await blobs.open(orphan.blob)
 

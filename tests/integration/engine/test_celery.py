@@ -15,10 +15,10 @@ import pytest
 from bide.core.errors import InvalidInput
 from bide.core.jobs.record import Status
 from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
-from bide.server.engine.broker import Broker, check, queue_of
-from bide.server.engine.celery import REFRESH_SOON, CeleryEngine
-from bide.server.engine.hint_publisher import MIN_LIMIT
-from bide.server.engine.worker_heartbeats import WorkerHeartbeat, write
+from bide.server.engine.celery.broker import Broker, check, queue_of
+from bide.server.engine.celery.engine import REFRESH_SOON, CeleryEngine
+from bide.server.engine.celery.hint_publisher import MIN_LIMIT
+from bide.server.engine.celery.worker_heartbeats import WorkerHeartbeat, write
 from bide.server.store import StoreUnavailable
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.worker import work_folders

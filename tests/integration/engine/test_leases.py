@@ -18,7 +18,7 @@ from bide.core.clock import SystemClock
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Succeeded
 from bide.server.config import Config, StoreConfig, UpkeepConfig, WorkerConfig
-from bide.server.engine import embedded, settlement
+from bide.server.runner import runner, settlement
 from bide.server.store.postgres.server import PostgresServer, prepare
 from bide.server.store.sqlite.store import SqliteStore
 from bide.testing.engine.harness import EngineHarness, result
@@ -237,7 +237,7 @@ async def test_a_database_that_is_full_for_longer_than_a_lease_discards_no_resul
 ) -> None:
     """Another replica sees no renewal meanwhile; when the disk has space again, the result is stored first."""
     monkeypatch.setattr(settlement, "RETRY_AFTER", 0.1)  # in proportion to the lease
-    monkeypatch.setattr(embedded, "RENEW_RETRY", 0.1)
+    monkeypatch.setattr(runner, "RENEW_RETRY", 0.1)
     url = schema_url(postgres, tmp_path)
     one = await start("one", url)
     jobs = await work.start(one, "steady", "plain")

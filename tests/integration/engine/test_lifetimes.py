@@ -89,7 +89,7 @@ async def test_a_shutdown_hands_back_what_does_not_end(opened: Open, log: Path) 
 
 
 async def test_a_second_signal_counts_before_the_shutdown_waits(opened: Open, log: Path) -> None:
-    """`stop` first closes the claimer, and waits for running jobs after that."""
+    """`stop` first waits for claims in flight, and for running jobs after that."""
     harness = await opened(SMALL, drain=3600.0)
     job = await harness.started("sleep", {"seconds": 60, "log": str(log)})
     harness.service.engine.stop_now()
@@ -207,7 +207,7 @@ async def test_an_app_that_cannot_be_loaded_in_a_child_is_told(
         "@app.on_worker_start\ndef load() -> None: raise RuntimeError('no model')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     harness = await opened("broken_in_children")
     await told(harness, "no model")
 
@@ -226,12 +226,12 @@ async def test_orphaned_files_are_swept(opened: Open, tmp_path: Path) -> None:
     renamed = work_folders.rename(str(tmp_path / "data" / "work" / kept))
     assert renamed is not None and not (tmp_path / "data" / "work" / kept).exists()
     now, data = time.time(), tmp_path / "data"
-    await harness.service.upkeep._sweep(now)
+    await harness.service.upkeep.clean_up._sweep(now)
     assert list((data / "work").iterdir()) == []
     assert (data / "blobs" / orphan / "file").read_text() == "x", "it is only in quarantine"
-    await harness.service.upkeep._sweep(now + 6 * 86400)
+    await harness.service.upkeep.clean_up._sweep(now + 6 * 86400)
     assert (data / "blobs" / orphan).exists()
-    await harness.service.upkeep._sweep(now + 8 * 86400)
+    await harness.service.upkeep.clean_up._sweep(now + 8 * 86400)
     assert {path.name for path in (data / "blobs").iterdir()} == {kept, ".store", ".quarantine"}
     assert not list((data / "blobs" / ".quarantine").iterdir())
 
@@ -244,7 +244,7 @@ async def test_a_store_whose_clock_is_ahead_sweeps_no_young_folder(
     young.mkdir(parents=True)
     now = harness.store.now
     monkeypatch.setattr(harness.store, "now", lambda: now() + 2 * 86400)
-    await harness.service.upkeep.clean_up()
+    await harness.service.upkeep.clean_up.tick()
     assert young.exists()
 
 
@@ -255,13 +255,13 @@ async def test_a_module_that_starts_a_service_on_import_does_not_run_away(
         "import os\nfrom bide import App\napp = App()\n"
         "@app.job()\ndef f() -> None: ...\n"
         "from bide.server.config import Config\nfrom bide.server.worker import app_location\n"
-        "from bide.service.build import Service\n"
+        "from bide.service.assembly import assemble\n"
         "if app_location.in_child:\n"
         "    import asyncio\n"
-        "    asyncio.run(Service(app, app_location.AppLocation(__name__), Config()).start())\n"
+        "    asyncio.run(assemble(app, app_location.AppLocation(__name__), Config()).start())\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     harness = await opened("starts_on_import")
     await told(harness, "__main__")
 

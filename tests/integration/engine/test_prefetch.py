@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from bide.core.jobs.record import Job, Status
-from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.store import NewJob
 from bide.server.worker.protocol import Spawn
 from bide.testing.engine.harness import EngineHarness, result
+from tests.integration.engine.conftest import runner_of
 
 Open = Callable[..., Awaitable[EngineHarness]]
 
@@ -19,8 +19,7 @@ Open = Callable[..., Awaitable[EngineHarness]]
 async def trained(opened: Open, **worker: float) -> EngineHarness:
     """A service that has learned that `quick` is quick."""
     harness = await opened("tests.apps.short", **worker)
-    assert isinstance(harness.service.engine, EmbeddedEngine)
-    depth = harness.service.engine._prefetch.durations.depth
+    depth = runner_of(harness)._slots.durations.depth
     for _ in range(20):  # on a busy machine it takes longer to show
         ids = [await harness.submit("quick") for _ in range(20)]
         for job_id in ids:
@@ -123,8 +122,7 @@ async def test_a_job_that_may_run_only_once_never_stands_in_line(opened: Open) -
         ids = await paused(harness, *[("once", {})] * 10)
         for job_id in ids:
             await harness.ended(job_id)
-    assert isinstance(harness.service.engine, EmbeddedEngine)
-    depth = harness.service.engine._prefetch.durations.depth
+    depth = runner_of(harness)._slots.durations.depth
     assert depth(harness.registry.kinds["once"]) == 1
     await asyncio.sleep(0)
 
@@ -133,21 +131,21 @@ async def test_jobs_behind_one_whose_child_is_still_being_stored_run_once(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = await trained(opened, workers=1)
-    assert isinstance(harness.service.engine, EmbeddedEngine)
-    durations = harness.service.engine._prefetch.durations
+    runner = runner_of(harness)
+    durations = runner._slots.durations
     for _ in range(50):
         durations.learn("sends", 0.0005)
-    prepare = harness.service.intake.prepare_spawn
+    prepare = runner.prepare_spawn
     stored = asyncio.Event()
 
     async def prepared_late(message: Spawn, parent: Job) -> NewJob:
         await stored.wait()
         return await prepare(message, parent)
 
-    monkeypatch.setattr(harness.service.intake, "prepare_spawn", prepared_late)
+    monkeypatch.setattr(runner, "prepare_spawn", prepared_late)
     first, *others = await paused(harness, ("sends", {}), *[("quick", {})] * 4)
     await harness.until(first, lambda job: job.running)
-    while not any(running.inbox for running in harness.service.engine._attempts.values()):
+    while not any(running.inbox for running in runner.attempts.values()):
         await asyncio.sleep(0.005)
     stored.set()
     jobs = [await harness.ended(job_id) for job_id in (first, *others)]

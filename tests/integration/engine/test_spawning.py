@@ -12,13 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core.jobs.record import Job, Status
-from bide.server.engine import child_messages
-from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.intake import read_submission
+from bide.server.runner import runner
 from bide.server.store import NewJob, StoreUnavailable
 from bide.server.worker.protocol import AttemptEnd, Spawn
 from bide.testing.engine import EngineHarness, result
-from tests.integration.engine.conftest import Open
+from tests.integration.engine.conftest import Open, runner_of
 
 Admit = Callable[[Spawn, Job], Awaitable[NewJob]]
 
@@ -27,7 +26,7 @@ def failing(
     harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int
 ) -> list[Spawn]:
     """The next admissions raise; the spawns that were asked for."""
-    prepare: child_messages.PrepareSpawn = harness.service.intake.prepare_spawn
+    prepare = runner_of(harness).prepare_spawn
     asked: list[Spawn] = []
 
     async def fail(message: Spawn, parent: Job) -> NewJob:
@@ -36,8 +35,8 @@ def failing(
             raise error
         return await prepare(message, parent)
 
-    monkeypatch.setattr(harness.service.intake, "prepare_spawn", fail)
-    monkeypatch.setattr(child_messages, "RETRY_AFTER", 0.01)
+    monkeypatch.setattr(runner_of(harness), "prepare_spawn", fail)
+    monkeypatch.setattr(runner, "RETRY_AFTER", 0.01)
     return asked
 
 
@@ -99,8 +98,7 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
 ) -> None:
     """The end waits until the child is stored, and the worker process dies in the meantime."""
     harness = await opened(workers=1, lease=0.9)
-    engine = harness.service.engine
-    assert isinstance(engine, EmbeddedEngine)
+    engine = runner_of(harness)
     asked = failing(harness, monkeypatch, StoreUnavailable("the database is away"), 150)
     renew = harness.store.renew
     renewed: list[str] = []
@@ -113,7 +111,7 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
     monkeypatch.setattr(harness.store, "renew", noted)
     job_id = await harness.submit("spawns", {"gather": gather})
     async with asyncio.timeout(20):
-        while not any(isinstance(m, AttemptEnd) for r in engine._attempts.values() for m in r.inbox):
+        while not any(isinstance(m, AttemptEnd) for r in engine.attempts.values() for m in r.inbox):
             await asyncio.sleep(0.005)
     assert len(asked) < 100
     os.kill(harness.pid(job_id), signal.SIGKILL)
@@ -121,7 +119,7 @@ async def test_an_attempt_that_has_ended_is_not_lost_with_its_worker(
     assert result(job) == (10 if gather else None)
     assert (job.attempt, job.losses, len(asked)) == (1, 0, 151)
     assert job_id in renewed, "its lease is renewed although its worker is gone"
-    assert all(head.child.state != "gone" for head in engine._prefetch.heads())
+    assert all(head.child.state != "gone" for head in engine._slots.heads())
 
 
 async def test_a_refused_child_that_nobody_waits_for_fails_its_parent(opened: Open) -> None:
@@ -136,7 +134,7 @@ async def test_upkeep_resumes_a_job_that_waits_for_a_child_that_does_not_exist(o
     harness = await opened()
     stuck: dict[str, Any] = {"status": Status.PROCESSING, "due": None, "waiting_for": ("nobody",)}
     job = await stored(harness, "spawns", b'{"gather":true}', **stuck)
-    harness.service.upkeep._next_resume = 0.0
+    harness.service.upkeep.clean_up._next_resume = 0.0
     assert result(await harness.ended(job.id)) == 10
 
 

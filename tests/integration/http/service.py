@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote
@@ -19,27 +20,14 @@ from bide.core.jobs.record import Job
 from bide.core.jobs.state_machine import Change, Failed, Succeeded
 from bide.core.wire.http import Event
 from bide.server.blobs.files import FileBlobs
-from bide.server.blobs.local_signing import LocalSigning
-from bide.server.blobs.orphans import Orphans
 from bide.server.config import Config, HttpConfig
 from bide.server.engine import ServiceWarning, WorkerState
-from bide.server.estimates import Estimates
-from bide.server.http import Components
-from bide.server.http.app import HttpApp
 from bide.server.http.request import Message, Scope
-from bide.server.intake import Intake
-from bide.server.notifier import Notifier
 from bide.server.progress import AttemptKey, attempt_key
-from bide.server.progress.memory import MemoryProgressStore
-from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import File, Registry
 from bide.server.store import Claim, ClaimRequest
-from bide.server.uploads.chunks import Chunks
-from bide.server.uploads.expiry import UploadExpiry
-from bide.server.uploads.presigned import Presigned
-from bide.server.uploads.staging import Staging
-from bide.server.uploads.upload_jobs import UploadJobs
-from bide.server.uploads.upload_service import UploadService, UploadStore
+from bide.server.worker.app_location import AppLocation
+from bide.service.assembly import assemble
 from bide.testing.clock import ManualClock
 from tests.stores import make_store
 
@@ -118,59 +106,35 @@ class Reply:
 
 
 class Service:
-    """All components of a service, and methods to call it and to change its jobs."""
+    """A service whose engine runs nothing, and methods to call it and to change its jobs."""
 
     def __init__(
         self, folder: Path, registry: Registry | None = None, config: Config | None = None
     ) -> None:
         self.clock = ManualClock()
-        self.store = make_store(folder, self.clock)
-        self.engine = IdleEngine()
-        self.notify = Notifier()
-        self.estimates = Estimates()
-        self.progress = ProgressPublisher(
-            MemoryProgressStore(), self.notify.notify, self.notify.has_subscribers
-        )
-        self.blobs = FileBlobs(folder / "files")
         self.registry = registry or kinds()
-        self.config = config or Config(data=folder, http=HttpConfig(max_body=MAX_BODY))
-        allowed = self.config.engine.allow_unknown_queues
-        knows = None if allowed else self.engine.confirm_served
-        self.intake = Intake(self.registry, self.store, self.engine.hint, knows)
-        self.staging = Staging(folder / "staging")
-        self.uploads = UploadService(
-            cast(UploadStore, self.store),
-            self.blobs,
-            UploadJobs(self.registry, self.intake),
-            self.staging,
-            self.config.uploads,
+        self.engine = IdleEngine()
+        config = config or Config(http=HttpConfig(max_body=MAX_BODY))
+        # Orphans are removed immediately.
+        self.config = replace_fields(
+            config, data=folder, upkeep=replace_fields(config.upkeep, quarantine=0.0)
         )
-        self.expiry = UploadExpiry(self.uploads, Orphans(self.blobs, self.store.identity, 0.0))
-        self.presigned = Presigned(self.uploads, LocalSigning(self.blobs, self.store.now))
-        self.components = Components(
-            config=self.config,
-            registry=self.registry,
-            store=self.store,
-            blobs=self.blobs,
+        self.parts = assemble(
+            self.registry,
+            AppLocation("unused"),
+            self.config,
+            store=make_store(folder, self.clock),
             engine=self.engine,
-            intake=self.intake,
-            notify=self.notify,
-            estimates=self.estimates,
-            progress=self.progress,
-            uploads=self.uploads,
-            chunks=Chunks(self.uploads),
-            presigned=self.presigned,
         )
-        self.app = HttpApp(self.components)
-
-    def _on_events(self, events: Sequence[Event]) -> None:
-        self.notify.on_events(events)
-        self.estimates.on_events(events)
-        self.app.on_events(events)
+        self.store, self.notify, self.app = self.parts.store, self.parts.notify, self.parts.http
+        self.estimates, self.progress = self.parts.estimates, self.parts.progress
+        self.blobs, self.intake = cast(FileBlobs, self.parts.blobs), self.parts.intake
+        self.uploads, self.staging = self.parts.uploads, self.parts.uploads.staging
+        self.expiry, self.presigned = self.parts.expiry, self.parts.presigned
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Service]:
-        await self.store.open(self._on_events)
+        await self.store.open(self.parts.on_events)
         self.uploads.open("here")
         try:
             yield self

@@ -204,7 +204,7 @@ async def test_attempts_are_told_from_the_log(service: Service) -> None:
 async def test_a_parked_attempt_goes_on_in_the_next_entry(service: Service) -> None:
     job_id = await service.submit()
     job = await service.claim()
-    child = await service.components.intake.prepare(_submission(), parent=job)
+    child = await service.intake.prepare(_submission(), parent=job)
     await service.store.spawn(
         Spawned(job_id=job_id, owner=job.owner, fence=job.fence, child=Child(child.job.id, "echo", "k")),
         NewJob(child.job, child.input),

@@ -1,4 +1,7 @@
-"""The Engine port: gets jobs to workers. A hint wakes a worker; the store decides which worker runs which job."""
+"""The Engine port: gets jobs to workers. A hint wakes a worker; the store decides which worker runs which job.
+
+It has three parts, by who uses them: `WorkListener` is notified of work, `JobRunner` runs it, `Fleet` knows the workers.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,21 @@ class ServiceWarning(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Engine(Protocol):
+class WorkListener(Protocol):
+    """Is notified of work, and lets workers know."""
+
+    def hint(self, queue: str, kind: str) -> None:
+        """Report that this queue may have jobs of this kind."""
+        ...
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        """React to committed events: new jobs may run, running ones may have to stop."""
+        ...
+
+
+class JobRunner(Protocol):
+    """Runs jobs, or makes workers run them."""
+
     async def start(self) -> None: ...
 
     async def stop(self, drain: float) -> None:
@@ -54,14 +71,6 @@ class Engine(Protocol):
         """Make a `stop` in progress end without waiting for running jobs."""
         ...
 
-    def hint(self, queue: str, kind: str) -> None:
-        """Report that this queue may have jobs of this kind."""
-        ...
-
-    def on_events(self, events: Sequence[Event]) -> None:
-        """React to committed events: claim new jobs, stop running ones."""
-        ...
-
     def holds(self, job: Job) -> bool:
         """Whether this process runs this attempt, or has its result and has not stored it yet."""
         ...
@@ -69,6 +78,10 @@ class Engine(Protocol):
     def reset(self) -> None:
         """Check immediately which attempts this process still owns, because the store may have lost claims."""
         ...
+
+
+class Fleet(Protocol):
+    """Knows the workers."""
 
     def workers(self) -> list[WorkerState]: ...
 
@@ -85,3 +98,7 @@ class Engine(Protocol):
     def warnings(self) -> list[ServiceWarning]:
         """The conditions that keep jobs from running."""
         ...
+
+
+class Engine(WorkListener, JobRunner, Fleet, Protocol):
+    """Gets jobs to workers. A component that uses an engine names the part that it needs."""

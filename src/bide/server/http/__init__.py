@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bide.server.blobs import Blobs
 from bide.server.config import Config
-from bide.server.engine import Engine
+from bide.server.engine import Fleet, WorkListener
 from bide.server.estimates import Estimates
 from bide.server.intake import Intake
 from bide.server.notifier import Notifier
@@ -28,7 +28,8 @@ class Components:
     registry: Registry
     store: Store
     blobs: Blobs
-    engine: Engine
+    work: WorkListener
+    fleet: Fleet
     intake: Intake
     notify: Notifier
     estimates: Estimates

@@ -75,7 +75,7 @@ async def retry_job(request: HttpRequest) -> Response:
     rerun = Rerun(job_id=job.id, version=job.version if required else None)
     after = _settled(job.id, await _one(components.store.apply([rerun])), required)
     assert after is not None  # without a version, a change cannot fail because of it
-    components.engine.hint(after.queue, after.kind)
+    components.work.hint(after.queue, after.kind)
     shown = JobView(request, after)
     return shown.response(202, shown.location())
 

@@ -77,7 +77,7 @@ class Metrics:
             ended.add_metric([kind, status], count)
         yield ended
         workers = GaugeMetricFamily("bide_workers", "Handler children by state.", labels=["state"])
-        states = Counter(worker.state for worker in self._components.engine.workers())
+        states = Counter(worker.state for worker in self._components.fleet.workers())
         for state in sorted({*states, *_STATES}):
             workers.add_metric([state], states[state])
         yield workers

@@ -77,7 +77,7 @@ def _queue(components: Components, state: QueueState, kinds: list[Kind], now: fl
         running=state.running,
         oldest_age=None if state.oldest is None else round(max(0.0, now - state.oldest), 3),
         paused=state.paused,
-        served=components.engine.serves(state.name),
+        served=components.fleet.serves(state.name),
         concurrency=components.registry.concurrency.get(state.name),
         kinds=sorted(kind.name for kind in kinds),
     )
@@ -107,7 +107,7 @@ async def resume(request: HttpRequest) -> Response:
     await components.store.pause(queue.name, False)
     # A submission may name another queue than its kind, so jobs of any kind may wait here.
     for kind in components.registry.kinds:
-        components.engine.hint(queue.name, kind)
+        components.work.hint(queue.name, kind)
     # A queue that only existed because it was paused no longer exists.
     return object_response(
         next((q for q in await known_queues(components) if q.name == queue.name), queue)
@@ -140,7 +140,7 @@ async def kinds(request: HttpRequest) -> Response:
 
 
 async def workers(request: HttpRequest) -> Response:
-    return object_response(WorkerList(request.components.engine.workers()))
+    return object_response(WorkerList(request.components.fleet.workers()))
 
 
 _NAME = Parameter("name", "path", "The name of the queue.", required=True)

@@ -252,14 +252,12 @@ class Pool:
         sync: int,
         is_async: int,
         beat: float,
-        listener: PoolListener,
     ) -> None:
         self.location = location
         self.data = data
         self.blobs = blobs
         self.work = data / "work"
         self.beat = beat
-        self.listener = listener
         self.children: set[ChildProcess] = set()
         self.problem: str | None = None
         self._goal = {False: sync, True: is_async}
@@ -272,7 +270,8 @@ class Pool:
         """The clock for timeouts of children."""
         return time.monotonic()
 
-    async def open(self) -> None:
+    async def open(self, listener: PoolListener) -> None:
+        self.listener = listener
         left = await asyncio.to_thread(sweep, self.data)
         if left:
             log.warning(

@@ -14,7 +14,7 @@ from bide.core.wire.http import Event
 from bide.server.config import Config
 from bide.server.intake import Submission
 from bide.server.worker.app_location import AppLocation
-from bide.service.build import Service
+from bide.service.assembly import assemble
 
 PATIENCE = 30.0
 
@@ -23,7 +23,7 @@ class EngineHarness:
     def __init__(self, module: str, config: Config) -> None:
         location = AppLocation(module)
         self.registry = location.load()
-        self.service = Service(self.registry, location, config)
+        self.service = assemble(self.registry, location, config)
         self.store = self.service.store
         self._open = False
 

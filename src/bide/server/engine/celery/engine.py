@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event
 from bide.server.engine import ServiceWarning, WorkerState
-from bide.server.engine.hint_publisher import HintPublisher
-from bide.server.engine.worker_heartbeats import SILENT, WorkerHeartbeat, read
+from bide.server.engine.celery.hint_publisher import HintPublisher
+from bide.server.engine.celery.worker_heartbeats import SILENT, WorkerHeartbeat, read
 from bide.server.registry import Registry
 from bide.server.store import SharedStore, StoreUnavailable
 

@@ -19,7 +19,7 @@ from bide.core.errors import SetupError
 from bide.server.registry import DEFAULT_QUEUE
 
 HINT = "bide.hint"
-STRATEGY = "bide.server.engine.hint_consumer:strategy"
+STRATEGY = "bide.server.engine.celery.hint_consumer:strategy"
 TIMEOUT = 5.0  # seconds for the broker to answer
 POOLS = ("solo", "threads")
 

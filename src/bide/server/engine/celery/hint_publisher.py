@@ -18,7 +18,7 @@ from typing import Any
 from celery import Celery
 from kombu import Connection, Producer
 
-from bide.server.engine.broker import HINT, TIMEOUT, Broker, broker_errors, queue_of
+from bide.server.engine.celery.broker import HINT, TIMEOUT, Broker, broker_errors, queue_of
 
 log = logging.getLogger("bide.engine")
 PAUSE = 0.02  # seconds between two rounds, in a stream of submissions

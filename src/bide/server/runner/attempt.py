@@ -1,4 +1,4 @@
-"""One attempt, seen from the engine: its child process, its limits, and why it is being stopped."""
+"""One attempt, seen from the runner: its child process, its limits, why it is being stopped, and its outcome."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from bide.core.jobs.record import Job, Progress, Status
-from bide.core.jobs.retry import Outcome, Raised, Stopped, Vanished
-from bide.core.jobs.state_machine import Begun, Change, advance
+from bide.core.jobs.retry import Outcome, Raised, Returned, Stopped, Vanished
+from bide.core.jobs.state_machine import Begun, Change, Parked, advance
 from bide.server.progress import LiveProgress, attempt_key
 from bide.server.registry import Kind
 from bide.server.store import Claim
@@ -43,6 +43,11 @@ class Attempt:
         self.started_at = 0.0
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """The fields of a change with which the store recognizes this attempt."""
+        return {"job_id": self.job.id, "owner": self.job.owner, "fence": self.job.fence}
+
+    @property
     def ended(self) -> bool:
         """Whether the handler has ended and its end waits until an earlier message is stored."""
         return any(isinstance(message, p.AttemptEnd) for message in self.inbox)
@@ -63,12 +68,7 @@ class Attempt:
         """The change to store before any other of this attempt: `Begun` for a prefetched job, otherwise none."""
         if self.job.running or self.started is None:
             return []
-        begun = Begun(
-            job_id=self.job.id,
-            owner=self.job.owner,
-            fence=self.job.fence,
-            started_at=self.started_at,
-        )
+        begun = Begun(started_at=self.started_at, **self.identity)
         self.job = advance(self.job, begun, self.started_at)
         return [begun]
 
@@ -118,6 +118,34 @@ class Attempt:
         elif self.stage == 2 and now - self.stop_since > 2 * grace:
             self.stage = 3
             self.child.kill()
+
+    def outcome_of(self, message: p.AttemptEnd) -> Outcome | Change | None:
+        """The outcome that the last message of the handler means. None after a lost lease."""
+        match message:
+            case p.AttemptFailed():
+                return self.cause or Raised(
+                    code=message.code,
+                    message=message.message,
+                    retryable=message.retryable,
+                    step=message.step,
+                )
+            case p.AttemptDone() if not self.incomplete:
+                self.duration = message.took
+                return Returned(
+                    result=msgspec.Raw(message.result) if message.result is not None else None,
+                    result_file=message.result_file,
+                    errors=None if message.errors is None else msgspec.json.decode(message.errors),
+                    files=tuple(message.files),
+                )
+            case p.AttemptParked() if not self.incomplete:
+                parked = Parked(
+                    waiting_for=tuple(message.waiting_for),
+                    files=tuple(message.files),
+                    progress=message.progress,
+                    **self.identity,
+                )
+                return None if self.stopping == LEASE_LOST else self.cause or parked
+        return self.outcome_of_exit()
 
     def outcome_of_exit(self) -> Outcome | None:
         """The outcome when the child has exited, or the handler has stopped on request. None after a lost lease."""

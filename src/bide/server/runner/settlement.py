@@ -1,6 +1,6 @@
 """Stores the changes and outcomes of attempts, and retries while the store is unavailable.
 
-A finished attempt is not lost because a disk is full for a minute: the engine renews the leases of the attempts in
+A finished attempt is not lost because a disk is full for a minute: the runner renews the leases of the attempts in
 `unwritten` until their changes are stored.
 """
 
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from bide.core.jobs.state_machine import Begun, Change, Refused, WrongStatus
-from bide.server.engine.attempt import Attempt
+from bide.server.runner.attempt import Attempt
 from bide.server.store import Store, StoreUnavailable
 
 log = logging.getLogger("bide.engine")
@@ -150,7 +150,7 @@ class SettlementWriter:
         self._in_flight.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             trace = None if isinstance(error, StoreUnavailable) else error
-            log.error("a background task of the engine failed: %s", error, exc_info=trace)
+            log.error("a background task of the runner failed: %s", error, exc_info=trace)
 
     async def finish(self, timeout: float) -> None:
         """Wait up to `timeout` seconds until everything is stored. The caller renews the leases during that time."""

@@ -1,0 +1,1 @@
+"""The Celery engine: services send hints through a broker, and workers on any machine run the jobs."""

@@ -1,0 +1,280 @@
+"""The composition root: `assemble` makes a service from an app and its configuration, `assemble_worker` the part of it that
+runs jobs, for a worker of the Celery engine. No other module chooses implementations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+from bide.core.errors import SetupError
+from bide.core.wire.http import Event
+from bide.server.blobs import Blobs
+from bide.server.blobs.factory import make_blobs, signing_for
+from bide.server.blobs.orphans import Orphans
+from bide.server.config import Config
+from bide.server.engine import Engine
+from bide.server.engine.embedded import EmbeddedEngine
+from bide.server.estimates import Estimates
+from bide.server.http import Components
+from bide.server.http.app import HttpApp
+from bide.server.intake import Intake
+from bide.server.notifier import Notifier
+from bide.server.progress.publisher import ProgressPublisher
+from bide.server.registry import Registry
+from bide.server.runner.runner import children_of
+from bide.server.store import SharedStore, Store
+from bide.server.upkeep import CleanUp, Upkeep
+from bide.server.uploads.chunks import Chunks
+from bide.server.uploads.expiry import UploadExpiry
+from bide.server.uploads.presigned import Presigned
+from bide.server.uploads.staging import Staging
+from bide.server.uploads.upload_jobs import UploadJobs
+from bide.server.uploads.upload_service import UploadService, UploadStore
+from bide.server.worker import app_location
+from bide.server.worker.app_location import AppLocation
+from bide.server.worker.supervisor import Pool
+from bide.service.backends import (
+    check_engine,
+    make_celery_engine,
+    make_progress_store,
+    make_shared_store,
+    make_store,
+)
+from bide.service.data_folder import DataFolder
+
+log = logging.getLogger("bide")
+
+
+def assemble(
+    registry: Registry,
+    location: AppLocation,
+    config: Config,
+    *,
+    store: Store | None = None,
+    engine: Engine | None = None,
+) -> Service:
+    """Make a service. `store` and `engine` replace those that the configuration names."""
+    registry.check()
+    check_engine(config)
+    folder = DataFolder(config.data)
+    if store is None:
+        store = make_store(config.store, folder)
+    blobs = make_blobs(_blobs_url(config))
+    notify = Notifier()
+    estimates = Estimates()
+    progress = _progress(config, notify.notify, notify.has_subscribers)
+    embedded = config.engine.name == "embedded"
+    if engine is None:
+        engine = (
+            _embedded(registry, location, config, folder, store, progress)
+            if embedded
+            else make_celery_engine(registry, store, config)
+        )
+    # Workers of other processes must find the job in the store, so they get a hint only after the commit.
+    hint = engine.hint if embedded else None
+    is_served = None if config.engine.allow_unknown_queues else engine.confirm_served
+    intake = Intake(registry, store, hint, is_served)
+    uploads = UploadService(
+        cast(UploadStore, store),
+        blobs,
+        UploadJobs(registry, intake),
+        Staging(folder.uploads),
+        config.uploads,
+    )
+    presigned = Presigned(uploads, signing_for(blobs, store.now))
+    orphans = Orphans(blobs, store.identity, config.upkeep.quarantine)
+    expiry = UploadExpiry(uploads, orphans)
+    more_tasks = (expiry.tick, presigned.tick)
+    clean_up = CleanUp(store, blobs, orphans, folder.work, config.upkeep, more_tasks)
+    upkeep = Upkeep(
+        store,
+        registry,
+        estimates,
+        config,
+        engine.hint,
+        clean_up,
+        holds=engine.holds,
+        progress=progress,
+    )
+    components = Components(
+        config=config,
+        registry=registry,
+        store=store,
+        blobs=blobs,
+        work=engine,
+        fleet=engine,
+        intake=intake,
+        notify=notify,
+        estimates=estimates,
+        progress=progress,
+        uploads=uploads,
+        chunks=Chunks(uploads),
+        presigned=presigned,
+    )
+    return Service(
+        config=config,
+        folder=folder,
+        store=store,
+        blobs=blobs,
+        notify=notify,
+        estimates=estimates,
+        progress=progress,
+        engine=engine,
+        intake=intake,
+        uploads=uploads,
+        presigned=presigned,
+        expiry=expiry,
+        upkeep=upkeep,
+        http=HttpApp(components),
+    )
+
+
+class WorkerParts(NamedTuple):
+    """The components of a worker of the Celery engine."""
+
+    store: SharedStore
+    progress: ProgressPublisher
+    engine: EmbeddedEngine
+
+
+def assemble_worker(
+    registry: Registry, location: AppLocation, config: Config, folder: DataFolder
+) -> WorkerParts:
+    """Make a worker that uses `folder`, below the data folder that it shares with other workers."""
+    store = make_shared_store(config.store)
+    progress = _progress(config, lambda job_id: None, lambda job_id: False)
+    engine = _embedded(registry, location, config, folder, store, progress)
+    return WorkerParts(store, progress, engine)
+
+
+def _blobs_url(config: Config) -> str:
+    return config.blobs.url or str(DataFolder(config.data).blobs)
+
+
+def _progress(
+    config: Config, notify: Callable[[str], None], has_subscribers: Callable[[str], bool]
+) -> ProgressPublisher:
+    store = make_progress_store(config.progress, config.store, config.engine.broker)
+    return ProgressPublisher(store, notify, has_subscribers)
+
+
+def _embedded(
+    registry: Registry,
+    location: AppLocation,
+    config: Config,
+    folder: DataFolder,
+    store: Store,
+    progress: ProgressPublisher,
+) -> EmbeddedEngine:
+    sync, is_async = children_of(registry, config.worker)
+    pool = Pool(
+        location,
+        folder.path,
+        blobs=_blobs_url(config),
+        sync=sync,
+        is_async=is_async,
+        beat=min(config.worker.lease / 6, 5.0),
+    )
+    # The runner itself claims the jobs that its handlers spawn.
+    spawned = Intake(registry, store)
+    return EmbeddedEngine(
+        registry,
+        store,
+        config.worker,
+        folder,
+        pool,
+        prepare_spawn=spawned.prepare_spawn,
+        progress=progress,
+    )
+
+
+@dataclass(eq=False, kw_only=True)
+class Service:
+    """The components of a service that start and stop together."""
+
+    config: Config
+    folder: DataFolder
+    store: Store
+    blobs: Blobs
+    notify: Notifier
+    estimates: Estimates
+    progress: ProgressPublisher
+    engine: Engine
+    intake: Intake
+    uploads: UploadService
+    presigned: Presigned
+    expiry: UploadExpiry
+    upkeep: Upkeep
+    http: HttpApp
+
+    async def start(self) -> None:
+        if app_location.in_child:
+            raise SetupError(
+                "a handler child tried to start a service, because importing the module of the app starts one: "
+                'move that code under `if __name__ == "__main__":`'
+            )
+        self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
+        self.folder.lock()
+        try:
+            await self.store.open(self.on_events, self.engine.hint, self._reset)
+            try:
+                await self._begin()
+            except BaseException:
+                await self.progress.close()
+                await self.store.close()
+                raise
+        except BaseException:
+            self.folder.unlock()
+            raise
+
+    async def _begin(self) -> None:
+        self.uploads.open(self.folder.replica)
+        self.estimates.load(await self.store.durations())
+        # The folder is locked, so claims under its name belong to a process that has ended.
+        lost = await self.store.void(f"{self.folder.replica}:")
+        if lost:
+            log.info("%d jobs were running when the previous service ended; they run again", lost)
+        await self.upkeep.recover()
+        await self.progress.open()
+        await self.engine.start()
+        await self.upkeep.start()
+
+    async def stop(self, drain: float | None = None) -> None:
+        """Calls `drain` and `close`. If there is a listener, stop it in between, because open requests need the store."""
+        await self.drain(drain)
+        await self.close()
+
+    async def drain(self, seconds: float | None = None) -> None:
+        """Waits for running jobs, returns the rest to the queue, and ends long polls. Requests are still answered."""
+        self.http.health.stopping = True
+        await self.engine.stop(self.config.worker.drain if seconds is None else seconds)
+        self.notify.close()
+
+    async def close(self) -> None:
+        """Closes the store and the other components. Call it after the last request."""
+        await self.upkeep.stop()
+        await self.progress.close()
+        await asyncio.to_thread(self.uploads.staging.close)
+        await self.blobs.close()
+        await self.store.close()
+        self.folder.unlock()
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        """The store calls this after each commit."""
+        self.engine.on_events(events)
+        self.notify.on_events(events)
+        self.estimates.on_events(events)
+        self.upkeep.on_events(events)
+        self.http.on_events(events)
+
+    def _reset(self) -> None:
+        """Clears all caches after the store has lost events that were already reported."""
+        self.progress.forget()
+        self.http.forget()
+        self.engine.reset()
+        self.notify.notify_all()
