@@ -1,6 +1,6 @@
-"""The bide part of a Celery worker process: store, engine and handler children on a separate event loop.
+"""The bide part of a Celery worker process: store, runner and handler children on a separate event loop.
 
-1. It works without the broker too, but with more delay: the engine polls the store every few seconds.
+1. It works without the broker too, but with more delay: the runner claims without hints every few seconds.
 2. Its folder below the data folder is locked while it runs. A worker that finds an unlocked folder voids the leases of the
    worker that used it.
 3. Services do the upkeep; a worker recovers no jobs of others.
