@@ -1,4 +1,4 @@
-"""Responses with the bytes of a blob: streamed, with ranges and backpressure.
+"""Responses with the bytes of a blob or of one range of it: streamed, with backpressure.
 
 The bytes come from callers and handlers and are not trusted: a browser must save them as an attachment, and neither
 sniff nor run them.
@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import secrets
 from collections.abc import AsyncGenerator
 from urllib.parse import quote
 
-from bide.core.errors import NotFound
+from bide.core.errors import NotFound, RangeNotSatisfiable
 from bide.core.jobs.record import FileInfo
 from bide.core.wire.http import etag_matches
-from bide.server.blobs import BlobMissing, Blobs
-from bide.server.http.ranges import read_range
+from bide.server.blobs import BlobMissing
 from bide.server.http.request import Headers, HttpRequest, Receive, Response, Scope, Send, Stream
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(; ?[\w-]{1,50}=[\w.+-]{1,100})*", re.ASCII)
 _ANYTHING = "application/octet-stream"
+_RANGE = re.compile(r"bytes *= *(\d{0,18})-(\d{0,18})", re.ASCII | re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"[\w .,()+-]+", re.ASCII)
 
 
@@ -50,81 +49,55 @@ def unchanged(request: HttpRequest, tag: str) -> Response | None:
     return None
 
 
-def requested_ranges(request: HttpRequest, tag: str, size: int) -> list[tuple[int, int]]:
+def requested_range(request: HttpRequest, tag: str, size: int) -> tuple[int, int] | None:
+    """Returns the first and last byte of the requested range; None for the whole file.
+
+    Several ranges also return the whole file, as RFC 9110, section 14.2 allows. Raises RangeNotSatisfiable if the
+    range does not overlap the file.
+    """
     requested = request.header(b"range")
     if requested is None:
-        return []
+        return None
     condition = request.header(b"if-range")
     # A date is too coarse to combine two responses, so only the ETag counts.
     if condition is not None and condition.strip() != tag:
-        return []
-    return read_range(requested, size)
+        return None
+    match = _RANGE.fullmatch(requested.strip())
+    if match is None or match.groups() == ("", ""):
+        return None
+    first, last = match.groups()
+    if first and last and int(last) < int(first):
+        return None
+    start = int(first) if first else max(0, size - int(last))
+    end = min(int(last), size - 1) if first and last else size - 1
+    if start > end:
+        raise RangeNotSatisfiable(
+            f"Range is {requested[:100]!r}, but the file has {size} bytes",
+            headers={"Content-Range": f"bytes */{size}"},
+        )
+    return start, end
 
 
 async def attachment(request: HttpRequest, info: FileInfo, declared: str, name: str) -> Response:
-    """Returns a response with a file or the requested ranges. Errors of the storage are raised before the first byte."""
+    """Returns a response with a file or the requested range. Errors of the storage are raised before the first byte."""
     tag = f'"{info.sha256}"'
     same = unchanged(request, tag)
     if same is not None:
         return same
-    content_type = media_type(declared)
-    ranges = requested_ranges(request, tag, info.size)
-    headers = attachment_headers(tag, content_type, name)
-    status = 206 if ranges else 200
-    if len(ranges) > 1:
-        pieces = _several(ranges, info.size, content_type, headers)
-    else:
-        first, last = ranges[0] if ranges else (0, info.size - 1)
-        if ranges:
-            headers.append((b"content-range", b"bytes %d-%d/%d" % (first, last, info.size)))
-        headers.append((b"content-length", b"%d" % (last + 1 - first)))
-        pieces = [(first, last)]
+    part = requested_range(request, tag, info.size)
+    first, last = part or (0, info.size - 1)
+    status = 206 if part else 200
+    headers = attachment_headers(tag, media_type(declared), name)
+    if part:
+        headers.append((b"content-range", b"bytes %d-%d/%d" % (first, last, info.size)))
+    headers.append((b"content-length", b"%d" % (last + 1 - first)))
     if request.scope["method"] == "HEAD":
         return Response(status, headers)
-    body = _body(request.components.blobs, info.blob, pieces)
     try:
-        await anext(body)  # opens the blob, so that a failure is still a problem response
+        body = await request.components.blobs.open(info.blob, *(part or ()))
     except BlobMissing:
         raise NotFound(f"the bytes of {name[:200]!r} have been deleted") from None
     return Response(status, headers, stream=_streaming(status, headers, body))
-
-
-def _several(
-    ranges: list[tuple[int, int]], size: int, content_type: str, headers: Headers
-) -> list[tuple[int, int] | bytes]:
-    """Returns the pieces of a multipart/byteranges body (RFC 9110, 14.6): boundaries and ranges."""
-    boundary = secrets.token_hex(13)
-    pieces: list[tuple[int, int] | bytes] = []
-    length = 0
-    for first, last in ranges:
-        head = f"--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: bytes {first}-{last}/{size}\r\n\r\n"
-        pieces += [head.encode(), (first, last), b"\r\n"]
-        length += len(head) + last + 1 - first + 2
-    end = f"--{boundary}--\r\n".encode()
-    pieces.append(end)
-    for i, (key, _) in enumerate(headers):
-        if key == b"content-type":
-            headers[i] = (key, f"multipart/byteranges; boundary={boundary}".encode())
-    headers.append((b"content-length", b"%d" % (length + len(end))))
-    return pieces
-
-
-async def _body(
-    blobs: Blobs, blob: str, pieces: list[tuple[int, int] | bytes]
-) -> AsyncGenerator[bytes, None]:
-    """Yields an empty piece when the blob is open: a generator that has started can be closed."""
-    for i, piece in enumerate(pieces):
-        if isinstance(piece, bytes):
-            if i == 0:
-                yield b""
-            yield piece
-            continue
-        opened = await blobs.open(blob, *piece)
-        async with contextlib.aclosing(opened):
-            if i == 0:
-                yield b""
-            async for chunk in opened:
-                yield chunk
 
 
 def _streaming(status: int, headers: Headers, body: AsyncGenerator[bytes, None]) -> Stream:

@@ -1,4 +1,4 @@
-"""GET /jobs/{id}/result and /jobs/{id}/files/{name}: results and output files, as attachments, with ranges."""
+"""GET /jobs/{id}/result and /jobs/{id}/files/{name}: results and output files, as attachments, with a range."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bide.core.wire.http import JSON_TYPE
 from bide.server.http.attachments import (
     attachment,
     attachment_headers,
-    requested_ranges,
+    requested_range,
     unchanged,
 )
 from bide.server.http.request import HttpRequest, Response
@@ -55,16 +55,14 @@ def _inline(request: HttpRequest, body: bytes, name: str) -> Response:
     if same is not None:
         return same
     size = len(body)
-    ranges = requested_ranges(request, tag, size)
+    part = requested_range(request, tag, size)
     headers = attachment_headers(tag, JSON_TYPE, name)
-    status = 200
-    # For several ranges of a small result, the whole result is the shorter response.
-    if len(ranges) == 1:
-        (first, last), status = ranges[0], 206
+    if part is not None:
+        first, last = part
         body = body[first : last + 1]
-        headers.append((b"content-range", f"bytes {first}-{last}/{size}".encode()))
+        headers.append((b"content-range", b"bytes %d-%d/%d" % (first, last, size)))
     headers.append((b"content-length", b"%d" % len(body)))
-    return Response(status, headers, body)
+    return Response(200 if part is None else 206, headers, body)
 
 
 _RANGE = Parameter("Range", "header", "The bytes to return, for example `bytes=0-999`.")
@@ -76,7 +74,7 @@ _HEADERS = ("ETag", "Content-Disposition")
 _COMMON = (JOB_ID, _RANGE, _IF_RANGE, IF_NONE_MATCH)
 _SAME = ResponseSpec(304, "The ETag has not changed.", headers=("ETag",))
 # No content schema: a range is not an instance of a type.
-_PART = ResponseSpec(206, "The requested ranges.", headers=("ETag", "Content-Range"))
+_PART = ResponseSpec(206, "The requested range.", headers=("ETag", "Content-Range"))
 _PROBLEMS = (NotFound, Gone, NoResult, RangeNotSatisfiable, StorageUnavailable)
 
 OPERATIONS = [
