@@ -57,13 +57,14 @@ class S3Blobs(S3Signing):
         key = job_key(job_id, fence, name)
         with _for_handlers(name):
             if isinstance(source, bytes):
-                size, digest = len(source), hashlib.sha256(source).hexdigest()
+                size, digest = len(source), hashlib.sha256(source)
                 self._background.run(self._put_bytes(self._blocking, key, source, content_type))
             else:
-                size, digest = self._background.run(
-                    self._put_file(self._blocking, key, source, content_type)
+                digest = hashlib.sha256()
+                size = self._background.run(
+                    self._put_file(self._blocking, key, source, content_type, digest)
                 )
-        return FileInfo(name, content_type, size, digest, key)
+        return FileInfo(name, content_type, size, digest.hexdigest(), key)
 
     def fetch(self, file: FileInfo, folder: Path) -> Path:
         goal = folder / file.blob
@@ -126,7 +127,7 @@ class S3Blobs(S3Signing):
             )
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
-        async with self._adopting:
+        async with self._adopting:  # its digest is already in the record
             await self._put_file(self._client, key, source, content_type)
         await asyncio.to_thread(source.unlink)
 
@@ -212,17 +213,15 @@ class S3Blobs(S3Signing):
         await client.call("put_object", Key=goal, Body=data, ContentType=content_type)
 
     async def _put_file(
-        self, client: S3Client, key: str, source: Path, content_type: str
-    ) -> tuple[int, str]:
-        """Stores a file atomically; returns its size and checksum."""
+        self, client: S3Client, key: str, source: Path, content_type: str, digest: Any = None
+    ) -> int:
+        """Stores a file atomically; returns its size. Adds the bytes to `digest`, if there is one."""
         size = (await asyncio.to_thread(source.stat)).st_size
-        digest = hashlib.sha256()
         with source.open("rb") as file:
             if size <= PART:
-                data = await asyncio.to_thread(file.read)
-                digest.update(data)
+                data = await asyncio.to_thread(_read_part, file, -1, digest)
                 await self._put_bytes(client, key, data, content_type)
-                return len(data), digest.hexdigest()
+                return len(data)
             created = await client.call(
                 "create_multipart_upload", Key=self._prefix + key, ContentType=content_type
             )
@@ -234,28 +233,30 @@ class S3Blobs(S3Signing):
                 with contextlib.suppress(BideError):  # a lifecycle rule of the bucket removes the rest
                     await asyncio.shield(client.call("abort_multipart_upload", **where))
                 raise
-        return sent, digest.hexdigest()
+        return sent
+
+
+def _read_part(file: BinaryIO, length: int, digest: Any) -> bytes:
+    data = file.read(length)
+    if digest is not None:
+        digest.update(data)
+    return data
 
 
 async def _send_parts(
     client: S3Client, where: dict[str, str], file: BinaryIO, size: int, digest: Any
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Reads and hashes the parts in order, and sends a few at a time."""
+    """Reads the parts in order, and sends a few at a time."""
     length = max(PART, -(-size // MAX_PARTS))
     parts: list[dict[str, Any]] = []
     reading = asyncio.Lock()
     sent = 0
 
-    def read() -> bytes:
-        data = file.read(length)
-        digest.update(data)
-        return data
-
     async def send() -> None:
         nonlocal sent
         while True:
             async with reading:
-                data = await asyncio.to_thread(read)
+                data = await asyncio.to_thread(_read_part, file, length, digest)
                 if not data:
                     return
                 part: dict[str, Any] = {"PartNumber": len(parts) + 1}
