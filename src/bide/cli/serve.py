@@ -188,9 +188,9 @@ def serve(
         progress=progress,
         engine=EngineConfig(engine, broker, allow_unknown_queues),
         blobs=BlobsConfig(url=blobs),
-        http=HttpConfig(host=host, port=port, trusted_hosts=trusted_hosts),
+        http=HttpConfig(host=host, port=port, trusted_hosts=trusted_hosts, origins=origins),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
-        uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime, origins=origins),
+        uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime),
     )
     run(
         location.load(),

@@ -68,6 +68,9 @@ class HttpConfig:
     host: str = "127.0.0.1"
     port: int = 8642
     trusted_hosts: tuple[str, ...] = ()  # allowed Host headers besides those of loopback
+    origins: tuple[
+        str, ...
+    ] = ()  # whose pages may use this service in a browser, such as https://example.org
     max_body: int = 1024 * 1024
     max_batch: int = 1000
     max_head: int = 32 * 1024  # bytes of request line and headers
@@ -87,7 +90,6 @@ class UploadConfig:
     inputs: float | None = None
     signed: float = 3600.0  # seconds that a signed URL is valid
     min_rate: float = 1024.0  # bytes per second; the service closes slower uploads after a while
-    origins: tuple[str, ...] = ()  # web origins that may use this service, such as https://example.org
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.server.config import Config, HttpConfig, UploadConfig
+from bide.server.config import Config, HttpConfig
 from tests.integration.http.service import MAX_BODY, Service
 
 HOST = "jobs.example:8642"
@@ -36,8 +36,8 @@ CHANGES = [
 def service_with(
     folder: Path, *, trusted: tuple[str, ...] = (), origins: tuple[str, ...] = ()
 ) -> Service:
-    http = HttpConfig(max_body=MAX_BODY, trusted_hosts=trusted)
-    return Service(folder, config=Config(data=folder, http=http, uploads=UploadConfig(origins=origins)))
+    http = HttpConfig(max_body=MAX_BODY, trusted_hosts=trusted, origins=origins)
+    return Service(folder, config=Config(data=folder, http=http))
 
 
 @pytest.mark.parametrize("origin", FOREIGN)

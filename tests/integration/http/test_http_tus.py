@@ -606,8 +606,8 @@ async def test_bytes_that_somebody_has_removed_are_told_as_lost(
 
 
 async def test_pages_of_allowed_origins_may_upload(tmp_path: Path) -> None:
-    uploads = UploadConfig(origins=("https://shop.example",))
-    config = Config(data=tmp_path, http=HttpConfig(max_body=MAX_BODY), uploads=uploads)
+    http = HttpConfig(max_body=MAX_BODY, origins=("https://shop.example",))
+    config = Config(data=tmp_path, http=http)
     async with Service(tmp_path, config=config).opened() as service:
         asked = {"origin": "https://shop.example", "access-control-request-method": "PATCH"}
         reply = await service.call("OPTIONS", "/files/x", headers=asked)

@@ -62,7 +62,7 @@ class HttpApp:
         ]
         self.operations += docs.operations(self.operations, components.registry)
         self._find = Router(self.operations).find
-        self._origins = bool(components.config.uploads.origins)
+        self._origins = bool(components.config.http.origins)
         self._trusted = read_names(components.config.http.trusted_hosts)
         self._hosts: Hosts | None = None
 

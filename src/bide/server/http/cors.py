@@ -29,7 +29,7 @@ _EXPOSED_HEADERS = (
 
 def allowed_origin(request: HttpRequest) -> bytes | None:
     """Returns the origin of the page that sent the request if it is allowed, else None."""
-    origins = request.components.config.uploads.origins
+    origins = request.components.config.http.origins
     if not origins:
         return None
     origin = request.header(b"origin")
