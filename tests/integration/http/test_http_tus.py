@@ -474,6 +474,9 @@ async def test_a_post_can_stand_for_another_method(service: Service) -> None:
     lines = {**TUS, "content-type": OFFSET, "upload-offset": "0", "x-http-method-override": "PATCH"}
     reply = await service.call("POST", place, body=CONTENT, headers=lines)
     assert (reply.status, reply.headers["upload-offset"]) == (204, "10000")
+    for other in ({}, {"x-http-method-override": "PUT"}):
+        reply = await service.call("POST", place, headers={**TUS, **other})
+        assert (reply.status, reply.json()["code"]) == (405, "method-not-allowed")
     reply = await service.call("POST", place, headers={**TUS, "x-http-method-override": "DELETE"})
     assert reply.status == 204
 

@@ -105,10 +105,7 @@ class HttpApp:
         if self._hosts is not None:
             self._hosts.check(request)
         cors.check_origin(request, self._trusted)
-        method = request.scope["method"]
-        if method == "POST":
-            tus.override(request)
-        elif method == "OPTIONS" and (preflight := cors.preflight(request)) is not None:
+        if request.scope["method"] == "OPTIONS" and (preflight := cors.preflight(request)) is not None:
             return preflight
         return await self._find(request)(request)
 

@@ -21,6 +21,7 @@ from bide.core.errors import (
     IdempotencyKeyRequired,
     InvalidInput,
     MalformedRequest,
+    MethodNotAllowed,
     MisdirectedUpload,
     NotFound,
     PayloadTooLarge,
@@ -60,18 +61,9 @@ from bide.server.uploads.tus_concat import concatenate
 from bide.server.uploads.upload_jobs import encode_submission
 
 BASE_PATH = "/files"
-OVERRIDES = ("PATCH", "DELETE")
 _JSON_FIELDS = ("priority", "labels")
 _TEXT_FIELDS = {"queue": "queue", "runAt": "runAt", "deadline": "deadline", "dedupe": "dedupe"}
 Handler = Callable[[HttpRequest], Awaitable[Response]]
-
-
-def override(request: HttpRequest) -> None:
-    """Applies X-HTTP-Method-Override, for clients that can only send POST."""
-    if request.scope["method"] == "POST" and request.path.startswith(BASE_PATH):
-        wanted = (request.header(b"x-http-method-override") or "").upper()
-        if wanted in OVERRIDES:
-            request.scope["method"] = wanted
 
 
 def _checks_version(handler: Handler) -> Handler:
@@ -279,6 +271,20 @@ async def remove(request: HttpRequest) -> Response:
     return Response(204, [])
 
 
+async def override(request: HttpRequest) -> Response:
+    """Applies X-HTTP-Method-Override, for clients that can only send POST."""
+    method = (request.header(b"x-http-method-override") or "").upper()
+    if method == "PATCH":
+        return await patch(request)
+    if method == "DELETE":
+        return await remove(request)
+    await request.components.uploads.find(request.args[0])
+    raise MethodNotAllowed(
+        f"POST to {request.path[:200]!r} needs X-HTTP-Method-Override: PATCH or DELETE",
+        headers={"Allow": "DELETE, GET, HEAD, PATCH, POST"},
+    )
+
+
 async def download(request: HttpRequest) -> Response:
     """Returns a complete upload as an attachment."""
     upload = await request.components.uploads.find(request.args[0])
@@ -363,7 +369,7 @@ _OPERATIONS = [
             ResponseSpec(
                 200, "The file.", BINARY, content_types=("*/*",), headers=("ETag", "Content-Disposition")
             ),
-            ResponseSpec(206, "The requested ranges.", headers=("ETag", "Content-Range")),
+            ResponseSpec(206, "The requested range.", headers=("ETag", "Content-Range")),
             ResponseSpec(304, "The ETag has not changed.", headers=("ETag",)),
         ),
         problems=(NotFound, Gone, UploadConflict),
@@ -403,6 +409,30 @@ _OPERATIONS = [
         problems=_PROBLEMS,
         example="-X PATCH $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0' -H 'Upload-Offset: 0' "
         "-H 'Content-Type: application/offset+octet-stream' --data-binary @FILE",
+    ),
+    HttpOperation(
+        "POST",
+        BASE_PATH + "/{uploadId}",
+        _checks_version(override),
+        "overrideFileMethod",
+        "Append to an upload or remove it, for clients that can only send POST",
+        "resumable uploads",
+        parameters=(
+            UPLOAD_ID,
+            _TUS,
+            Parameter(
+                "X-HTTP-Method-Override",
+                "header",
+                "The method of the request.",
+                {"enum": ["PATCH", "DELETE"]},
+                required=True,
+            ),
+        ),
+        content=((BODY_TYPE, BINARY),),
+        needs_body=False,
+        responses=(ResponseSpec(204, "See PATCH and DELETE.", headers=_RESPONSE_HEADERS),),
+        problems=(*_PROBLEMS, MethodNotAllowed),
+        example="-X POST $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0' -H 'X-HTTP-Method-Override: DELETE'",
     ),
     HttpOperation(
         "DELETE",
