@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -17,6 +17,7 @@ from bide.core.jobs.record import Job
 from bide.server.blobs import Signed
 from bide.server.config import BlobsConfig, Config
 from bide.server.upload_record import UploadStatus
+from bide.server.uploads.lifecycle import UploadStore
 from bide.server.worker.app_location import AppLocation
 from bide.service.assembly import assemble
 from bide.testing.blobs import send
@@ -79,7 +80,7 @@ async def door(
     await service.store.open(service.on_events)
     service.uploads.open(service.folder.replica)
     yield door
-    service.uploads.staging.close()
+    await service.uploads.close()
     await service.blobs.close()
     await service.store.close()
     service.folder.unlock()
@@ -106,6 +107,16 @@ async def test_straight_to_storage_and_into_a_job(door: Door) -> None:
     assert shown.body == CONTENT
     refused = await door.call("PUT", f"/uploads/{signed['uploadId']}/content", body=b"x")
     assert refused.status == 404
+
+
+async def test_a_file_that_the_service_received_is_hashed_once(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.server.blobs.s3.hashlib", None)
+    for content in (CONTENT, os.urandom(9 * 1024 * 1024)):
+        stored = (await door.call("POST", "/uploads", body=content)).json()
+        assert stored["sha256"] == hashlib.sha256(content).hexdigest()
+        assert (await door.call("GET", f"/files/{stored['uploadId']}")).body == content
 
 
 async def test_storage_refuses_what_was_not_signed(door: Door) -> None:
@@ -202,8 +213,8 @@ async def test_boto3_puts_and_nobody_completes(door: Door, swift: Swift) -> None
     }
     heard = await door.call("POST", "/uploads/events", json={"Records": [record]})
     assert (heard.status, heard.json()) == (202, {"uploads": 1})
-    await door.service.presigned.tick()
-    found: Any = await door.service.uploads.store.upload(signed["uploadId"])
+    await door.service.uploads.presigned.tick()
+    found: Any = await cast(UploadStore, door.service.store).upload(signed["uploadId"])
     assert found.status is UploadStatus.DONE
     assert (await door.job(signed["job"]["jobId"])).status == "PENDING"
 
@@ -228,7 +239,7 @@ async def test_storage_is_away_at_each_call(door: Door, cable: Cable) -> None:
     for reply in replies:
         assert (reply.status, reply.json()["code"]) == (503, "storage-unavailable"), reply.body
         assert int(reply.headers["retry-after"]) >= 1
-    await door.service.presigned.tick()
+    await door.service.uploads.presigned.tick()
     await cable.mend()
     assert (await door.complete(signed["uploadId"])).status == 200
     assert (await door.job(signed["job"]["jobId"])).status == "PENDING"

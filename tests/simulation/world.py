@@ -93,16 +93,6 @@ class SimFolder(DataFolder):
         return f"{self.replica}:{self._number}"
 
 
-class SimThreadPool:
-    """Runs the work of upload threads immediately."""
-
-    def run(self, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().run_in_executor(None, work, *args)
-
-    def close(self) -> None:
-        pass
-
-
 class Replica:
     """One service process with its children."""
 
@@ -122,8 +112,6 @@ class Replica:
         self.pool: SimPool = self.engine.pool
         store = cast(Any, self.service.store)
         store._clock = store._wall = world.clock
-        staging = cast(Any, self.service.uploads.staging)
-        staging._pool = staging._quick = SimThreadPool()
         self.engine._rng = random.Random(world.rng.random())
         self.service.upkeep._rng = random.Random(world.rng.random())
 

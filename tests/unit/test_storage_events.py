@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.server.uploads.presigned import Presigned
+from bide.server.uploads.presigned import PresignedUploads
 from bide.server.uploads.storage_events import read_keys, subscription
 
 WORDS = [
@@ -117,7 +117,7 @@ def test_no_json_is_an_error() -> None:
 
 def test_which_upload_a_key_is_of() -> None:
     upload = "01J" + "A" * 23
-    assert Presigned.upload_in(f"uploads/{upload}/incoming") == upload
-    assert Presigned.upload_in(f"a/b/uploads/{upload}/content") == upload
+    assert PresignedUploads.upload_in(f"uploads/{upload}/incoming") == upload
+    assert PresignedUploads.upload_in(f"a/b/uploads/{upload}/content") == upload
     for key in ("", "a", f"uploads/{upload}", f"uploads/{upload}/other", "uploads/../content"):
-        assert Presigned.upload_in(key) is None
+        assert PresignedUploads.upload_in(key) is None

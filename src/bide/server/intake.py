@@ -73,6 +73,28 @@ def read_submission(body: bytes | msgspec.Raw) -> Submission:
     return decode(_submission, body)
 
 
+def make_submission(fields: Mapping[str, Any]) -> Submission:
+    """Returns the submission with these fields. Raises InvalidInput like `read_submission`."""
+    try:
+        return msgspec.convert(fields, Submission)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+
+
+class CheckedSubmission(msgspec.Struct, frozen=True):
+    """A submission whose input fits its kind."""
+
+    submission: Submission
+    kind: Kind
+    queue: str
+    run_at: float | None
+    deadline: float | None
+    files: list[FileRef]  # in its input
+    accepted: dict[
+        str, tuple[str, ...]
+    ]  # the types that its file parameters accept, by the owner of the file
+
+
 def read_batch(body: bytes, most: int) -> list[msgspec.Raw]:
     jobs = decode(_batch, body).jobs
     if len(jobs) > most:
@@ -90,17 +112,19 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at ")
-        place = _pointer(path, text)
-        raise InvalidInput(
-            f"{place or 'the body'}: {text}", errors=[{"pointer": place, "detail": text}]
-        ) from None
+        raise _invalid(error) from None
     except msgspec.DecodeError as error:
         raise MalformedRequest(f"the body is not JSON: {error}") from None
     except UnicodeDecodeError as error:
         raise MalformedRequest(f"the body is not UTF-8: {error}") from None
     except RecursionError:
         raise MalformedRequest("the body is nested too deeply") from None
+
+
+def _invalid(error: msgspec.ValidationError) -> InvalidInput:
+    text, _, path = str(error).partition(" - at ")
+    place = _pointer(path, text)
+    return InvalidInput(f"{place or 'the body'}: {text}", errors=[{"pointer": place, "detail": text}])
 
 
 def _pointer(path: str, text: str) -> str:
@@ -186,12 +210,15 @@ class Intake:
         key: str | None = None,
         trace_id: str | None = None,
         parent: Job | None = None,
-        uploads: Mapping[str, Upload] | None = None,
-        promised: bool = False,
     ) -> NewJob:
-        """Validate a submission and return its job. Raises a Problem; stores nothing. `uploads` will be stored together
-        with the job. `promised`: its queue was accepted when the upload began.
-        """
+        """Validate a submission and return its job. Raises a Problem; stores nothing."""
+        checked = self.check(submission, key, parent)
+        return await self.make_job(checked, key=key, trace_id=trace_id, parent=parent)
+
+    def check(
+        self, submission: Submission, key: str | None, parent: Job | None = None
+    ) -> CheckedSubmission:
+        """Validate what does not depend on the time, on files or on workers. Raises a Problem."""
         kind = self._registry.kind(submission.kind)
         if kind.require_key and key is None and parent is None and submission.dedupe is None:
             raise IdempotencyKeyRequired(f"kind {kind.name} needs an Idempotency-Key header")
@@ -203,12 +230,41 @@ class Intake:
             detail = "names and values cannot contain NUL"
             raise InvalidInput(f"labels: {detail}", errors=[{"pointer": "/labels", "detail": detail}])
         queue = _queue(submission, kind)
+        run_at = _instant("runAt", submission.run_at)
+        deadline = _instant("deadline", submission.deadline)
+        collector = _FileCollector()
+        kind.check_input(bytes(submission.input), collector)
+        return CheckedSubmission(
+            submission, kind, queue, run_at, deadline, collector.refs, collector.accepted
+        )
+
+    async def make_job(
+        self,
+        checked: CheckedSubmission,
+        *,
+        key: str | None = None,
+        trace_id: str | None = None,
+        parent: Job | None = None,
+        uploads: Mapping[str, Upload] | None = None,
+        promised: bool = False,
+    ) -> NewJob:
+        """Return the job of a submission. Raises a Problem; stores nothing. `uploads` will be stored together with the job.
+        `promised`: its queue was accepted when the upload began.
+        """
+        submission, kind, run_at, deadline = (
+            checked.submission,
+            checked.kind,
+            checked.run_at,
+            checked.deadline,
+        )
         now = self._store.now()
-        run_at, deadline = self._times(submission, now)
+        if deadline is not None and deadline <= max(now, run_at or now):
+            detail = "the deadline is in the past, or not after runAt"
+            raise InvalidInput(detail, errors=[{"pointer": "/deadline", "detail": detail}])
         job = Job(
             id=job_id(now, self._random.take(16)),
             kind=kind.name,
-            queue=queue,
+            queue=checked.queue,
             created_at=now,
             updated_at=now,
             priority=submission.priority,
@@ -221,7 +277,7 @@ class Intake:
             trace_id=trace_id,
             parent=parent.id if parent else None,
         )
-        files = await self._files(kind, submission, parent, uploads or {})
+        files = await self._files(checked, parent, uploads or {})
         fingerprint = b""
         if key is not None:
             fingerprint = _fingerprint(submission, files)
@@ -230,7 +286,7 @@ class Intake:
             fingerprint = _fingerprint(Submission(submission.kind, submission.input), files)
             key = f"{BY_CONTENT}{fingerprint.hex()}"
         new = NewJob(job, bytes(submission.input), files, key, fingerprint)
-        if queue != kind.queue and not promised:
+        if checked.queue != kind.queue and not promised:
             await self._check_queue(new)
         return new
 
@@ -255,30 +311,19 @@ class Intake:
         new = await self.prepare(submission, trace_id=parent.trace_id, parent=parent)
         return replace(new, job=replace(new.job, id=message.child_id))
 
-    @staticmethod
-    def _times(submission: Submission, now: float) -> tuple[float | None, float | None]:
-        run_at = _instant("runAt", submission.run_at)
-        deadline = _instant("deadline", submission.deadline)
-        if deadline is not None and deadline <= max(now, run_at or now):
-            detail = "the deadline is in the past, or not after runAt"
-            raise InvalidInput(detail, errors=[{"pointer": "/deadline", "detail": detail}])
-        return run_at, deadline
-
     async def _files(
-        self, kind: Kind, submission: Submission, parent: Job | None, uploads: Mapping[str, Upload]
+        self, checked: CheckedSubmission, parent: Job | None, uploads: Mapping[str, Upload]
     ) -> tuple[InputFile, ...]:
-        """Validate the input, and check that every file in it exists and has an accepted type."""
-        collector = _FileCollector()
-        kind.check_input(bytes(submission.input), collector)
+        """Check that every file of the input exists and has an accepted type."""
         files = []
-        for ref in collector.refs:
+        for ref in checked.files:
             if ref.upload is None:
                 files.append(InputFile(ref.job, await self._file(ref, parent)))
             else:
                 upload = uploads.get(ref.upload) or await self._upload(ref.upload)
                 if upload.status is not UploadStatus.DONE:
                     continue  # only a check whether the upload may begin
-                check_type(upload, collector.accepted.get(ref.job, ()))
+                check_type(upload, checked.accepted.get(ref.job, ()))
                 files.append(InputFile(ref.job, upload.file))
         return tuple(files)
 

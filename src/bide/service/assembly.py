@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 from bide.core.errors import SetupError
 from bide.core.wire.http import Event
 from bide.server.blobs import Blobs
-from bide.server.blobs.factory import make_blobs, signing_for
+from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import Config
 from bide.server.engine import Engine
@@ -29,12 +29,8 @@ from bide.server.registry import Registry
 from bide.server.runner.runner import children_of
 from bide.server.store import SharedStore, Store
 from bide.server.upkeep import CleanUp, Upkeep
-from bide.server.uploads.chunks import Chunks
-from bide.server.uploads.expiry import UploadExpiry
-from bide.server.uploads.presigned import Presigned
-from bide.server.uploads.staging import Staging
-from bide.server.uploads.upload_jobs import UploadJobs
-from bide.server.uploads.upload_service import UploadService, UploadStore
+from bide.server.uploads.lifecycle import UploadStore
+from bide.server.uploads.upload_service import UploadService
 from bide.server.worker import app_location
 from bide.server.worker.app_location import AppLocation
 from bide.server.worker.supervisor import Pool
@@ -79,18 +75,17 @@ def assemble(
     hint = engine.hint if embedded else None
     is_served = None if config.engine.allow_unknown_queues else engine.confirm_served
     intake = Intake(registry, store, hint, is_served)
+    orphans = Orphans(blobs, store.identity, config.upkeep.quarantine)
     uploads = UploadService(
         cast(UploadStore, store),
         blobs,
-        UploadJobs(registry, intake),
-        Staging(folder.uploads),
+        intake,
+        registry,
+        orphans,
+        folder.uploads,
         config.uploads,
     )
-    presigned = Presigned(uploads, signing_for(blobs, store.now))
-    orphans = Orphans(blobs, store.identity, config.upkeep.quarantine)
-    expiry = UploadExpiry(uploads, orphans)
-    more_tasks = (expiry.tick, presigned.tick)
-    clean_up = CleanUp(store, blobs, orphans, folder.work, config.upkeep, more_tasks)
+    clean_up = CleanUp(store, blobs, orphans, folder.work, config.upkeep, uploads.upkeep_tasks())
     upkeep = Upkeep(
         store,
         registry,
@@ -113,8 +108,6 @@ def assemble(
         estimates=estimates,
         progress=progress,
         uploads=uploads,
-        chunks=Chunks(uploads),
-        presigned=presigned,
     )
     return Service(
         config=config,
@@ -127,8 +120,6 @@ def assemble(
         engine=engine,
         intake=intake,
         uploads=uploads,
-        presigned=presigned,
-        expiry=expiry,
         upkeep=upkeep,
         http=HttpApp(components),
     )
@@ -207,8 +198,6 @@ class Service:
     engine: Engine
     intake: Intake
     uploads: UploadService
-    presigned: Presigned
-    expiry: UploadExpiry
     upkeep: Upkeep
     http: HttpApp
 
@@ -259,7 +248,7 @@ class Service:
         """Closes the store and the other components. Call it after the last request."""
         await self.upkeep.stop()
         await self.progress.close()
-        await asyncio.to_thread(self.uploads.staging.close)
+        await self.uploads.close()
         await self.blobs.close()
         await self.store.close()
         self.folder.unlock()

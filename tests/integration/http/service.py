@@ -26,6 +26,7 @@ from bide.server.http.request import Message, Scope
 from bide.server.progress import AttemptKey, attempt_key
 from bide.server.registry import File, Registry
 from bide.server.store import Claim, ClaimRequest
+from bide.server.uploads.lifecycle import UploadStore
 from bide.server.worker.app_location import AppLocation
 from bide.service.assembly import assemble
 from bide.testing.clock import ManualClock
@@ -129,8 +130,11 @@ class Service:
         self.store, self.notify, self.app = self.parts.store, self.parts.notify, self.parts.http
         self.estimates, self.progress = self.parts.estimates, self.parts.progress
         self.blobs, self.intake = cast(FileBlobs, self.parts.blobs), self.parts.intake
-        self.uploads, self.staging = self.parts.uploads, self.parts.uploads.staging
-        self.expiry, self.presigned = self.parts.expiry, self.parts.presigned
+        self.uploads = self.parts.uploads
+        self.records = cast(UploadStore, self.store)
+        self.presigned, self.staging = self.uploads.presigned, self.uploads._staging
+        self.quota, self.lifecycle = self.uploads._quota, self.uploads._lifecycle
+        self.expiry = self.uploads._expiry
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Service]:
@@ -139,7 +143,7 @@ class Service:
         try:
             yield self
         finally:
-            self.staging.close()
+            await self.uploads.close()
             await self.store.close()
 
     # --- calling it

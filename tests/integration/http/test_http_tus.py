@@ -16,10 +16,11 @@ import pytest
 
 from bide.server.config import Config, HttpConfig, UploadConfig
 from bide.server.http.request import Message
-from bide.server.registry import File, Registry
+from bide.server.intake import read_submission
+from bide.server.registry import File, Kind, Registry
 from bide.server.store import StoreUnavailable
-from bide.server.uploads import staging
-from bide.server.uploads.upload_service import CONCURRENT_COMMITS
+from bide.server.uploads import staging, upload_jobs
+from bide.server.uploads.lifecycle import CONCURRENT_COMMITS
 from tests.integration.http.service import MAX_BODY, Reply, Service, scope
 
 CONTENT = os.urandom(10_000)
@@ -279,14 +280,14 @@ async def test_a_writer_that_is_cut_off_before_its_bytes_are_noted(service: Serv
     sender = Sender(service, place, 0)
     sender.put(CONTENT[:4000])
     await sender.read()
-    door = service.uploads.commits
+    commits = service.lifecycle._commits
     for _ in range(CONCURRENT_COMMITS):
-        await door.acquire()
+        await commits.acquire()
     sender.leave()
     newer = asyncio.create_task(offset_of(service, place))
     await asyncio.sleep(0.05)
     for _ in range(CONCURRENT_COMMITS):
-        door.release()
+        commits.release()
     assert await newer == 4000
     await patch(service, place, 4000, CONTENT[4000:])
     shown = (await service.call("GET", place.replace("files", "uploads"))).json()
@@ -469,6 +470,36 @@ async def test_concurrent_uploads_of_one_file_are_one_job(service: Service) -> N
     assert len({r.headers["job-location"] for r in replies}) == 1
 
 
+async def test_a_submission_is_read_and_validated_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    check_input, read = Kind.check_input, read_submission
+
+    def counted_check(kind: Kind, *args: Any) -> Any:
+        calls.append("check")
+        return check_input(kind, *args)
+
+    def counted_read(body: Any) -> Any:
+        calls.append("read")
+        return read(body)
+
+    monkeypatch.setattr(Kind, "check_input", counted_check)
+    monkeypatch.setattr(upload_jobs, "read_submission", counted_read)
+    place = await begun(service, **{"upload-metadata": metadata(kind="thumbnail")})
+    assert (await patch(service, place, 0, CONTENT[:5000])).status == 204
+    reply = await patch(service, place, 5000, CONTENT[5000:])
+    assert "job-location" in reply.headers
+    assert calls == ["check"]
+    assert not service.lifecycle._jobs._checked, "nothing stays in memory"
+
+
+async def test_a_submission_is_read_again_after_a_restart(service: Service) -> None:
+    place = await begun(service, **{"upload-metadata": metadata(kind="thumbnail")})
+    service.lifecycle._jobs._checked.clear()
+    assert "job-location" in (await patch(service, place, 0, CONTENT)).headers
+
+
 async def test_a_post_can_stand_for_another_method(service: Service) -> None:
     place = await begun(service)
     lines = {**TUS, "content-type": OFFSET, "upload-offset": "0", "x-http-method-override": "PATCH"}
@@ -549,7 +580,7 @@ async def test_a_quota_is_told_before_and_on_the_way(tmp_path: Path) -> None:
 
 async def test_another_replica_tells_where_the_upload_is(service: Service) -> None:
     place = await begun(service)
-    service.uploads.replica = "there"
+    service.lifecycle.replica = "there"
     for method in ("HEAD", "PATCH"):
         lines = {**TUS, "content-type": OFFSET, "upload-offset": "0"}
         reply = await service.call(method, place, body=b"x", headers=lines)
@@ -563,7 +594,7 @@ async def test_what_a_crash_left_whole_is_finished(service: Service) -> None:
     upload_id = place.rpartition("/")[2]
     upload = await service.uploads.find(upload_id)
     (service.staging.root / upload_id).write_bytes(CONTENT)
-    await service.uploads.record(upload, received=10_000)
+    await service.lifecycle.record(upload, received=10_000)
     service.clock.advance(11)
     await service.expiry.tick()
     done = (await service.call("GET", f"/uploads/{upload_id}")).json()

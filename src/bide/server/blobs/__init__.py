@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -26,6 +26,8 @@ UPLOADS = owner_of("").strip("/")
 STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"  # error code in handlers
 CHUNK = 256 * 1024  # bytes per piece of a stream
 STORE_ID = ".store"  # the key with the id of the store that the blobs belong to
+# The query parameters of requests that the service signs and receives itself.
+SIGNED_VALUES = ("expires", "size", "type", "multipart", "signature")
 QUARANTINE = ".quarantine"  # prefix of the keys that mark owners as orphans
 
 
@@ -128,12 +130,36 @@ class StoredPart(msgspec.Struct, frozen=True):
     etag: str
 
 
+class SignedReceiver(Protocol):
+    """Receives signed requests at the service, for storage that clients cannot reach."""
+
+    def verify(
+        self, method: str, path: str, signed: Mapping[str, str], size: int | None, content_type: str
+    ) -> int:
+        """Returns the size of the body. Raises a Problem if the request differs from the signed one, or has expired."""
+        ...
+
+    async def receive(self, key: str, body: AsyncIterator[bytes], size: int) -> str:
+        """Stores the body; returns its ETag. Raises WrongLength, and stores nothing, if its size is not `size`."""
+        ...
+
+    async def receive_part(
+        self, key: str, multipart: str, number: int, body: AsyncIterator[bytes], size: int
+    ) -> str:
+        """Stores a part. Raises BlobMissing if the multipart upload does not exist."""
+        ...
+
+
 @runtime_checkable
 class Signing(Protocol):
-    """Storage that clients write to directly, with signed requests."""
+    """Storage that clients write to with signed requests."""
 
     largest_put: int  # bytes
-    through_service: bool  # the service receives the bytes and counts them against its quota
+
+    @property
+    def receiver(self) -> SignedReceiver | None:
+        """Receives the signed requests at the service; None: clients send them to the storage."""
+        ...
 
     async def sign_put(self, key: str, content_type: str, size: int, seconds: int) -> Signed: ...
 

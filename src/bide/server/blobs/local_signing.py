@@ -21,20 +21,18 @@ from urllib.parse import urlencode
 
 from bide.core.clock import render_instant
 from bide.core.errors import BadSignature, SignatureExpired, WrongLength
-from bide.server.blobs import BlobMissing, Signed, StoredObject, StoredPart
+from bide.server.blobs import SIGNED_VALUES, BlobMissing, Signed, StoredObject, StoredPart
 from bide.server.blobs.files import FileBlobs
 from bide.server.durable_files import create, create_once, finished, make_folders, sync_path
 from bide.server.upload_record import upload_of
 
-NAMES = ("expires", "size", "type", "multipart", "signature")
 BATCH = 1024 * 1024
 
 
 class LocalSigning:
-    """`Signing` and `MultipartSigning` for a folder. URLs are paths of the service."""
+    """`Signing`, `MultipartSigning` and `SignedReceiver` for a folder. URLs are paths of the service."""
 
     largest_put = 1 << 50
-    through_service = True
     smallest_part = 1
     most_parts = 10_000
 
@@ -42,6 +40,10 @@ class LocalSigning:
         self._blobs = blobs
         self._now = now
         self._secret: bytes | None = None
+
+    @property
+    def receiver(self) -> LocalSigning:
+        return self
 
     # --- signing and verifying
 
@@ -60,13 +62,14 @@ class LocalSigning:
         return f"{path}?{urlencode({**signed, 'signature': self._signature('PUT', path, signed)})}"
 
     def _signature(self, method: str, path: str, signed: Mapping[str, str]) -> str:
-        text = "\n".join([method, path, *(f"{name}={signed.get(name, '')}" for name in NAMES[:-1])])
+        text = "\n".join(
+            [method, path, *(f"{name}={signed.get(name, '')}" for name in SIGNED_VALUES[:-1])]
+        )
         return hmac.new(self._key(), text.encode(), hashlib.sha256).hexdigest()
 
     def verify(
         self, method: str, path: str, signed: Mapping[str, str], size: int | None, content_type: str
     ) -> int:
-        """Returns the size of the body. Raises a Problem if the request differs from the signed one, or has expired."""
         expected = self._signature(method, path, signed)
         if not hmac.compare_digest(expected.encode(), signed.get("signature", "").encode()):
             raise BadSignature(
@@ -95,7 +98,6 @@ class LocalSigning:
     # --- receiving
 
     async def receive(self, key: str, body: AsyncIterator[bytes], size: int) -> str:
-        """Stores the body; returns its checksum. Raises WrongLength, and stores nothing, if its size is not `size`."""
         return await _write(self._blobs.path(key), body, size)
 
     async def receive_part(
@@ -151,7 +153,7 @@ def _upload(key: str) -> str:
 async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
     await asyncio.to_thread(make_folders, goal.parent)
     part = goal.with_name(f".{goal.name}-{secrets.token_hex(4)}.part")
-    digest, left, batch = hashlib.sha256(), size, bytearray()
+    left, batch = size, bytearray()
     try:
         with create(part, buffering=0) as file:
             async for data in body:
@@ -160,17 +162,23 @@ async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
                     raise WrongLength(f"the request sends more than the signed {size} bytes")
                 batch += data
                 if len(batch) >= BATCH:
-                    await _in_thread(_put, file, batch, digest)
+                    await _in_thread(_put, file, batch)
                     batch = bytearray()
             if left > 0:
                 raise WrongLength(f"the request sent {size - left} of the signed {size} bytes")
-            await _in_thread(_put, file, batch, digest)
+            await _in_thread(_put, file, batch)
             await _in_thread(os.fsync, file.fileno())
+            etag = _etag(os.fstat(file.fileno()))
         part.replace(goal)
         await asyncio.to_thread(sync_path, goal.parent)
     finally:
         part.unlink(missing_ok=True)
-    return digest.hexdigest()
+    return etag
+
+
+def _etag(found: os.stat_result) -> str:
+    """The checksum is computed once, when the upload is verified."""
+    return f"{found.st_mtime_ns:x}"
 
 
 async def _in_thread(do: Callable[..., None], *arguments: Any) -> None:
@@ -178,8 +186,7 @@ async def _in_thread(do: Callable[..., None], *arguments: Any) -> None:
     await finished(asyncio.ensure_future(asyncio.to_thread(do, *arguments)))
 
 
-def _put(file: BinaryIO, batch: bytearray, digest: Any) -> None:
-    digest.update(batch)
+def _put(file: BinaryIO, batch: bytearray) -> None:
     view = memoryview(batch)
     while view:
         view = view[file.write(view) or 0 :]
@@ -187,7 +194,7 @@ def _put(file: BinaryIO, batch: bytearray, digest: Any) -> None:
 
 def _parts(folder: Path) -> list[StoredPart]:
     found = [
-        StoredPart(int(path.name), path.stat().st_size, f"{path.stat().st_mtime_ns:x}")
+        StoredPart(int(path.name), path.stat().st_size, _etag(path.stat()))
         for path in folder.iterdir()
         if path.name.isdigit()
     ]

@@ -15,8 +15,6 @@ from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
 from bide.server.store import Store
-from bide.server.uploads.chunks import Chunks
-from bide.server.uploads.presigned import Presigned
 from bide.server.uploads.upload_service import UploadService
 
 
@@ -35,5 +33,3 @@ class Components:
     estimates: Estimates
     progress: ProgressPublisher
     uploads: UploadService
-    chunks: Chunks
-    presigned: Presigned

@@ -73,15 +73,13 @@ async def begin(request: HttpRequest) -> Response:
             detail = f"{wanted.size} bytes make more than {MOST_CHUNKS} chunks of {chunk_size} bytes; use larger chunks"
             raise InvalidInput(detail, errors=[{"pointer": "/chunkSize", "detail": detail}])
         chunk_size = -(-wanted.size // MOST_CHUNKS)
-    upload = await request.components.uploads.begin(
-        Way.CHUNKS,
+    upload = await request.components.uploads.chunks.begin(
         clean_name(wanted.name),
-        request.components.intake.id(),
+        wanted.job(request),
         size=wanted.size,
         content_type=clean_type(wanted.content_type),
         chunk_size=chunk_size,
         promised=read_sha256(wanted.sha256),
-        **wanted.job_fields(request),
     )
     return object_response(_state(upload), location(request, upload), status=201)
 
@@ -90,7 +88,7 @@ async def put(request: HttpRequest) -> Response:
     upload_id, text = request.args
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise NotFound(f"{text[:50]!r} is not a chunk number")
-    await request.components.chunks.put(
+    await request.components.uploads.chunks.put(
         upload_id, int(text), BodyStream(request), content_length(request)
     )
     return Response(204, [])
@@ -104,11 +102,11 @@ async def missing(request: HttpRequest) -> Response:
 
 
 async def complete(request: HttpRequest) -> Response:
-    upload_id = request.args[0]
-    if (await request.components.uploads.find(upload_id)).way is Way.PRESIGNED:
-        upload = await request.components.presigned.complete(upload_id)
+    upload_id, uploads = request.args[0], request.components.uploads
+    if (await uploads.find(upload_id)).way is Way.PRESIGNED:
+        upload = await uploads.presigned.complete(upload_id)
     else:
-        upload, _ = await request.components.chunks.complete(upload_id)
+        upload = await uploads.chunks.complete(upload_id)
     job: list[tuple[bytes, bytes]] = []
     if upload.job_id is not None:
         job.append((b"job-location", f"{request.base}/jobs/{upload.job_id}".encode()))

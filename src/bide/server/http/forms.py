@@ -42,7 +42,7 @@ async def read_form(request: HttpRequest, is_field: Callable[[Part], bool]) -> U
 
 
 async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[Part], bool]) -> None:
-    uploads = request.components.uploads
+    direct = request.components.uploads.direct
     most = request.components.config.http.max_body
     parser = Multipart(read_boundary(request.header(b"content-type") or ""))
     incoming: DirectUpload | None = None
@@ -62,10 +62,7 @@ async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[Pa
             elif isinstance(event, Part):
                 name = event.name
                 if not is_field(event):
-                    upload_id = request.components.intake.id()
-                    incoming = DirectUpload(
-                        uploads, upload_id, clean_name(event.filename), clean_type(event.content_type)
-                    )
+                    incoming = direct.begin(clean_name(event.filename), clean_type(event.content_type))
                     incoming.promised = event.sha256
                     form.files.append((name, incoming))
             elif isinstance(event, PartEnd):

@@ -8,7 +8,7 @@ import msgspec
 
 from bide.core.wire.http import read_idempotency_key
 from bide.server.http.request import HttpRequest
-from bide.server.uploads.upload_jobs import encode_submission
+from bide.server.uploads.upload_jobs import UploadJob, make_upload_job
 
 
 class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -27,24 +27,23 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
     idempotency_key: str | None = None
     dedupe: Literal["content"] | None = None
 
-    def job_fields(self, request: HttpRequest) -> dict[str, Any]:
-        """Returns the fields of the upload record that describe the job; none without a kind."""
+    def job(self, request: HttpRequest) -> UploadJob | None:
+        """Returns the job that the upload creates; None without a kind."""
         if self.kind is None:
-            return {}
-        submission = encode_submission(
-            kind=self.kind,
-            input=msgspec.json.encode(self.input),
-            dedupe=self.dedupe,
-            priority=self.priority,
-            queue=self.queue,
-            labels=self.labels,
-            runAt=self.run_at,
-            deadline=self.deadline,
-        )
-        key = self.idempotency_key
-        return {
-            "submission": submission,
-            "parameter": self.parameter,
-            "key": None if key is None else read_idempotency_key(key),
-            "trace_id": request.trace_id,
+            return None
+        fields = {
+            "kind": self.kind,
+            "priority": self.priority,
+            "queue": self.queue,
+            "labels": self.labels,
+            "runAt": self.run_at,
+            "deadline": self.deadline,
+            "dedupe": self.dedupe,
         }
+        return make_upload_job(
+            fields,
+            msgspec.json.encode(self.input),
+            parameter=self.parameter,
+            key=None if self.idempotency_key is None else read_idempotency_key(self.idempotency_key),
+            trace_id=request.trace_id,
+        )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -28,19 +27,15 @@ from bide.core.errors import (
     WrongLength,
 )
 from bide.core.wire.http import JobStatus
-from bide.server.blobs import BlobMissing, incoming_key, upload_key
-from bide.server.blobs.local_signing import NAMES, LocalSigning
+from bide.server.blobs import SIGNED_VALUES
 from bide.server.http.new_upload import NewUpload
 from bide.server.http.request import BodyStream, HttpRequest, Response, content_length, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import JobView
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location
 from bide.server.intake import decode
-from bide.server.upload_record import Upload, Way
 from bide.server.uploads import storage_events
 from bide.server.uploads.names import clean_name, clean_type
-from bide.server.uploads.presigned import NO_REPLICA
-from bide.server.uploads.quota import disk_problem
 
 log = logging.getLogger("bide.http")
 MAX_SIGNED = 100  # parts per request
@@ -122,30 +117,23 @@ def _absolute(request: HttpRequest, url: str) -> str:
 
 
 async def presign(request: HttpRequest) -> Response:
-    components = request.components
+    presigned = request.components.uploads.presigned
     wanted = decode(_new, await request.json())
-    now = components.store.now()
-    upload = Upload(
-        components.intake.id(),
-        Way.PRESIGNED,
+    upload, job = await presigned.begin(
         clean_name(wanted.name),
-        now,
-        now,
-        content_type=clean_type(wanted.content_type),
-        replica=NO_REPLICA,
+        wanted.job(request),
         size=wanted.size,
+        multipart=wanted.multipart,
+        content_type=clean_type(wanted.content_type),
         promised=wanted.sha256,
-        expires_at=components.uploads.expiry(),
-        **wanted.job_fields(request),
     )
-    upload, job = await components.presigned.begin(upload, multipart=wanted.multipart)
-    signed = await components.presigned.sign(upload)
+    signed = await presigned.sign(upload)
     shown = PresignedUpload(
         upload.id,
         None if signed is None else _absolute(request, signed.url),
         None if signed is None else signed.method,
         {} if signed is None else signed.headers,
-        render_instant(now + components.presigned.seconds),
+        _expires(request),
         upload.chunk_size,
         None if upload.chunk_size is None else upload.chunk_count,
         None if job is None else msgspec.Raw(JobView(request, job).body()),  # type: ignore[arg-type]
@@ -153,8 +141,14 @@ async def presign(request: HttpRequest) -> Response:
     return object_response(shown, location(request, upload), status=201)
 
 
+def _expires(request: HttpRequest) -> str:
+    """Returns the instant at which signatures of now expire."""
+    components = request.components
+    return render_instant(components.store.now() + components.uploads.presigned.seconds)
+
+
 async def sign_parts(request: HttpRequest) -> Response:
-    presigned = request.components.presigned
+    presigned = request.components.uploads.presigned
     wanted = decode(_wanted, await request.json())
     upload = await presigned.open_parts(request.args[0])
     signed = []
@@ -162,12 +156,11 @@ async def sign_parts(request: HttpRequest) -> Response:
         one, size = await presigned.sign_part(upload, number)
         url = _absolute(request, one.url)
         signed.append(SignedPart(number, size, url, one.method, one.headers))
-    expires = render_instant(request.components.store.now() + presigned.seconds)
-    return object_response(SignedParts(signed, expires))
+    return object_response(SignedParts(signed, _expires(request)))
 
 
 async def list_parts(request: HttpRequest) -> Response:
-    presigned = request.components.presigned
+    presigned = request.components.uploads.presigned
     upload = await presigned.open_parts(request.args[0])
     assert upload.size is not None and upload.chunk_size is not None
     stored = await presigned.parts(upload)
@@ -180,55 +173,31 @@ async def list_parts(request: HttpRequest) -> Response:
 
 
 async def put_content(request: HttpRequest) -> Response:
-    local, signed = _local_signing(request)
-    size = _verify(request, local, signed, f"/uploads/{request.args[0]}/content")
     upload_id = request.args[0]
-
-    async def write(body: AsyncIterator[bytes]) -> str:
-        return await local.receive(incoming_key(upload_id), body, size)
-
-    return await _stored(request.components.presigned.put(upload_id, write, BodyStream(request), size))
+    size, _ = _verify(request, f"/uploads/{upload_id}/content")
+    presigned = request.components.uploads.presigned
+    return _stored(await presigned.put(upload_id, BodyStream(request), size))
 
 
 async def put_part(request: HttpRequest) -> Response:
-    local, signed = _local_signing(request)
     upload_id, number = request.args
-    size = _verify(request, local, signed, f"/uploads/{upload_id}/parts/{number}")
-    key, multipart = upload_key(upload_id), signed["multipart"]
-
-    async def write(body: AsyncIterator[bytes]) -> str:
-        return await local.receive_part(key, multipart, int(number), body, size)
-
-    storing = request.components.presigned.put_part(
-        upload_id, int(number), write, BodyStream(request), size
-    )
-    return await _stored(storing)
+    size, signed = _verify(request, f"/uploads/{upload_id}/parts/{number}")
+    presigned = request.components.uploads.presigned
+    part = (upload_id, signed["multipart"], int(number))
+    return _stored(await presigned.put_part(*part, BodyStream(request), size))
 
 
-def _local_signing(request: HttpRequest) -> tuple[LocalSigning, dict[str, str]]:
-    storage = request.components.presigned.storage
-    if not isinstance(storage, LocalSigning):
-        raise NotFound(
-            "this service does not receive presigned uploads: use the URL that POST /uploads/presign returns"
-        )
-    return storage, {name: request.one(name) or "" for name in NAMES if name in request.query}
-
-
-def _verify(request: HttpRequest, local: LocalSigning, signed: dict[str, str], path: str) -> int:
+def _verify(request: HttpRequest, path: str) -> tuple[int, dict[str, str]]:
+    """Returns the size of the body and the signed values."""
+    signed = {name: request.one(name) or "" for name in SIGNED_VALUES if name in request.query}
     declared = request.header(b"content-type") or ""
-    return local.verify(request.scope["method"], path, signed, content_length(request), declared)
+    size = request.components.uploads.presigned.verify(
+        request.scope["method"], path, signed, content_length(request), declared
+    )
+    return size, signed
 
 
-async def _stored(storing: Any) -> Response:
-    try:
-        etag = await storing
-    except BlobMissing as missing:
-        raise UploadConflict(str(missing)) from None
-    except OSError as error:
-        problem = disk_problem(error)
-        if problem is None:
-            raise
-        raise problem from error
+def _stored(etag: str) -> Response:
     return Response(200, [(b"etag", f'"{etag}"'.encode()), (b"content-length", b"0")])
 
 
@@ -248,9 +217,10 @@ async def events(request: HttpRequest) -> Response:
         keys = storage_events.read_keys(body)
     except ValueError as error:
         raise MalformedRequest(f"the body is not JSON: {error}") from None
-    uploads = {found for _, key in keys if (found := request.components.presigned.upload_in(key))}
+    presigned = request.components.uploads.presigned
+    uploads = {found for _, key in keys if (found := presigned.upload_in(key))}
     for upload_id in uploads:
-        request.components.presigned.hint(upload_id)
+        presigned.hint(upload_id)
     return object_response(StorageEventReceipt(len(uploads)), status=202)
 
 

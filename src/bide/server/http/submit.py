@@ -32,8 +32,6 @@ from bide.server.http.status import PREFER, JobView, hold
 from bide.server.http.uploads import BINARY
 from bide.server.intake import Submission, read_batch, read_submission
 from bide.server.store import Inserted
-from bide.server.upload_record import Upload
-from bide.server.uploads.direct import store_files
 
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
@@ -104,7 +102,6 @@ def _with_query(request: HttpRequest, submission: Submission) -> Submission:
 
 async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:
     """Submits a form. The part `job` is the submission; each other part is a file for the parameter of its name."""
-    uploads = request.components.uploads
     form = await read_form(request, lambda part: part.name == "job")
     try:
         if "job" not in form.fields:
@@ -113,19 +110,12 @@ async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:
                 errors=[{"pointer": "/job", "detail": "missing"}],
             )
         submission = _with_query(request, read_submission(form.fields["job"]))
-        files: dict[str, list[Upload]] = {}
-        for name, incoming in form.files:
-            files.setdefault(name, []).append(await incoming.finish())
-        new = await uploads.jobs.from_submission(submission, files, key=key, trace_id=request.trace_id)
-        stored = await store_files(uploads, [incoming for _, incoming in form.files], new)
+        return await request.components.uploads.direct.submit(
+            submission, form.files, key=key, trace_id=request.trace_id
+        )
     except BaseException:
         await form.discard()
         raise
-    assert isinstance(stored.job, Inserted)  # otherwise a Problem was raised
-    if not stored.job.created:  # the earlier job has its own copy of the files
-        for upload in stored.uploads:
-            await uploads.discard(upload)
-    return stored.job
 
 
 async def _until_done(request: HttpRequest, shown: JobView, seconds: float) -> JobView:

@@ -53,16 +53,13 @@ from bide.server.http.attachments import attachment
 from bide.server.http.request import BodyStream, Headers, HttpRequest, Response, content_length
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.uploads import BINARY, UPLOAD_ID, read_sha256
-from bide.server.store import StoredUploads
 from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.names import clean_name, clean_type
-from bide.server.uploads.tus_append import TusAppend
-from bide.server.uploads.tus_concat import concatenate
-from bide.server.uploads.upload_jobs import encode_submission
+from bide.server.uploads.upload_jobs import UploadJob, make_upload_job
 
 BASE_PATH = "/files"
 _JSON_FIELDS = ("priority", "labels")
-_TEXT_FIELDS = {"queue": "queue", "runAt": "runAt", "deadline": "deadline", "dedupe": "dedupe"}
+_TEXT_FIELDS = ("kind", "queue", "runAt", "deadline", "dedupe")
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
@@ -102,25 +99,31 @@ async def options(request: HttpRequest) -> Response:
 
 
 async def create(request: HttpRequest) -> Response:
-    uploads = request.components.uploads
+    tus = request.components.uploads.tus
     metadata = request.header(b"upload-metadata") or ""
-    fields = _read_metadata(request, metadata)
-    name = fields.pop("name")
+    given = read_metadata(metadata)
+    name = clean_name(given.get("filename") or given.get("name"))
+    job = _job(request, given)
+    fields = {
+        "content_type": clean_type(
+            given.get("filetype") or given.get("type") or given.get("contentType")
+        ),
+        "metadata": metadata,
+        "promised": read_sha256(given.get("sha256")),
+    }
     partial, urls = read_concat(request.header(b"upload-concat"))
-    upload_id = request.components.intake.id()
     size = _size(request, final=bool(urls))
-    stored: StoredUploads | None = None
     if urls:
-        parts = [_id_of(url) for url in urls]
-        upload, stored = await concatenate(uploads, upload_id, parts, name, **fields)
-        return _response(request, 201, upload, stored, located=True)
-    if partial:
-        fields = {"metadata": metadata}  # a partial upload has no name and no job
-    upload = await uploads.begin(Way.TUS, name, upload_id, size=size, partial=partial, **fields)
+        upload = await tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
+        return _response(request, 201, upload, located=True)
+    if partial:  # has no type, checksum and job of its own
+        upload = await tus.begin(name, size=size, partial=True, metadata=metadata)
+    else:
+        upload = await tus.begin(name, job, size=size, **fields)
     sent = _has_body(request) or size == 0
     if sent:
-        upload, stored = await _append(request, upload.id, 0)
-    return _response(request, 201, upload, stored, located=True, offset=sent)
+        upload = await _append(request, upload.id, 0)
+    return _response(request, 201, upload, located=True, offset=sent)
 
 
 def _size(request: HttpRequest, *, final: bool) -> int | None:
@@ -148,34 +151,22 @@ def _has_body(request: HttpRequest) -> bool:
     return request.header(b"content-type") == BODY_TYPE and length != 0
 
 
-def _read_metadata(request: HttpRequest, metadata: str) -> dict[str, Any]:
-    """Returns the fields of the upload record from Upload-Metadata: the file, and the job that it creates."""
-    given = read_metadata(metadata)
-    fields: dict[str, Any] = {
-        "name": clean_name(given.get("filename") or given.get("name")),
-        "content_type": clean_type(
-            given.get("filetype") or given.get("type") or given.get("contentType")
-        ),
-        "metadata": metadata,
-        "promised": read_sha256(given.get("sha256")),
-    }
+def _job(request: HttpRequest, given: dict[str, str]) -> UploadJob | None:
+    """Returns the job that Upload-Metadata describes, if any."""
     if "kind" not in given:
         if "input" in given:
             raise InvalidInput("Upload-Metadata has `input` without `kind`; add `kind`")
-        return fields
-    more = {name: _json(name, given[name]) for name in _JSON_FIELDS if name in given}
-    more.update({_TEXT_FIELDS[name]: given[name] for name in _TEXT_FIELDS if name in given})
-    input = given.get("input")
-    if input is not None:
-        _json("input", input)
-    fields["submission"] = encode_submission(
-        kind=given["kind"], input=None if input is None else input.encode(), **more
+        return None
+    fields: dict[str, Any] = {name: given[name] for name in _TEXT_FIELDS if name in given}
+    fields |= {name: _json(name, given[name]) for name in _JSON_FIELDS if name in given}
+    input, key = given.get("input"), given.get("idempotencyKey")
+    return make_upload_job(
+        fields,
+        None if input is None else input.encode(),
+        parameter=given.get("parameter"),
+        key=None if key is None else read_idempotency_key(key),
+        trace_id=request.trace_id,
     )
-    fields["parameter"] = given.get("parameter")
-    fields["trace_id"] = request.trace_id
-    if "idempotencyKey" in given:
-        fields["key"] = read_idempotency_key(given["idempotencyKey"])
-    return fields
 
 
 def _json(name: str, text: str) -> Any:
@@ -188,10 +179,8 @@ def _json(name: str, text: str) -> Any:
 # --- appending
 
 
-async def _append(
-    request: HttpRequest, upload_id: str, offset: int
-) -> tuple[Upload, StoredUploads | None]:
-    return await TusAppend(request.components.uploads).append(
+async def _append(request: HttpRequest, upload_id: str, offset: int) -> Upload:
+    return await request.components.uploads.tus.append(
         upload_id,
         offset,
         BodyStream(request),
@@ -209,8 +198,8 @@ async def patch(request: HttpRequest) -> Response:
     offset = read_count("Upload-Offset", request.header(b"upload-offset"))
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
-    upload, stored = await _append(request, upload_id, offset)
-    return _response(request, 204, upload, stored, offset=True)
+    upload = await _append(request, upload_id, offset)
+    return _response(request, 204, upload, offset=True)
 
 
 async def head(request: HttpRequest) -> Response:
@@ -219,8 +208,8 @@ async def head(request: HttpRequest) -> Response:
     if upload.way is not Way.TUS:
         raise NotFound(f"upload {upload.id} is a {upload.way} upload, not a tus upload")
     if upload.status is not UploadStatus.DONE:
-        upload = await TusAppend(uploads).position(upload.id)
-    response = _response(request, 200, upload, None, offset=True)
+        upload = await uploads.tus.position(upload.id)
+    response = _response(request, 200, upload, offset=True)
     response.headers.append((b"cache-control", b"no-store"))
     if upload.size is None:
         response.headers.append((b"upload-defer-length", b"1"))
@@ -240,13 +229,10 @@ def _response(
     request: HttpRequest,
     status: int,
     upload: Upload,
-    stored: StoredUploads | None,
     *,
     located: bool = False,
     offset: bool = False,
 ) -> Response:
-    if stored is not None:
-        upload = stored.uploads[0]
     headers: Headers = []
     if status == 201:
         headers.append((b"content-length", b"0"))

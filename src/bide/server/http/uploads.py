@@ -28,7 +28,7 @@ from bide.server.http.request import (
 )
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.upload_record import Upload, WireUpload, wire_upload
-from bide.server.uploads.direct import DirectUpload, store_files
+from bide.server.uploads.direct import DirectUpload
 from bide.server.uploads.multipart import read_disposition
 from bide.server.uploads.names import clean_name, clean_type
 
@@ -56,28 +56,20 @@ async def create(request: HttpRequest) -> Response:
         incoming = await _raw(request)
     try:
         incoming.promised = promised or incoming.promised
-        await incoming.finish()
-        stored = await store_files(request.components.uploads, [incoming])
+        upload = await request.components.uploads.direct.store(incoming)
     except BaseException:
         await incoming.discard()
         raise
-    (upload,) = stored.uploads
     return object_response(wire_upload(upload), location(request, upload), status=201)
 
 
 async def _raw(request: HttpRequest) -> DirectUpload:
-    uploads = request.components.uploads
     disposition = request.header(b"content-disposition")
     named = request.one("name") or (disposition and read_disposition(disposition))
-    size = content_length(request)
-    if size is not None:
-        uploads.quota.check_size(size)
-        uploads.quota.check(size)
-    incoming = DirectUpload(
-        uploads,
-        request.components.intake.id(),
+    incoming = request.components.uploads.direct.begin(
         clean_name(named or None),
         clean_type(request.header(b"content-type")),
+        content_length(request),
     )
     try:
         async for data in BodyStream(request):

@@ -10,35 +10,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 from bide.core.errors import NotFound, UploadConflict, WrongLength
 from bide.server.media_types import HEAD
-from bide.server.store import StoredUploads
 from bide.server.upload_record import Upload, UploadStatus, Way
-from bide.server.uploads.quota import Charge, charged, disk_problem
-from bide.server.uploads.staging import Sink
-from bide.server.uploads.upload_service import UploadService
+from bide.server.uploads.lifecycle import UploadLifecycle
+from bide.server.uploads.quota import Charge, Quota
+from bide.server.uploads.staging import Sink, Staging
+from bide.server.uploads.upload_jobs import UploadJob
 
 DEFAULT_CHUNK = 8 * 1024 * 1024
 MIN_CHUNK = 64 * 1024
 MAX_CHUNK = 1024**3
 
 
-class Chunks:
-    """Chunked uploads of one upload service."""
+class ChunkedUploads:
+    """The chunked uploads of one service."""
 
-    def __init__(self, uploads: UploadService) -> None:
-        self._uploads = uploads
+    def __init__(self, lifecycle: UploadLifecycle, staging: Staging, quota: Quota) -> None:
+        self._lifecycle = lifecycle
+        self._staging = staging
+        self._quota = quota
         self._hashing: dict[str, asyncio.Future[None]] = {}
-        # Bytes of interrupted chunks stay on disk and in the quota until the chunk is sent again.
-        self._incomplete: dict[str, dict[int, Charge]] = {}
-        uploads.on_remove.append(self._release)
+
+    async def begin(self, name: str, job: UploadJob | None, **fields: Any) -> Upload:
+        """Stores a new upload. `fields` are those of its record."""
+        return await self._lifecycle.begin(self._lifecycle.new(Way.CHUNKS, name, job, **fields), job)
 
     async def put(
         self, upload_id: str, number: int, body: AsyncIterator[bytes], announced: int | None
     ) -> Upload:
-        async with self._uploads.locks.hold(f"{upload_id}/{number}"):
-            upload = await self._uploads.unfinished(upload_id, Way.CHUNKS)
+        async with self._lifecycle.hold(f"{upload_id}/{number}"):
+            upload = await self._lifecycle.find(upload_id)
+            self._lifecycle.check_unfinished(upload, Way.CHUNKS)
             if number >= upload.chunk_count:
                 raise NotFound(
                     f"upload {upload_id} has no chunk {number}, only 0 to {upload.chunk_count - 1}"
@@ -52,24 +57,22 @@ class Chunks:
                 async for _ in body:
                     pass
                 return upload
-            incomplete = self._incomplete.setdefault(upload_id, {})
-            if (earlier := incomplete.pop(number, None)) is not None:
-                earlier.close()
-            charge = incomplete[number] = self._uploads.quota.charge(reserved=True)
-            await self._write(upload, number, charged(body, charge), length)
-            upload = await self._uploads.record(upload, chunk=number)
+            charge = self._quota.charge_chunk(upload_id, number)
+            await self._write(upload, number, body, length, charge)
+            upload = await self._lifecycle.record(upload, chunk=number)
             charge.commit(length)
-            incomplete.pop(number).close()
+            self._quota.release(upload_id, number)
         if number == 0 and length >= HEAD:
-            await self._uploads.check_head(upload)
+            await self._lifecycle.check_head(upload)
         self._hash(upload)
         return upload
 
-    async def _write(self, upload: Upload, number: int, body: AsyncIterator[bytes], length: int) -> None:
+    async def _write(
+        self, upload: Upload, number: int, body: AsyncIterator[bytes], length: int, charge: Charge
+    ) -> None:
         assert upload.chunk_size is not None
-        staging = self._uploads.staging
         begin = number * upload.chunk_size
-        sink = Sink(staging, staging.path(upload.id), begin, None)
+        sink = Sink(self._staging, upload.id, begin, charge, None)
         try:
             async for data in body:
                 if sink.position + len(data) > begin + length:
@@ -82,16 +85,9 @@ class Chunks:
                     f"the request sent {sink.position - begin} of the {length} bytes of chunk {number}"
                 )
             await sink.sync()
-        except BaseException as error:
+        except BaseException:
             await sink.abort()
-            problem = disk_problem(error) if isinstance(error, OSError) else None
-            if problem is not None:
-                raise problem from error
             raise
-
-    async def _release(self, upload: Upload) -> None:
-        for earlier in self._incomplete.pop(upload.id, {}).values():
-            earlier.close()
 
     def _hash(self, upload: Upload) -> None:
         """Hashes the bytes before the first gap, with one thread per upload."""
@@ -100,7 +96,7 @@ class Chunks:
         goal = min(missing[0] * upload.chunk_size, upload.size) if missing else upload.size
         if upload.id in self._hashing:
             return
-        staging = self._uploads.staging
+        staging = self._staging
         digest = staging.take_digest(upload.id, upload.size)
         if digest.at >= goal:
             staging.keep_digest(upload.id, digest)
@@ -115,13 +111,13 @@ class Chunks:
 
         hashing.add_done_callback(hashed)
 
-    async def complete(self, upload_id: str) -> tuple[Upload, StoredUploads | None]:
+    async def complete(self, upload_id: str) -> Upload:
         """Finishes the upload. Raises UploadConflict with the missing chunks if there are any."""
-        async with self._uploads.locks.hold(upload_id):
-            upload = await self._uploads.find(upload_id)
+        async with self._lifecycle.hold(upload_id):
+            upload = await self._lifecycle.find(upload_id)
             if upload.status is UploadStatus.DONE:
-                return upload, None
-            upload = await self._uploads.unfinished(upload_id, Way.CHUNKS)
+                return upload
+            self._lifecycle.check_unfinished(upload, Way.CHUNKS)
             if upload.missing:
                 shown = ", ".join(map(str, upload.missing[:20]))
                 raise UploadConflict(
@@ -131,7 +127,5 @@ class Chunks:
             if hashing is not None:
                 with contextlib.suppress(OSError):
                     await asyncio.wait([hashing])
-            upload = await self._uploads.record(upload, received=upload.size)
-            stored = await self._uploads.finish(upload)
-            await self._release(upload)
-            return stored.uploads[0], stored
+            upload = await self._lifecycle.record(upload, received=upload.size)
+            return (await self._lifecycle.finish(upload)).uploads[0]

@@ -5,94 +5,116 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bide.core.errors import ChecksumMismatch, Problem
-from bide.server.blobs import upload_key
-from bide.server.store import CompletedUploads, NewJob, StoredUploads
+from bide.server.intake import Submission
+from bide.server.store import CompletedUploads, Inserted, NewJob, StoredUploads
 from bide.server.upload_record import Upload, Way
-from bide.server.uploads.quota import disk_problem
-from bide.server.uploads.staging import Bytes, Digest, Sink
-from bide.server.uploads.upload_service import UploadService, uninterrupted
+from bide.server.uploads.lifecycle import UploadLifecycle, uninterrupted
+from bide.server.uploads.quota import Quota
+from bide.server.uploads.staging import Bytes, Digest, Sink, Staging
+from bide.server.uploads.upload_jobs import UploadJobs
 
 
 class DirectUpload:
-    """One file that a request is sending."""
+    """One file that a request is sending: `write` its bytes, `finish`, then store or `discard` it."""
 
-    def __init__(self, uploads: UploadService, upload_id: str, name: str, content_type: str) -> None:
-        now = uploads.store.now()
-        self.upload = Upload(
-            upload_id, Way.DIRECT, name, now, now, content_type, replica=uploads.replica
-        )
-        self._uploads = uploads
-        self._digest = Digest()
-        self._sink = Sink(uploads.staging, uploads.staging.path(upload_id), 0, self._digest)
-        self._charge = uploads.quota.charge(reserved=False)
-        self.stored = False  # True also while the outcome of the commit is unknown
+    def __init__(
+        self, lifecycle: UploadLifecycle, staging: Staging, quota: Quota, name: str, content_type: str
+    ) -> None:
+        self.upload = lifecycle.new(Way.DIRECT, name, content_type=content_type)
         self.promised: str | None = None  # the SHA-256 that the caller expects
+        self._lifecycle = lifecycle
+        self._quota = quota
+        self._stored = False  # True also while the outcome of the commit is unknown
+        self._digest = Digest()
+        self._charge = quota.charge(reserved=False)
+        self._sink = Sink(staging, self.upload.id, 0, self._charge, self._digest)
 
     async def write(self, data: Bytes) -> None:
         """Raises a Problem if the file is too large or does not fit into the quota or on the disk."""
-        self._uploads.quota.check_size(self._sink.position + len(data))
-        self._charge.add(len(data))
-        try:
-            await self._sink.write(data)
-        except OSError as error:
-            problem = disk_problem(error)
-            if problem is None:
-                raise
-            raise problem from error
+        self._quota.check_size(self._sink.position + len(data))
+        await self._sink.write(data)
 
     async def finish(self) -> Upload:
         """Syncs the file and verifies its checksum. It is neither a blob nor in the store yet."""
-        try:
-            await self._sink.sync()
-        except OSError as error:
-            problem = disk_problem(error)
-            if problem is None:
-                raise
-            raise problem from error
+        await self._sink.sync()
         sha256 = self._digest.sha256.hexdigest()
         if self.promised is not None and self.promised != sha256:
             raise ChecksumMismatch(f"SHA-256 mismatch: expected {self.promised}, got {sha256}")
-        self.upload = self._uploads.completed(self.upload, self._sink.durable, sha256, self._digest.head)
+        self.upload = self._lifecycle.completed(
+            self.upload, self._sink.durable, sha256, self._digest.head
+        )
         return self.upload
 
-    def release(self) -> None:
-        """Releases the charge: the record in the store counts now, or the file is removed."""
+    def mark_stored(self) -> None:
+        """Called before the commit: from now on the upload counts instead of the charge, and keeps its bytes."""
         self._charge.close()
+        self._quota.add(self.upload)
+        self._stored = True
 
     async def discard(self) -> None:
-        """Removes the file, unless its record is or may be in the store: a stored upload must have its bytes."""
+        """Removes the file, unless its record is or may be in the store."""
         await self._sink.abort()
-        self.release()
-        if not self.stored:
-            await self._uploads.remove_bytes(self.upload)
+        self._charge.close()
+        if not self._stored:
+            await self._lifecycle.remove_bytes(self.upload)
 
 
-async def store_files(
-    uploads: UploadService, files: Sequence[DirectUpload], new: NewJob | None = None
-) -> StoredUploads:
-    """Moves finished files to the blobs and stores their records and the job in one transaction. If this raises a Problem,
-    nothing is stored and the caller discards the files. A cancelled caller does not interrupt it.
-    """
-    return await uninterrupted(_store_files(uploads, files, new))
+class DirectUploads:
+    """The direct uploads of one service."""
 
+    def __init__(
+        self, lifecycle: UploadLifecycle, staging: Staging, quota: Quota, jobs: UploadJobs
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._staging = staging
+        self._quota = quota
+        self._jobs = jobs
 
-async def _store_files(
-    uploads: UploadService, files: Sequence[DirectUpload], new: NewJob | None
-) -> StoredUploads:
-    for one in files:
-        path = uploads.staging.path(one.upload.id)
-        await uploads.blobs.adopt(upload_key(one.upload.id), path, one.upload.content_type)
-    for one in files:
-        one.stored = True
-    try:
-        stored = await uploads.store_finished(CompletedUploads(tuple(one.upload for one in files), new))
-    except Problem:
-        # The idempotency key belongs to another job: the files were stored, the job was not.
-        for one in files:
-            await uploads.store.remove_upload(one.upload.id)
-            one.stored = False
-        raise
-    for one in files:
-        one.release()
-        uploads.quota.add(one.upload)
-    return stored
+    def begin(self, name: str, content_type: str, size: int | None = None) -> DirectUpload:
+        """Raises a Problem if a file of this size does not fit."""
+        if size is not None:
+            self._quota.check_size(size)
+            self._quota.check(size)
+        return DirectUpload(self._lifecycle, self._staging, self._quota, name, content_type)
+
+    async def store(self, file: DirectUpload) -> Upload:
+        """Stores a file. If this raises a Problem, nothing is stored and the caller discards the file."""
+        await file.finish()
+        stored = await uninterrupted(self._store([file], None))
+        return stored.uploads[0]
+
+    async def submit(
+        self,
+        submission: Submission,
+        files: Sequence[tuple[str, DirectUpload]],
+        *,
+        key: str | None,
+        trace_id: str,
+    ) -> Inserted:
+        """Stores files, by parameter, and the job that uses them in one transaction. If this raises a Problem, nothing is
+        stored and the caller discards the files.
+        """
+        given: dict[str, list[Upload]] = {}
+        for name, file in files:
+            given.setdefault(name, []).append(await file.finish())
+        new = await self._jobs.from_form(submission, given, key=key, trace_id=trace_id)
+        stored = await uninterrupted(self._store([file for _, file in files], new))
+        assert isinstance(stored.job, Inserted)  # otherwise a Problem was raised
+        if not stored.job.created:  # the earlier job has its own copy of the files
+            for upload in stored.uploads:
+                await self._lifecycle.discard(upload)
+        return stored.job
+
+    async def _store(self, files: Sequence[DirectUpload], new: NewJob | None) -> StoredUploads:
+        for file in files:
+            await self._lifecycle.adopt(file.upload)
+        for file in files:
+            file.mark_stored()
+        uploads = tuple(file.upload for file in files)
+        try:
+            return await self._lifecycle.store_finished(CompletedUploads(uploads, new))
+        except Problem:
+            # The idempotency key belongs to another job: the files were stored, the job was not.
+            for upload in uploads:
+                await self._lifecycle.discard(upload)
+            raise

@@ -11,7 +11,9 @@ from bide.core.wire.http import is_job_id
 from bide.server.blobs import UPLOADS
 from bide.server.blobs.orphans import Orphans
 from bide.server.upload_record import Way, owner_of
-from bide.server.uploads.upload_service import UploadService
+from bide.server.uploads.lifecycle import UploadLifecycle, UploadStore
+from bide.server.uploads.quota import Quota
+from bide.server.uploads.staging import Staging
 
 log = logging.getLogger("bide.uploads")
 INTERVAL = 5.0
@@ -22,16 +24,30 @@ ORPHAN_AGE = 3600.0
 
 
 class UploadExpiry:
-    """The upkeep calls `tick` in every round."""
+    """The upkeep calls `tick` in every round. `inputs`: seconds that an upload is kept after the end of the last job that
+    uses it; None: until that job is removed.
+    """
 
-    def __init__(self, uploads: UploadService, orphans: Orphans) -> None:
-        self._uploads = uploads
+    def __init__(
+        self,
+        lifecycle: UploadLifecycle,
+        store: UploadStore,
+        staging: Staging,
+        quota: Quota,
+        orphans: Orphans,
+        inputs: float | None,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._store = store
+        self._staging = staging
+        self._quota = quota
         self._orphans = orphans
+        self._inputs = inputs
         self._next = 0.0
         self._next_sweep = 0.0
 
     async def tick(self) -> None:
-        now = self._uploads.store.now()
+        now = self._store.now()
         if now < self._next:
             return
         self._next = now + INTERVAL
@@ -41,25 +57,24 @@ class UploadExpiry:
             self._next_sweep = now + SWEEP_INTERVAL
             # Modification times of files follow this machine's clock.
             await self._sweep(time.time())
-        self._uploads.quota.update(await self._uploads.store.upload_bytes())
+        self._quota.update(await self._store.upload_bytes())
 
     async def _expire(self) -> None:
         more = True
         while more:
-            inputs = self._uploads.config.inputs
-            removed, more = await self._uploads.store.expire_uploads(inputs=inputs)
+            removed, more = await self._store.expire_uploads(inputs=self._inputs)
             for upload in removed:
-                await self._uploads.remove_bytes(upload)
+                await self._lifecycle.remove_bytes(upload)
 
     async def _complete(self, now: float) -> None:
         """Finishes complete uploads whose request was interrupted by a crash or by unavailable storage."""
-        uploads = self._uploads
-        for upload in await uploads.store.unfinished(uploads.replica, now - INTERRUPTED_AFTER):
+        replica = self._lifecycle.replica
+        for upload in await self._store.unfinished(replica, now - INTERRUPTED_AFTER):
             if upload.way is Way.PRESIGNED or upload.partial or upload.received != upload.size:
                 continue
             try:
-                async with uploads.locks.hold(upload.id):
-                    await uploads.finish(upload)
+                async with self._lifecycle.hold(upload.id):
+                    await self._lifecycle.finish(upload)
             except Problem as problem:
                 log.warning("cannot finish upload %s: %s", upload.id, problem.detail)
             except (BideError, OSError) as error:
@@ -67,13 +82,12 @@ class UploadExpiry:
 
     async def _sweep(self, now: float) -> None:
         """Removes files of uploads that no longer exist."""
-        uploads = self._uploads
         if not await self._orphans.may_remove(now):
             return
-        names = await uploads.staging.run(uploads.staging.old, now - ORPHAN_AGE)
+        names = await self._staging.run(self._staging.old, now - ORPHAN_AGE)
         ids = [name for name in names if is_job_id(name)]
-        for upload_id in set(ids) - await uploads.store.known_uploads(ids):
+        for upload_id in set(ids) - await self._store.known_uploads(ids):
             with contextlib.suppress(OSError):
-                await uploads.staging.remove(upload_id)
-        known = uploads.store.known_uploads
+                await self._staging.remove(upload_id)
+        known = self._store.known_uploads
         await self._orphans.sweep(UPLOADS, owner_of(""), known, now, ORPHAN_AGE)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -36,7 +37,9 @@ from bide.core.wire.http import is_job_id
 from bide.server.blobs import (
     UPLOADS,
     BlobMissing,
+    Blobs,
     Signed,
+    SignedReceiver,
     Storage,
     StoredPart,
     incoming_key,
@@ -46,11 +49,11 @@ from bide.server.intake import accepted
 from bide.server.media_types import HEAD
 from bide.server.store import CompletedUploads, Missing, NewJob, UploadUpdate
 from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
-from bide.server.uploads.quota import charged
-from bide.server.uploads.upload_service import UploadService
+from bide.server.uploads.lifecycle import UploadLifecycle, UploadStore
+from bide.server.uploads.quota import Quota, charged, reporting_full_disk
+from bide.server.uploads.upload_jobs import UploadJob, UploadJobs
 
 log = logging.getLogger("bide.uploads")
-Write = Callable[[AsyncIterator[bytes]], Awaitable[str]]  # stores a body, returns its checksum
 NO_REPLICA = ""  # the replica of uploads that no replica owns
 MIN_PART = 8 * 1024 * 1024
 # Seconds after which the upkeep checks an upload that no request or event completed. The interval then grows.
@@ -59,82 +62,85 @@ MAX_CHECKED = 5000  # uploads per round
 CONCURRENT_VERIFICATIONS = 4
 
 
-class Presigned:
-    """The presigned uploads of one service."""
+class PresignedUploads:
+    """The presigned uploads of one service. `seconds`: the lifetime of a signature."""
 
-    def __init__(self, uploads: UploadService, storage: Storage) -> None:
-        self.storage = storage
-        self._uploads = uploads
-        self._store = uploads.store
+    def __init__(
+        self,
+        lifecycle: UploadLifecycle,
+        store: UploadStore,
+        blobs: Blobs,
+        storage: Storage,
+        jobs: UploadJobs,
+        quota: Quota,
+        seconds: int,
+    ) -> None:
+        self.seconds = seconds
+        self._lifecycle = lifecycle
+        self._store = store
+        self._blobs = blobs
+        self._storage = storage
+        self._jobs = jobs
+        self._quota = quota
         self._completing: dict[str, asyncio.Future[Upload]] = {}
         self._hints: set[str] = set()
         self._verifying = asyncio.Semaphore(CONCURRENT_VERIFICATIONS)
-        uploads.on_remove.append(self._abort)
-
-    @property
-    def seconds(self) -> int:
-        """The lifetime of a signature."""
-        return int(self._uploads.config.signed)
 
     # --- beginning
 
-    async def begin(self, upload: Upload, *, multipart: bool) -> tuple[Upload, Job | None]:
+    async def begin(
+        self, name: str, job: UploadJob | None, *, size: int, multipart: bool, **fields: Any
+    ) -> tuple[Upload, Job | None]:
         """Stores an upload and the job that waits for it. If this raises a Problem, nothing is stored."""
-        uploads = self._uploads
-        size = upload.size or 0
-        uploads.quota.check_size(size)
-        uploads.quota.check_quota(size)
-        if self.storage.through_service:
-            uploads.quota.check_disk(size)
-        else:
-            upload = replace(upload, past_service=True)
+        past_service = self._storage.receiver is None
+        upload = self._lifecycle.new(
+            *(Way.PRESIGNED, name, job),
+            replica=NO_REPLICA,
+            size=size,
+            past_service=past_service,
+            **fields,
+        )
+        self._quota.check_size(size)
+        self._quota.check_quota(size)
+        if not past_service:
+            self._quota.check_disk(size)
         if multipart:
             upload = await self._in_parts(upload, size)
-        elif size > self.storage.largest_put:
-            detail = f"storage accepts up to {self.storage.largest_put} bytes per request: set `multipart` to true"
+        elif size > self._storage.largest_put:
+            detail = f"storage accepts up to {self._storage.largest_put} bytes per request: set `multipart` to true"
             raise InvalidInput(detail, errors=[{"pointer": "/size", "detail": detail}])
         try:
-            return await self._store_new(upload)
+            return await self._store_new(upload, job)
         except BaseException:
-            await self._abort(upload)
+            await self._lifecycle.abort_parts(upload)
             raise
 
     async def _in_parts(self, upload: Upload, size: int) -> Upload:
-        storage = self.storage
+        storage = self._storage
         length = max(MIN_PART, storage.smallest_part, -(-size // storage.most_parts))
         multipart = await storage.begin(upload_key(upload.id), upload.content_type)
         return replace(upload, chunk_size=length, metadata=multipart)
 
-    async def _store_new(self, upload: Upload) -> tuple[Upload, Job | None]:
-        await self._uploads.jobs.check(upload)
-        waits = upload.submission is not None and not _dedupes_content(upload)
-        new = await self._waiting_job(upload) if waits else None
-        if new is not None:
-            upload = replace(upload, job_id=new.job.id)
-        self._uploads.quota.add(upload)
-        stored = await self._store.add_upload(upload)
-        if new is None:
-            return stored, None
+    async def _store_new(self, upload: Upload, job: UploadJob | None) -> tuple[Upload, Job | None]:
+        if job is None:
+            return await self._lifecycle.add(upload), None
+        new = await self._jobs.check(upload, job.submission)
+        if job.submission.dedupe is not None:
+            # With `dedupe` the content identifies the job, so the job cannot exist before the file is complete.
+            return await self._lifecycle.add(upload), None
+        new = _waiting(new, upload)
+        stored = await self._lifecycle.add(replace(upload, job_id=new.job.id))
         try:
             (outcome,) = await self._store.insert([new])
             inserted = accepted(outcome, new)
         except BaseException:
-            await self._uploads.discard(stored)
+            await self._lifecycle.discard(stored)
             raise
         if inserted.created:
             return stored, inserted.job
         # The idempotency key belongs to an earlier job: return that job and its upload.
-        await self._uploads.discard(stored)
+        await self._lifecycle.discard(stored)
         return await self._upload_of(inserted.job), inserted.job
-
-    async def _waiting_job(self, upload: Upload) -> NewJob:
-        new = await self._uploads.jobs.new_job(upload)
-        job = replace(new.job, status=Status.UPLOADING, due=None)
-        # The fingerprint covers the request and not the upload id, which differs in each request.
-        identity = msgspec.json.encode(
-            [upload.submission, upload.name, upload.content_type, upload.size, upload.promised]
-        )
-        return replace(new, job=job, fingerprint=hashlib.sha256(identity).digest() if new.key else b"")
 
     async def _upload_of(self, job: Job) -> Upload:
         for name in _uploads_in(msgspec.json.decode(await self._store.input(job.id))):
@@ -148,25 +154,56 @@ class Presigned:
         if upload.metadata or upload.status is UploadStatus.DONE:
             return None
         size = upload.size or 0
-        return await self.storage.sign_put(
+        return await self._storage.sign_put(
             incoming_key(upload.id), upload.content_type, size, self.seconds
         )
 
     # --- receiving, if the storage is a folder of this service
 
-    async def put(self, upload_id: str, write: Write, body: AsyncIterator[bytes], size: int) -> str:
-        """Stores the body with `write` and returns its checksum. A newer writer cancels an older one."""
-        async with self._uploads.locks.hold(f"{upload_id}/content"):
+    def verify(
+        self, method: str, path: str, signed: Mapping[str, str], size: int | None, content_type: str
+    ) -> int:
+        """Returns the size of the body. Raises a Problem if the request differs from the signed one, or has expired."""
+        return self._receiver().verify(method, path, signed, size, content_type)
+
+    async def put(self, upload_id: str, body: AsyncIterator[bytes], size: int) -> str:
+        """Stores the file and returns its ETag. A newer writer cancels an older one."""
+        receiver = self._receiver()
+        async with self._lifecycle.hold(f"{upload_id}/content"):
             upload = await self._open(upload_id)
-            return await self._put(upload, write, body, size, upload.received > 0, received=size)
+            with self._quota.charge(reserved=True) as charge:
+                etag = await _stored(
+                    receiver.receive(incoming_key(upload_id), charged(body, charge), size)
+                )
+                await self._received(upload, received=size)
+                # Bytes of an earlier request are in the quota until the new ones have replaced them.
+                if upload.received == 0:
+                    charge.commit(size)
+            return etag
 
     async def put_part(
-        self, upload_id: str, number: int, write: Write, body: AsyncIterator[bytes], size: int
+        self, upload_id: str, multipart: str, number: int, body: AsyncIterator[bytes], size: int
     ) -> str:
-        async with self._uploads.locks.hold(f"{upload_id}/parts/{number}"):
+        receiver = self._receiver()
+        async with self._lifecycle.hold(f"{upload_id}/parts/{number}"):
             upload = await self._open(upload_id)
-            again = upload.has_chunk(number - 1)
-            return await self._put(upload, write, body, size, again, chunk=number - 1)
+            with self._quota.charge(reserved=True) as charge:
+                key = upload_key(upload_id)
+                etag = await _stored(
+                    receiver.receive_part(key, multipart, number, charged(body, charge), size)
+                )
+                await self._received(upload, chunk=number - 1)
+                if not upload.has_chunk(number - 1):
+                    charge.commit(size)
+            return etag
+
+    def _receiver(self) -> SignedReceiver:
+        receiver = self._storage.receiver
+        if receiver is None:
+            raise NotFound(
+                "this service does not receive presigned uploads: use the URL that POST /uploads/presign returns"
+            )
+        return receiver
 
     async def _open(self, upload_id: str) -> Upload:
         upload = await self.find(upload_id)
@@ -174,30 +211,16 @@ class Presigned:
             raise UploadConflict(f"upload {upload.id} is already complete")
         return upload
 
-    async def _put(
-        self,
-        upload: Upload,
-        write: Write,
-        body: AsyncIterator[bytes],
-        size: int,
-        again: bool,
-        **received: int,
-    ) -> str:
-        """Stores the body. Bytes of an earlier request stay in the quota until the new ones have replaced them."""
-        with self._uploads.quota.charge(reserved=True) as charge:
-            etag = await write(charged(body, charge))
-            after = await self._store.receive(UploadUpdate(upload.id, **received))
-            if isinstance(after, Missing):
-                await self._uploads.remove_bytes(upload)
-                raise Gone(f"upload {upload.id} was deleted during the request, or has expired")
-            if not again:
-                charge.commit(size)
-        return etag
+    async def _received(self, upload: Upload, **received: int) -> None:
+        after = await self._store.receive(UploadUpdate(upload.id, **received))
+        if isinstance(after, Missing):
+            await self._lifecycle.remove_bytes(upload)
+            raise Gone(f"upload {upload.id} was deleted during the request, or has expired")
 
     # --- parts
 
     async def find(self, upload_id: str) -> Upload:
-        upload = await self._uploads.find(upload_id)
+        upload = await self._lifecycle.find(upload_id)
         if upload.way is not Way.PRESIGNED:
             raise UploadConflict(
                 f"upload {upload_id} is a {upload.way} upload, not a {Way.PRESIGNED} upload"
@@ -218,19 +241,15 @@ class Presigned:
             raise NotFound(f"upload {upload.id} has no part {number}, only 1 to {upload.chunk_count}")
         size = upload.chunk_length(number - 1)
         key = upload_key(upload.id)
-        return await self.storage.sign_part(key, upload.metadata, number, size, self.seconds), size
+        return await self._storage.sign_part(key, upload.metadata, number, size, self.seconds), size
 
     async def parts(self, upload: Upload) -> list[StoredPart]:
         try:
-            return await self.storage.parts(upload_key(upload.id), upload.metadata)
+            return await self._storage.parts(upload_key(upload.id), upload.metadata)
         except BlobMissing:
             raise UploadConflict(
                 f"storage no longer has the parts of upload {upload.id}; start a new upload"
             ) from None
-
-    async def _abort(self, upload: Upload) -> None:
-        if upload.way is Way.PRESIGNED and upload.metadata and upload.status is not UploadStatus.DONE:
-            await self.storage.abort(upload_key(upload.id), upload.metadata)
 
     # --- completing
 
@@ -257,21 +276,21 @@ class Presigned:
             await self._move_to_blob(upload)
             done = await self._verified(upload)
             what = await self._with_job(done)
-        return (await self._uploads.store_finished(what)).uploads[0]
+        return (await self._lifecycle.store_finished(what)).uploads[0]
 
     async def _move_to_blob(self, upload: Upload) -> None:
         """Moves the object to its final key, unless an earlier attempt did. Raises UploadConflict if it is incomplete."""
         key = upload_key(upload.id)
-        if await self.storage.head(key) is not None:
+        if await self._storage.head(key) is not None:
             return
         if upload.metadata:
             parts = await self.parts(upload)
             _check_parts(upload, parts)
-            if self.storage.through_service:  # the parts are copied into one file
-                self._uploads.quota.check_disk(upload.size or 0)
-            await self.storage.finish(key, upload.metadata, parts)
+            if self._storage.receiver is not None:  # the parts are copied into one file
+                self._quota.check_disk(upload.size or 0)
+            await self._storage.finish(key, upload.metadata, parts)
             return
-        found = await self.storage.head(incoming_key(upload.id))
+        found = await self._storage.head(incoming_key(upload.id))
         if found is None:
             raise UploadConflict(f"storage has no file for upload {upload.id} yet")
         declared = found.content_type
@@ -280,11 +299,11 @@ class Presigned:
             raise WrongContent(
                 f"Content-Type mismatch: expected {upload.content_type}, storage has {declared[:100]}"
             )
-        await self.storage.move(incoming_key(upload.id), key, upload.content_type)
+        await self._storage.move(incoming_key(upload.id), key, upload.content_type)
 
     async def _verified(self, upload: Upload) -> Upload:
         sha256, size, head = hashlib.sha256(), 0, b""
-        async with aclosing(await self._uploads.blobs.open(upload_key(upload.id))) as pieces:
+        async with aclosing(await self._blobs.open(upload_key(upload.id))) as pieces:
             async for data in pieces:
                 await asyncio.to_thread(sha256.update, data)
                 size += len(data)
@@ -297,25 +316,25 @@ class Presigned:
             raise ChecksumMismatch(
                 f"SHA-256 mismatch: expected {upload.promised}, got {sha256.hexdigest()}"
             )
-        return self._uploads.completed(upload, size, sha256.hexdigest(), head)
+        return self._lifecycle.completed(upload, size, sha256.hexdigest(), head)
 
     async def _remove_object(self, upload: Upload) -> None:
         """Removes the bytes but not the upload: the client can send them again while the signature is valid."""
-        await self._uploads.blobs.remove(owner_of(upload.id))
+        await self._blobs.remove(owner_of(upload.id))
 
     async def _with_job(self, done: Upload) -> CompletedUploads:
         """Returns the upload with its job: a new one, or the files of the job that waits."""
         if done.submission is None:
             return CompletedUploads((done,))
         try:
-            new = await self._uploads.jobs.new_job(done)
+            new = await self._jobs.new_job(done)
         except WrongContent as problem:
             await self._fail_job(done, problem)
             raise
         if done.job_id is None:
             return CompletedUploads((done,), new)
         # The engine needs only queue and kind, which equal those of the waiting job.
-        self._uploads.jobs.notify_engine(new)
+        self._jobs.notify_engine(new)
         return CompletedUploads((done,), files=new.files)
 
     async def _fail_job(self, done: Upload, problem: Problem) -> None:
@@ -323,7 +342,7 @@ class Presigned:
         if done.job_id is not None:
             error = ErrorInfo("WRONG_CONTENT", problem.detail, trace_id=done.trace_id)
             await self._store.apply([Failed(job_id=done.job_id, error=error)])
-        await self._uploads.discard(done)
+        await self._lifecycle.discard(done)
 
     # --- completing without a request
 
@@ -362,10 +381,23 @@ class Presigned:
             log.warning("cannot complete upload %s: %s", upload.id, problem.detail)
 
 
-def _dedupes_content(upload: Upload) -> bool:
-    """Whether the identity of the job depends on the content, so that the job cannot exist before the file is complete."""
-    assert upload.submission is not None
-    return msgspec.json.decode(upload.submission).get("dedupe") is not None
+def _waiting(new: NewJob, upload: Upload) -> NewJob:
+    """Returns the job that waits for the file. Its fingerprint covers the request and not the upload id, which differs in
+    each request.
+    """
+    job = replace(new.job, status=Status.UPLOADING, due=None)
+    identity = msgspec.json.encode(
+        [upload.submission, upload.name, upload.content_type, upload.size, upload.promised]
+    )
+    return replace(new, job=job, fingerprint=hashlib.sha256(identity).digest() if new.key else b"")
+
+
+async def _stored(storing: Awaitable[str]) -> str:
+    try:
+        with reporting_full_disk():
+            return await storing
+    except BlobMissing as missing:
+        raise UploadConflict(str(missing)) from None
 
 
 def _uploads_in(value: object) -> list[str]:

@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from bide.core.errors import PayloadTooLarge, Problem, StorageFull
+from bide.core.errors import PayloadTooLarge, StorageFull
 from bide.server.config import UploadConfig
 from bide.server.store import UploadBytes
 from bide.server.upload_record import Upload
@@ -33,6 +34,7 @@ class Quota:
         self._reserved = 0
         self._firm = 0  # the firm part of the reserved bytes
         self._arriving = 0  # charged by requests, not in the store yet
+        self._chunks: dict[str, dict[int, Charge]] = {}  # by upload id and number
 
     def update(self, totals: UploadBytes) -> None:
         self._stored, self._reserved, self._firm = totals.stored, totals.reserved, totals.firm
@@ -92,6 +94,23 @@ class Quota:
         """Returns the charge of one request. `reserved`: its size was declared; `at`: the offset of its first byte."""
         return Charge(self, reserved, at)
 
+    def charge_chunk(self, upload_id: str, number: int) -> Charge:
+        """Returns the charge of a chunk, instead of that of an earlier request. The bytes of a failed request stay on disk
+        and in the quota until the chunk is sent again, or until `release`.
+        """
+        self.release(upload_id, number)
+        charge = self.charge(reserved=True)
+        self._chunks.setdefault(upload_id, {})[number] = charge
+        return charge
+
+    def release(self, upload_id: str, number: int | None = None) -> None:
+        """Releases the charge of a chunk; without a number, of all chunks of the upload."""
+        if number is None:
+            for charge in self._chunks.pop(upload_id, {}).values():
+                charge.close()
+        elif (earlier := self._chunks.get(upload_id, {}).pop(number, None)) is not None:
+            earlier.close()
+
 
 class Charge:
     """The bytes of one request that are not in the store yet: `with quota.charge(…) as charge`."""
@@ -146,10 +165,14 @@ async def charged(body: AsyncIterator[bytes], charge: Charge) -> AsyncIterator[b
         yield data
 
 
-def disk_problem(error: OSError) -> Problem | None:
-    """Returns the problem for a write that failed because the disk is full; None for other errors."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StorageFull(
+@contextlib.contextmanager
+def reporting_full_disk() -> Iterator[None]:
+    """Raises StorageFull instead of an OSError if a write failed because the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise StorageFull(
             "the disk for uploads is full, or a quota of its file system is used up; acknowledged bytes are kept"
-        )
-    return None
+        ) from error

@@ -14,19 +14,20 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from bide.core.errors import StorageFull
 from bide.server.durable_files import FILE_MODE, finished, make_folders, sync_path
 from bide.server.media_types import HEAD
-from bide.server.uploads.thread_pool import ThreadPool
+from bide.server.uploads.quota import Charge, reporting_full_disk
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
 BATCH = 512 * 1024
 CHECKPOINT = 64 * 1024 * 1024  # bytes between two syncs of a long request
 MAX_DIGESTS = 20_000
-QUICK_THREADS = 2  # for short calls
 _MAX_BUFFERS = 512  # per system call; Linux accepts up to 1,024
 
 
@@ -78,29 +79,24 @@ class Digest:
 class Staging:
     """The folder, the threads and the digests of uploads in progress."""
 
-    def __init__(self, root: Path, threads: int | None = None) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
         # Not the loop's default executor, because uploads must not delay lists and downloads.
-        self._pool = ThreadPool(threads or min(8, (os.cpu_count() or 1) + 2), "bide-upload")
-        self._quick = ThreadPool(QUICK_THREADS, "bide-upload-soon")
+        self._pool = ThreadPoolExecutor(min(8, (os.cpu_count() or 1) + 2), "bide-upload")
         self._digests: OrderedDict[str, Digest] = OrderedDict()
 
     def prepare(self) -> None:
         make_folders(self.root)
 
     def close(self) -> None:
-        self._pool.close()
-        self._quick.close()
+        """Waits for the running calls. Do not call it on the loop's thread: it blocks."""
+        self._pool.shutdown()
 
     def path(self, upload_id: str) -> Path:
         return self.root / upload_id
 
     def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        return self._pool.run(work, *args)
-
-    def run_soon(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Runs a short call in its own pool, so that it does not queue behind long ones."""
-        return self._quick.run(work, *args)
+        return asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
 
     def take_digest(self, upload_id: str, at_most: int) -> Digest:
         """Removes and returns the digest. One beyond `at_most` covers bytes that were never recorded and are sent again,
@@ -109,15 +105,24 @@ class Staging:
         known = self._digests.pop(upload_id, None)
         return known if known is not None and known.at <= at_most else Digest()
 
-    def has_digest(self, upload_id: str, at: int) -> bool:
-        """Whether this process wrote the first `at` bytes."""
-        digest = self._digests.get(upload_id)
-        return digest is not None and digest.at == at
-
     def keep_digest(self, upload_id: str, digest: Digest) -> None:
         self._digests[upload_id] = digest
         while len(self._digests) > MAX_DIGESTS:
             self._digests.popitem(last=False)
+
+    async def has(self, upload_id: str, size: int) -> bool:
+        """Whether the folder has the first `size` bytes of the upload."""
+        digest = self._digests.get(upload_id)
+        if size == 0 or (digest is not None and digest.at == size):  # this process wrote them
+            return True
+        return await self.run(_has_bytes, self.path(upload_id), size)
+
+    async def complete(self, upload_id: str, size: int) -> tuple[str, bytes]:
+        """Truncates the file to its size; returns its SHA-256 and first bytes."""
+        digest = self.take_digest(upload_id, size)
+        if digest.at == digest.length == size:
+            return digest.sha256.hexdigest(), digest.head
+        return await self.run(_complete, self.path(upload_id), size, digest)
 
     async def head(self, upload_id: str) -> bytes:
         """Returns the first bytes of the file."""
@@ -149,6 +154,25 @@ def _age(entry: os.DirEntry[str]) -> float:
         return float("inf")
 
 
+def _has_bytes(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size >= size
+    except FileNotFoundError:
+        return False
+
+
+def _complete(path: Path, size: int, digest: Digest) -> tuple[str, bytes]:
+    if size == 0:
+        path.touch(FILE_MODE)
+    with path.open("r+b", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > size:
+            file.truncate(size)
+            os.fdatasync(file.fileno())
+        digest.catch_up(path, size)
+        file.seek(0)
+        return digest.sha256.hexdigest(), file.read(HEAD)
+
+
 def _head(path: Path) -> bytes:
     with path.open("rb", buffering=0) as file:
         return file.read(HEAD)
@@ -166,20 +190,23 @@ def _unlink(path: Path) -> None:
 
 
 class Sink:
-    """Writes consecutive bytes of an upload from `offset` on. `digest` covers the whole file, `checksum` only the bytes
-    that this sink writes.
+    """Writes consecutive bytes of an upload from `offset` on, and charges them to the quota. `digest` covers the whole
+    file, `checksum` only the bytes that this sink writes. Raises StorageFull if they do not fit, and OSError if the disk
+    fails.
     """
 
     def __init__(
         self,
         staging: Staging,
-        path: Path,
+        upload_id: str,
         offset: int,
+        charge: Charge,
         digest: Digest | None,
         checksum: Hash | None = None,
     ) -> None:
         self._staging = staging
-        self._path = path
+        self._path = staging.path(upload_id)
+        self._charge = charge
         self._digest = digest
         self._checksum = checksum
         self._batch: list[Bytes] = []
@@ -192,7 +219,8 @@ class Sink:
         self.durable = offset  # end of the bytes that were synced
 
     async def write(self, data: Bytes) -> None:
-        """Raises OSError if an earlier batch could not be written."""
+        """Also raises the error of an earlier batch."""
+        self._charge.add(len(data))
         self._batch.append(data)
         self._batched += len(data)
         self.position += len(data)
@@ -200,17 +228,10 @@ class Sink:
             await self._submit()
 
     async def _submit(self, sync: bool = False) -> None:
-        small = self.small
         await self._written()
         batch, self._batch, self._batched = self._batch, [], 0
         if batch or sync:
-            run = self._staging.run_soon if sync and small else self._staging.run
-            self._writing = run(self._write_batch, batch, sync or self._checkpoint_due())
-
-    @property
-    def small(self) -> bool:
-        """Whether a sync is short."""
-        return self.position - self.durable <= BATCH
+            self._writing = self._staging.run(self._write_batch, batch, sync or self._checkpoint_due())
 
     def _checkpoint_due(self) -> bool:
         return self.written - self.durable >= CHECKPOINT
@@ -219,21 +240,19 @@ class Sink:
         """Waits for the current write, also when cancelled: the thread continues in any case."""
         writing, self._writing = self._writing, None
         if writing is not None:
-            await finished(writing)
+            with reporting_full_disk():
+                await finished(writing)
 
     async def sync(self) -> None:
-        """Writes and syncs all bytes. After an OSError, at least the bytes up to `durable` are on disk."""
+        """Writes and syncs all bytes. After an error, at least the bytes up to `durable` are on disk."""
         await self._submit(sync=True)
         await self._written()
 
     async def abort(self) -> None:
         """Discards the current batch and waits for the current write."""
         self._batch, self._batched = [], 0
-        if self._writing is not None:
-            try:
-                await self._written()
-            except OSError:
-                return
+        with contextlib.suppress(OSError, StorageFull):
+            await self._written()
 
     def _write_batch(self, batch: Sequence[Bytes], sync: bool) -> None:
         """Runs in a thread."""

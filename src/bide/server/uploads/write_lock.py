@@ -9,27 +9,26 @@ import asyncio
 from types import TracebackType
 
 from bide.core.errors import TakenOver
-from bide.server.uploads.fair_turns import FairTurns
 
 
 class WriteLocks:
     """Locks by name. The name is an upload id, or an upload id and a chunk or part."""
 
-    def __init__(self, fair_turns: FairTurns) -> None:
-        self._fair_turns = fair_turns
-        self._held: dict[str, _WriteLock] = {}
+    def __init__(self) -> None:
+        self._held: dict[str, WriteLock] = {}
 
-    def hold(self, name: str) -> _WriteLock:
+    def hold(self, name: str) -> WriteLock:
         """Cancels the current writer and waits until it has flushed. Raises TakenOver in this writer when a newer one
         takes the lock; the caller then stores the bytes that it has received.
         """
-        return _WriteLock(self._held, self._fair_turns, name)
+        return WriteLock(self._held, name)
 
 
-class _WriteLock:
-    def __init__(self, held: dict[str, _WriteLock], fair_turns: FairTurns, name: str) -> None:
+class WriteLock:
+    """One writer: `async with locks.hold(name)`."""
+
+    def __init__(self, held: dict[str, WriteLock], name: str) -> None:
         self._held = held
-        self._fair_turns = fair_turns
         self._name = name
         self._task: asyncio.Task[object] | None = None
         self._cancelled = False
@@ -37,8 +36,8 @@ class _WriteLock:
         self._release_event: asyncio.Event | None = None  # made when a newer writer waits
 
     async def __aenter__(self) -> None:
-        # This also guarantees a current task: a request runs without one until its first wait.
-        await self._fair_turns.wait()
+        if asyncio.current_task() is None:
+            await asyncio.sleep(0)  # a request runs without a task until its first wait
         self._task = asyncio.current_task()
         older = self._held.get(self._name)
         self._held[self._name] = self

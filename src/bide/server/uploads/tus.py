@@ -1,4 +1,4 @@
-"""Appends bytes to a tus upload.
+"""Resumable uploads, according to tus: bytes are appended, and uploads can be concatenated.
 
 1. Bytes that arrived before a connection broke are stored.
 2. Bytes with a checksum are stored only if the checksum matches.
@@ -8,29 +8,48 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
-from bide.core.errors import ChecksumMismatch, UploadConflict, WrongLength, WrongOffset
+from bide.core.errors import (
+    ChecksumMismatch,
+    Problem,
+    StorageFull,
+    UploadConflict,
+    WrongLength,
+    WrongOffset,
+)
+from bide.server.durable_files import create, finished, sync_path
 from bide.server.media_types import HEAD
-from bide.server.store import StoredUploads
 from bide.server.upload_record import Upload, UploadStatus, Way
-from bide.server.uploads.quota import Charge, disk_problem
-from bide.server.uploads.staging import BytesLost, Digest, Hash, Sink
-from bide.server.uploads.upload_service import UploadService, uninterrupted
+from bide.server.uploads.lifecycle import UploadLifecycle, uninterrupted
+from bide.server.uploads.quota import Charge, Quota, reporting_full_disk
+from bide.server.uploads.staging import BATCH, BytesLost, Digest, Hash, Sink, Staging
+from bide.server.uploads.upload_jobs import UploadJob
 
 log = logging.getLogger("bide.uploads")
 Body = AsyncIterator[bytes]
+# Seconds that parts are kept after their concatenation, so that the client can repeat a request whose response was lost.
+PART_LIFETIME = 3600.0
 
 
-class TusAppend:
-    """Appends to uploads of one upload service."""
+class TusUploads:
+    """The tus uploads of one service. `max_size`: the maximum bytes of one upload."""
 
-    def __init__(self, uploads: UploadService) -> None:
-        self._uploads = uploads
-        self._staging = uploads.staging
-        self._quota = uploads.quota
+    def __init__(
+        self, lifecycle: UploadLifecycle, staging: Staging, quota: Quota, max_size: int
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._staging = staging
+        self._quota = quota
+        self._max_size = max_size
+
+    async def begin(self, name: str, job: UploadJob | None = None, **fields: Any) -> Upload:
+        """Stores a new upload. `fields` are those of its record."""
+        return await self._lifecycle.begin(self._lifecycle.new(Way.TUS, name, job, **fields), job)
 
     async def append(
         self,
@@ -42,17 +61,17 @@ class TusAppend:
         size: int | None = None,
         checksum: tuple[Hash, str] | None = None,
         promised: str | None = None,
-    ) -> tuple[Upload, StoredUploads | None]:
+    ) -> Upload:
         """Appends the body at `offset`. `announced`: the number of bytes in the body; `size`: the total size, if the upload
         began without one; `checksum`: a hash object for these bytes and the expected value; `promised`: the expected
         SHA-256 of the whole file.
         """
-        async with self._uploads.locks.hold(upload_id):
-            upload = await self._uploads.find(upload_id)
+        async with self._lifecycle.hold(upload_id):
+            upload = await self._lifecycle.find(upload_id)
             if _is_repeat(upload, offset, announced):
-                return upload, None
-            self._uploads.check_unfinished(upload, Way.TUS)
-            upload = await self._uploads.recovered(upload)
+                return upload
+            self._lifecycle.check_unfinished(upload, Way.TUS)
+            upload = await self._lifecycle.recovered(upload)
             if offset != upload.received:
                 raise WrongOffset(
                     f"Upload-Offset is {offset}, but upload {upload.id} has {upload.received} bytes; continue there"
@@ -65,30 +84,30 @@ class TusAppend:
                 )
             upload = await self._append(upload, body, checksum)
             if upload.received == upload.size and not upload.partial:
-                return upload, await self.finish(upload)
+                return await self._finish(upload)
             if offset < HEAD <= upload.received:
-                await self._uploads.check_head(upload)
-            return upload, None
+                await self._lifecycle.check_head(upload)
+            return upload
 
     async def position(self, upload_id: str) -> Upload:
         """Cancels the current writer and returns the upload. Finishes an upload that is complete but was not finished."""
-        async with self._uploads.locks.hold(upload_id):
-            upload = await self._uploads.find(upload_id)
+        async with self._lifecycle.hold(upload_id):
+            upload = await self._lifecycle.find(upload_id)
             if upload.status is UploadStatus.DONE:
                 return upload
-            self._uploads.check_replica(upload)
-            upload = await self._uploads.recovered(upload)
+            self._lifecycle.check_replica(upload)
+            upload = await self._lifecycle.recovered(upload)
             if upload.status is UploadStatus.DONE or upload.partial or upload.received != upload.size:
                 return upload
-            return (await self.finish(upload)).uploads[0]
+            return await self._finish(upload)
 
-    async def finish(self, upload: Upload) -> StoredUploads:
+    async def _finish(self, upload: Upload) -> Upload:
         """Finishes a complete upload. If that fails, for example because the storage is unavailable, the upkeep retries."""
         try:
-            return await self._uploads.finish(upload)
+            return (await self._lifecycle.finish(upload)).uploads[0]
         except Exception:
             with contextlib.suppress(Exception):
-                await self._uploads.record(upload, received=upload.received)
+                await self._lifecycle.record(upload, received=upload.received)
             raise
 
     def _sized(self, upload: Upload, size: int | None) -> Upload:
@@ -106,33 +125,25 @@ class TusAppend:
         return replace(upload, size=size)
 
     def _limit(self, upload: Upload) -> int:
-        return self._uploads.config.max_size if upload.size is None else upload.size
+        return self._max_size if upload.size is None else upload.size
 
     async def _append(self, upload: Upload, body: Body, checksum: tuple[Hash, str] | None) -> Upload:
         digest = self._staging.take_digest(upload.id, upload.received)
         before = digest.copy() if checksum is not None else digest
-        sink = Sink(
-            self._staging,
-            self._staging.path(upload.id),
-            upload.received,
-            digest,
-            None if checksum is None else checksum[0],
-        )
         with self._quota.charge(reserved=upload.size is not None, at=upload.received) as charge:
+            verified = None if checksum is None else checksum[0]
+            sink = Sink(self._staging, upload.id, upload.received, charge, digest, verified)
             try:
                 await self._fill(upload, sink, body, charge, durably=checksum is None)
-                await self._sync(sink)
+                await sink.sync()
             except BytesLost:
                 # Raises the problem that the caller gets.
-                await self._uploads.recovered(upload)
+                await self._lifecycle.recovered(upload)
                 raise
-            except BaseException as error:
+            except BaseException:
                 await uninterrupted(self._save(upload, sink, digest, before, keep=checksum is None))
                 if checksum is None:
                     charge.commit(sink.durable)
-                problem = disk_problem(error) if isinstance(error, OSError) else None
-                if problem is not None:
-                    raise problem from error
                 raise
             if checksum is not None and checksum[0].hexdigest() != checksum[1]:
                 await uninterrupted(self._remove_unverified(upload, before))
@@ -149,15 +160,6 @@ class TusAppend:
         self._staging.keep_digest(upload.id, before)
         await self._staging.truncate(upload.id, upload.received)
 
-    async def _sync(self, sink: Sink) -> None:
-        """Only short syncs take the semaphore, so that a large file does not block it."""
-        if not sink.small:
-            await sink.sync()
-        else:
-            async with self._uploads.commits:
-                await sink.sync()
-        await self._uploads.turns.wait()
-
     async def _fill(
         self, upload: Upload, sink: Sink, body: Body, charge: Charge, *, durably: bool
     ) -> None:
@@ -165,11 +167,10 @@ class TusAppend:
         async for data in body:
             if sink.position + len(data) > limit:
                 raise WrongLength(f"the request sends more than the {limit} bytes of upload {upload.id}")
-            charge.add(len(data))
             await sink.write(data)
             if durably and sink.durable > recorded:
                 recorded = sink.durable
-                await self._uploads.record(upload, received=recorded)
+                await self._lifecycle.record(upload, received=recorded)
                 charge.commit(recorded)
 
     async def _save(
@@ -182,25 +183,57 @@ class TusAppend:
             return
         try:
             await sink.sync()
-        except OSError:
+        except (OSError, StorageFull):
             await self._sync_written(sink)
         self._staging.keep_digest(upload.id, digest)
         if sink.durable > upload.received or upload.size is not None:
-            await self._uploads.record(upload, received=sink.durable)
+            await self._lifecycle.record(upload, received=sink.durable)
 
     async def _sync_written(self, sink: Sink) -> None:
         """Syncs the bytes that were written before a failed write."""
         await sink.abort()
         try:
             await sink.sync()
-        except OSError as error:
+        except (OSError, StorageFull) as error:
             log.warning("cannot sync the bytes of an upload: %s", error)
 
     async def _record(self, upload: Upload, received: int) -> Upload:
         """Records the received bytes. The last bytes are recorded when the upload is finished."""
         if received == upload.size and not upload.partial:
             return replace(upload, received=received)
-        return await self._uploads.record(upload, received=received)
+        return await self._lifecycle.record(upload, received=received)
+
+    async def concatenate(
+        self, parts: Sequence[str], name: str, job: UploadJob | None = None, **fields: Any
+    ) -> Upload:
+        """Copies partial uploads into one. Raises UploadConflict if one of them is not a partial upload, or incomplete."""
+        found = [await self._lifecycle.find(part) for part in parts]
+        for part in found:
+            self._lifecycle.check_replica(part)
+            if not part.partial or part.received != part.size:
+                raise UploadConflict(
+                    f"upload {part.id} cannot be concatenated: it is not a partial upload, or not complete"
+                )
+        size = sum(part.received for part in found)
+        upload = await self.begin(name, job, size=size, parts=tuple(parts), **fields)
+        sources = [(self._staging.path(part.id), part.received) for part in found]
+        with self._quota.charge(reserved=True) as charge:
+            try:
+                charge.add(size)
+                with reporting_full_disk():
+                    digest = await finished(
+                        self._staging.run(_copy, sources, self._staging.path(upload.id))
+                    )
+            except (Problem, OSError):
+                await self._lifecycle.discard(upload)
+                raise
+            self._staging.keep_digest(upload.id, digest)
+            upload = await self._lifecycle.record(upload, received=size)
+            charge.commit(size)
+        upload = await self._finish(upload)
+        for part in found:
+            await self._lifecycle.record(part, expires_in=PART_LIFETIME)
+        return upload
 
 
 def _is_repeat(upload: Upload, offset: int, announced: int | None) -> bool:
@@ -216,3 +249,22 @@ def _is_repeat(upload: Upload, offset: int, announced: int | None) -> bool:
             f"Upload-Offset is {offset}, but upload {upload.id} is complete with {upload.received} bytes"
         )
     return announced == 0
+
+
+def _copy(sources: Sequence[tuple[Path, int]], goal: Path) -> Digest:
+    """Runs in a thread."""
+    digest = Digest()
+    with create(goal) as file:
+        for path, size in sources:
+            with path.open("rb", buffering=0) as source:
+                left = size
+                while left:
+                    data = source.read(min(BATCH, left))
+                    if not data:
+                        raise OSError(f"{path} has less than {size} bytes")
+                    file.write(data)
+                    digest.update(data)
+                    left -= len(data)
+    sync_path(goal)
+    sync_path(goal.parent)
+    return digest
