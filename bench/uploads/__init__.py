@@ -1,1 +1,1 @@
-"""Measurements of uploads and blobs, and the storage server that tests use, too."""
+"""Measurements of uploads."""

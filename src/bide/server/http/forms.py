@@ -1,21 +1,93 @@
-"""multipart/form-data: writes files to disk as they arrive, and keeps fields of limited size in memory."""
+"""multipart/form-data (RFC 7578): writes files to disk as they arrive, and keeps fields of limited size in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
-from bide.core.errors import PayloadTooLarge
+import msgspec
+from multipart import MultipartError, MultipartSegment, PushMultipartParser
+
+from bide.core.errors import MalformedRequest, PayloadTooLarge
+from bide.core.wire.digest import read_digest
 from bide.server.http.request import BodyStream, HttpRequest
 from bide.server.uploads.direct import DirectUpload
-from bide.server.uploads.multipart import Multipart, Part, PartEnd, read_boundary
-from bide.server.uploads.names import clean_name, clean_type
+from bide.server.uploads.names import clean_name, clean_type, header_parameters, read_disposition
 
 TYPE = "multipart/form-data"
+MAX_PARTS = 100
+MAX_PART_HEADER = 16 * 1024  # bytes of one header line of a part
+_BOUNDARY = re.compile(r"[\w'()+,./:=? -]{0,69}[\w'()+,./:=?-]", re.ASCII)
 
 
 def is_form(request: HttpRequest) -> bool:
     declared = request.header(b"content-type") or ""
     return declared.partition(";")[0].strip().lower() == TYPE
+
+
+class FormPart(msgspec.Struct, frozen=True):
+    """The start of a part. `filename` is None for a plain field."""
+
+    name: str
+    filename: str | None
+    content_type: str | None
+    sha256: str | None  # from its Content-Digest
+
+
+class FormParser:
+    """The parser of one form. Call `feed` with the bytes, then `close`. Both raise MalformedRequest."""
+
+    def __init__(self, content_type: str) -> None:
+        self._parser = PushMultipartParser(
+            read_boundary(content_type),
+            max_header_size=MAX_PART_HEADER,
+            max_segment_count=MAX_PARTS,
+            # Any byte is valid here; `_text` decodes UTF-8 and replaces invalid bytes.
+            header_charset="latin-1",
+        )
+
+    def feed(self, data: bytes) -> Iterator[FormPart | bytes | None]:
+        """Yields each part, its bytes in pieces, and None at its end."""
+        if not data:  # the parser would take it for the end
+            return
+        try:
+            for event in self._parser.parse(data):
+                yield _part(event) if isinstance(event, MultipartSegment) else event
+        except MultipartError as error:
+            raise _malformed(error) from None
+
+    def close(self) -> None:
+        try:
+            self._parser.close()
+        except MultipartError as error:
+            raise _malformed(error) from None
+
+
+def read_boundary(content_type: str) -> bytes:
+    for name, value in header_parameters(content_type):
+        if name == "boundary" and _BOUNDARY.fullmatch(value):
+            return value.encode()
+    raise MalformedRequest("Content-Type: multipart/form-data needs a boundary of 1 to 70 characters")
+
+
+def _part(segment: MultipartSegment) -> FormPart:
+    headers = {name: _text(value) for name, value in segment.headerlist}
+    if not segment.name:
+        raise MalformedRequest("a part of the form has no name in its Content-Disposition")
+    return FormPart(
+        _text(segment.name),
+        read_disposition(headers["Content-Disposition"]),
+        headers.get("Content-Type"),
+        read_digest(headers.get("Content-Digest")),
+    )
+
+
+def _text(header: str) -> str:
+    return header.encode("latin-1").decode(errors="replace")
+
+
+def _malformed(error: MultipartError) -> MalformedRequest:
+    return MalformedRequest(f"the multipart body is not a form: {error.args[0]}")
 
 
 class UploadedForm:
@@ -30,7 +102,7 @@ class UploadedForm:
             await incoming.discard()
 
 
-async def read_form(request: HttpRequest, is_field: Callable[[Part], bool]) -> UploadedForm:
+async def read_form(request: HttpRequest, is_field: Callable[[FormPart], bool]) -> UploadedForm:
     """Reads a form. If this fails, no file is left on disk."""
     form = UploadedForm()
     try:
@@ -41,32 +113,31 @@ async def read_form(request: HttpRequest, is_field: Callable[[Part], bool]) -> U
     return form
 
 
-async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[Part], bool]) -> None:
+async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[FormPart], bool]) -> None:
     direct = request.components.uploads.direct
     most = request.components.config.http.max_body
-    parser = Multipart(read_boundary(request.header(b"content-type") or ""))
+    parser = FormParser(request.header(b"content-type") or "")
     incoming: DirectUpload | None = None
     field: list[bytes] = []
     name = ""
     held = 0
     async for data in BodyStream(request):
         for event in parser.feed(data):
-            if isinstance(event, memoryview):
-                if incoming is not None:
-                    await incoming.write(event)
-                else:
-                    held += len(event)
-                    if held > most:
-                        raise PayloadTooLarge(f"the fields of the form have more than {most} bytes")
-                    field.append(bytes(event))
-            elif isinstance(event, Part):
+            if isinstance(event, FormPart):
                 name = event.name
                 if not is_field(event):
                     incoming = direct.begin(clean_name(event.filename), clean_type(event.content_type))
                     incoming.promised = event.sha256
                     form.files.append((name, incoming))
-            elif isinstance(event, PartEnd):
+            elif event is None:
                 if incoming is None:
                     form.fields[name] = b"".join(field)
                 incoming, field = None, []
+            elif incoming is not None:
+                await incoming.write(event)
+            else:
+                held += len(event)
+                if held > most:
+                    raise PayloadTooLarge(f"the fields of the form have more than {most} bytes")
+                field.append(event)
     parser.close()

@@ -29,8 +29,7 @@ from bide.server.http.request import (
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.upload_record import Upload, WireUpload, wire_upload
 from bide.server.uploads.direct import DirectUpload
-from bide.server.uploads.multipart import read_disposition
-from bide.server.uploads.names import clean_name, clean_type
+from bide.server.uploads.names import clean_name, clean_type, read_disposition
 
 UPLOAD_ID = Parameter("uploadId", "path", "The id of the upload.", required=True)
 _SHA256 = re.compile(r"[0-9a-f]{64}")

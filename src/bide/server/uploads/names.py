@@ -1,14 +1,19 @@
-"""Cleans the file names and content types that callers send, so that every file system, header and terminal accepts them."""
+"""Reads the file names and content types that callers send, and cleans them so that every file system, header and terminal
+accepts them.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from urllib.parse import unquote
 
 from bide.server.upload_record import ANY_TYPE
 
 MAX_NAME_BYTES = 200
 _TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(; ?[\w-]{1,50}=\"?[\w.+-]{1,100}\"?)*", re.ASCII)
+_PARAMETER = re.compile(r';\s*([\w!#$%&\'*+.^`|~-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)')
 DEFAULT_NAME = "file"
 
 
@@ -37,3 +42,24 @@ def _printable(character: str) -> str:
 def clean_type(given: str | None) -> str:
     declared = (given or "").strip()
     return declared if _TYPE.fullmatch(declared) else ANY_TYPE
+
+
+def read_disposition(value: str) -> str | None:
+    """Returns the file name in a Content-Disposition header, as browsers or as RFC 5987 writes it."""
+    found = dict(header_parameters(";" + value))
+    extended = found.get("filename*")
+    if extended is not None and extended.lower().startswith("utf-8''"):
+        return unquote(extended[7:], errors="replace")
+    return found.get("filename")
+
+
+def header_parameters(value: str) -> Iterator[tuple[str, str]]:
+    """Yields the parameters of a header, such as `boundary` of a Content-Type."""
+    for name, text in _PARAMETER.findall(value):
+        yield name.lower(), _unquoted(text) if text.startswith('"') else text
+
+
+def _unquoted(text: str) -> str:
+    """Browsers write a quote as %22 and a backslash unchanged; other clients escape both with a backslash."""
+    plain = re.sub(r'\\(["\\])', r"\1", text[1:-1])
+    return plain.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")

@@ -12,19 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.core.errors import MalformedRequest
-from bide.server.media_types import HEAD, detect, is_one_of
-from bide.server.uploads.multipart import (
-    MOST_HEAD,
-    MOST_PARTS,
-    Multipart,
-    Part,
-    PartEnd,
+from bide.server.http.forms import (
+    MAX_PART_HEADER,
+    MAX_PARTS,
+    FormParser,
+    FormPart,
     read_boundary,
-    read_disposition,
 )
-from bide.server.uploads.names import MAX_NAME_BYTES, clean_name, clean_type
+from bide.server.media_types import HEAD, detect, is_one_of
+from bide.server.uploads.names import MAX_NAME_BYTES, clean_name, clean_type, read_disposition
 
-BOUNDARY = b"b-1"
+TYPE = "multipart/form-data; boundary=b-1"
 TRICKY = (
     st.lists(
         st.sampled_from(
@@ -50,17 +48,17 @@ def written(parts: list[tuple[str, str | None, bytes]]) -> bytes:
 
 
 def read(pieces: list[bytes]) -> list[tuple[str, str | None, bytes]]:
-    parser = Multipart(BOUNDARY)
+    parser = FormParser(TYPE)
     found: list[list[Any]] = []
     ends = 0
     for piece in pieces:
         for event in parser.feed(piece):
-            if isinstance(event, Part):
+            if isinstance(event, FormPart):
                 found.append([event.name, event.filename, b""])
-            elif isinstance(event, PartEnd):
+            elif event is None:
                 ends += 1
             else:
-                found[-1][2] += bytes(event)
+                found[-1][2] += event
     parser.close()
     assert ends == len(found)
     return [(name, filename, data) for name, filename, data in found]
@@ -100,14 +98,42 @@ def test_what_is_no_form_is_refused_and_breaks_nothing(body: bytes) -> None:
         b"--b-1\r\nContent-Disposition: attachment\r\n\r\nx\r\n--b-1--",
         b"--b-1\r\nContent-Disposition: form-data\r\n\r\nx\r\n--b-1--",
         b"--b-1\r\nno colon\r\n\r\nx\r\n--b-1--",
-        b"--b-1\r\nX: " + b"x" * (MOST_HEAD + 10),
-        written([("a", None, b"x")] * (MOST_PARTS + 1)),
+        b"--b-1\r\nX: " + b"x" * (MAX_PART_HEADER + 10),
+        written([("a", None, b"x")] * (MAX_PARTS + 1)),
         written([("a", None, b"x")])[:-6],
     ],
 )
 def test_a_form_that_is_not_right_is_refused(body: bytes) -> None:
     with pytest.raises(MalformedRequest):
         read([body])
+
+
+def test_the_bytes_of_a_file_are_passed_on_without_a_copy() -> None:
+    parser, block = FormParser(TYPE), bytes(256 * 1024)
+    head = b'--b-1\r\nContent-Disposition: form-data; name="a"; filename="a"\r\n\r\n'
+    list(parser.feed(head))
+    for _ in range(3):
+        (passed,) = parser.feed(block)
+        assert passed is block
+    assert list(parser.feed(b"\r\n--b-1--\r\n")) == [None]
+    parser.close()
+
+
+def test_headers_of_a_part() -> None:
+    parser = FormParser(TYPE)
+    head = (
+        b'--b-1\r\ncontent-disposition: form-data; name="f\xc3\xbcr"; filename="\xff.txt"; '
+        b"filename*=utf-8''%e2%82%ac.txt\r\ncontent-type: text/plain; charset=utf-8\r\n"
+        b"content-digest: sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:\r\n\r\n"
+    )
+    (part,) = parser.feed(head)
+    assert isinstance(part, FormPart)
+    assert (part.name, part.filename) == ("für", "€.txt")
+    assert part.content_type == "text/plain; charset=utf-8"
+    assert part.sha256 is not None and part.sha256.startswith("5f8f04f6")
+    parser = FormParser(TYPE)
+    (part,) = parser.feed(b'--b-1\r\nContent-Disposition: form-data; name="a"; filename="\xff"\r\n\r\n')
+    assert isinstance(part, FormPart) and part.filename == "\ufffd"
 
 
 @pytest.mark.parametrize(
