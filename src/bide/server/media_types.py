@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-HEAD = 4096  # bytes that `detect` needs, enough for the first names in an office document
+HEAD = 2000  # bytes that `detect` needs, enough for the first names in an office document
 TEXT = "text/plain"
 
 # (offset, signature, type); the first match counts.
