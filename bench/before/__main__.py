@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import median
 
@@ -77,7 +77,7 @@ def _measure(name: str, base: Tree, new: Tree, folder: Path, rounds: int) -> Fou
     found: Found = {}
     for number in range(rounds):
         here = folder / f"{name}-{number}"
-        seconds: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        seconds: tuple[defaultdict[str, float], ...] = (defaultdict(float), defaultdict(float))
         operations: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         with workload(base, here / "base") as of_base, workload(new, here / "new") as of_new:
             for part in range(slices):

@@ -130,7 +130,9 @@ def _figures(
 ) -> dict[str, int]:
     with psycopg.connect(url, autocommit=True, options=SEARCH) as connection:
         hung = _open(connection)
-        rows = dict(connection.execute("SELECT id, result FROM jobs WHERE status = 'DONE'").fetchall())
+        rows: dict[str, Any] = dict(
+            connection.execute("SELECT id, result FROM jobs WHERE status = 'DONE'").fetchall()
+        )
         known = {job_id for (job_id,) in connection.execute("SELECT id FROM jobs")}
         events = connection.execute("SELECT job_id, job FROM events WHERE type = 'status' ORDER BY id")
         holder: dict[str, str] = {}  # the last worker in the record

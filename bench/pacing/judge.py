@@ -129,8 +129,8 @@ def _beside_oracle(name: str, trials: Sequence[Trial]) -> Line:
 
 
 def beside_oracle(trials: Sequence[Trial], price: float) -> float:
-    ours, theirs = zip(*(_both(trial, price) for trial in trials), strict=True)
-    return sum(ours) / sum(theirs)
+    pairs = [_both(trial, price) for trial in trials]
+    return sum(ours for ours, _ in pairs) / sum(theirs for _, theirs in pairs)
 
 
 def _each_beside_oracle(trials: Sequence[Trial], price: float) -> list[float]:

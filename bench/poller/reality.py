@@ -41,6 +41,8 @@ WITHIN = 0.15
 class Waiter:
     """Submits each job at its time, and counts those that ended."""
 
+    wants_changes = False
+
     def __init__(self, account: Account, timing: Timing, vendor: Vendor) -> None:
         self._account = account
         self._timing = timing

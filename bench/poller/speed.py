@@ -35,6 +35,8 @@ CHEAP = 1e-7
 class Crowd:
     """A constant number of jobs: each ended job is replaced."""
 
+    wants_changes = False
+
     def __init__(self, account: Account, jobs: int) -> None:
         self._account = account
         self._number = 0

@@ -14,7 +14,6 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,7 @@ async def one(url: str) -> float:
 async def several(url: str) -> tuple[float, float, float]:
     """Polls per CPU second of the children, the same with the parent's CPU time, and polls per second."""
     account, transport = await _filled(url, PROCESSES)
-    spread = await account.open()
+    spread = account._poller
     assert isinstance(spread, ProcessPoller)
     meters = _listen(spread)
     await asyncio.sleep(WARM_UP)
@@ -91,7 +90,7 @@ async def several(url: str) -> tuple[float, float, float]:
 
 def _listen(spread: ProcessPoller) -> dict[int, Meter]:
     meters: dict[int, Meter] = {}
-    original: Callable[[Any, Any], None] = spread.handle
+    original = spread.handle
 
     def handle(share: Any, message: Any) -> None:
         original(share, message)
@@ -101,7 +100,7 @@ def _listen(spread: ProcessPoller) -> dict[int, Meter]:
             if isinstance(message, m.PollingHeartbeat):
                 meter.read(share.pid)
 
-    spread.handle = handle  # type: ignore[method-assign]
+    spread.handle = handle  # type: ignore[assignment, method-assign]
     return meters
 
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from tests.servers import ServerMissing
 
-from bench.scale import drain, order, rows, spread, status, trial
+from bench.scale import drain, rows, spread, status, trial
 from bench.service import servers
 from bench.service.table import Line, report, show
 
 PARTS: dict[str, Callable[[Path, int], list[Line]]] = {
     "status": status.measure,
-    "order": order.measure,
     "rows": rows.measure,
     "trial": trial.measure,
     "drain": drain.measure,

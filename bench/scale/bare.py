@@ -36,7 +36,7 @@ async def main() -> None:
         connection = await psycopg.AsyncConnection.connect(
             sys.argv[2], autocommit=True, prepare_threshold=0, options="-c search_path=bide"
         )
-        idle.put_nowait(connection)  # type: ignore[arg-type]
+        idle.put_nowait(connection)
     config = uvicorn.Config(
         Starlette(routes=[Route("/jobs/{job_id}", status)]),
         port=int(sys.argv[1]),

@@ -94,7 +94,7 @@ def memory(folder: Path, rounds: int) -> list[Line]:
             watch = threading.Thread(target=_watch, args=(site, most, over))
             watch.start()
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                found = list(pool.map(lambda _, send=send: send(site.port, path, SIZE), range(AT_ONCE)))  # type: ignore[misc]
+                found = list(pool.map(lambda _, send=send: send(site.port, path, SIZE), range(AT_ONCE)))
             over.set()
             watch.join()
             if set(found) != {sha256}:

@@ -48,8 +48,7 @@ class PollSchedule:
         self.budget = budget
         self._group = group
         self.floor = self.price = price
-        # A higher price asks for fewer requests: silences grow with its square root, as everywhere else.
-        self._patience = math.sqrt(max(1.0, price / PRICE))
+        self._patience = max(1.0, price / PRICE)  # a higher price asks for fewer requests
         self.kinds: dict[Hashable, KindStats] = {}
         self.waiting = 0
         self._random = rng.random
