@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import psycopg
@@ -39,10 +39,10 @@ from bide.server.store.migrations import scripts
 from bide.server.store.postgres import feed as postgres_feed
 from bide.server.store.postgres import reads as postgres_reads
 from bide.server.store.postgres import server as postgres_server
-from bide.server.store.postgres import uploads as postgres_uploads
 from bide.server.store.postgres.server import NUMBERING, PostgresServer, prepare, version
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.store.postgres.transaction import PostgresTransaction
+from bide.server.store.transactional_store import UploadFilter
 from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.service.backends import describe
 from bide.testing import ManualClock
@@ -344,7 +344,7 @@ async def test_two_that_purge_at_once_remove_each_job_once(two: tuple[Process, P
 
 
 async def test_an_upload_does_not_expire_under_a_job_that_another_process_has_just_stored(
-    two: tuple[Process, Process], url: str, monkeypatch: pytest.MonkeyPatch
+    two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = two
     now = first.clock.now()
@@ -359,20 +359,17 @@ async def test_an_upload_does_not_expire_under_a_job_that_another_process_has_ju
         expires_at=now,
     )
     await first.store.finish(CompletedUploads((upload,)))
-    slow = postgres_uploads._LOCK_EXPIRED.replace("WHERE", "WHERE pg_sleep(1) IS NOT NULL AND", 1)
-    monkeypatch.setattr(postgres_uploads, "_LOCK_EXPIRED", slow)
+    file = InputFile(owner_of(upload.id), FileInfo("a.mp4", "video/mp4", 10, "ab", "b"))
+    find = first.store.uploads
 
-    def asleep() -> bool:
-        row = other.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchone()
-        return row is not None
-
-    with PostgresServer(url).connect() as other:
-        expiring = asyncio.ensure_future(first.store.expire_uploads())
-        await eventually(asleep)
-        file = InputFile(owner_of(upload.id), FileInfo("a.mp4", "video/mp4", 10, "ab", "b"))
+    async def find_then_insert(filter: UploadFilter) -> list[Upload]:
+        found = await find(filter)
+        assert found == [upload]
         await second.store.insert([replace(second.new(), files=(file,))])
-        assert asleep(), "the statement began before the job was stored"
-        assert await expiring == ([], False)
+        return [upload]
+
+    monkeypatch.setattr(first.store, "uploads", find_then_insert)
+    assert await first.store.expire_uploads() == ([], False)
     assert isinstance(await second.store.upload(upload.id), Upload)
 
 
@@ -874,10 +871,10 @@ async def test_a_check_fails_on_a_database_that_is_read_only(url: str) -> None:
     await store.open(lambda events: None)
     try:
         await store.check_writable()
-        await store._write(lambda tx: tx.execute("SET default_transaction_read_only = on"))
+        await store._write(lambda tx: cast(Any, tx).execute("SET default_transaction_read_only = on"))
         with pytest.raises(StoreUnavailable, match="read-only"):
             await store.check_writable()
-        await store._write(lambda tx: tx.execute("SET default_transaction_read_only = off"))
+        await store._write(lambda tx: cast(Any, tx).execute("SET default_transaction_read_only = off"))
         await store.check_writable()
     finally:
         await store.close()

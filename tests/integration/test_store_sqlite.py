@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Sequence
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -17,11 +16,8 @@ from bide.core.errors import SetupError
 from bide.core.jobs.record import Job, Status
 from bide.server.store import Inserted, NewJob, Store, migrations
 from bide.server.store.migrations import scripts
-from bide.server.store.sqlite import file as sqlite_file
 from bide.server.store.sqlite.file import prepare
 from bide.server.store.sqlite.store import SqliteStore
-from bide.server.store.sqlite.transaction import SqliteCache, SqliteSession, SqliteTransaction
-from bide.server.store.writer import GroupCommitWriter
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness, StoreSuite
 
@@ -124,22 +120,13 @@ async def test_all_of_an_insert_or_nothing(tmp_path: Path) -> None:
 
 
 async def test_what_is_queued_shares_a_commit(tmp_path: Path) -> None:
-    path = tmp_path / "bide.db"
-    prepare(path)
     commits: list[str] = []
-
-    connection = sqlite_file.connect(path)
-    connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
-    writer = GroupCommitWriter(SqliteSession(connection, ManualClock(), SqliteCache()), hear_nothing)
-    sql = "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, 0)"
-
-    def add(number: int, tx: SqliteTransaction) -> int:
-        tx.execute(sql, (str(number),))
-        return number
-
-    done = await asyncio.gather(*(writer.submit(partial(add, n)) for n in range(500)))
-    await writer.close()
-    assert done == list(range(500))
+    store = SqliteStore(tmp_path / "bide.db", ManualClock())
+    await store.open(hear_nothing)
+    store._connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    await asyncio.gather(*(store.pause(str(number), True) for number in range(500)))
+    assert len(await store.queues()) == 500
+    await store.close()
     assert len(commits) < 50
 
 

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from bide.server.store import transactional_store
 from bide.server.store.postgres import store as postgres_store
 from bide.server.store.postgres.server import PostgresServer, prepare
 from tests.simulation.faults import Faults
@@ -201,7 +202,7 @@ class PostgresDatabase:
         with (
             patch.object(postgres_store, "PostgresServer", make_server),
             patch.object(postgres_store, "prepare", lambda server: []),
-            patch.object(postgres_store, "GroupCommitWriter", writer),
+            patch.object(transactional_store, "GroupCommitWriter", writer),
         ):
             yield
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from bide.server.store import transactional_store
 from bide.server.store.sqlite import store as sqlite_store
 from bide.server.store.sqlite.file import _migrate
 from tests.simulation.faults import Faults
@@ -84,7 +85,7 @@ class SqliteDatabase:
         with (
             patch.object(sqlite_store, "connect", lambda path: self.connection),
             patch.object(sqlite_store, "prepare", prepare),
-            patch.object(sqlite_store, "GroupCommitWriter", writer),
+            patch.object(transactional_store, "GroupCommitWriter", writer),
         ):
             yield
 

@@ -174,7 +174,7 @@ class World:
     def _make_pool(self, location: AppLocation, data: Path, *, blobs: str, **settings: Any) -> SimPool:
         return SimPool(self.loop, data.name, app, make_blobs(blobs), data / "work", 2, self.rng)
 
-    def _make_writer(self, session: Any, heard: Any) -> SimWriter:
+    def _make_writer(self, transact: Any, heard: Any) -> SimWriter:
         name = PROCESS.get()
 
         def begin() -> None:
@@ -189,7 +189,7 @@ class World:
             self.database.writing(False)
 
         return SimWriter(
-            session,
+            transact,
             heard,
             loop=self.loop,
             rng=self.rng,

@@ -9,7 +9,7 @@ from typing import Any
 
 from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable
-from bide.server.store.writer import GroupCommitWriter, WriteOperation, WriteSession, _answered, _Failure
+from bide.server.store.writer import GroupCommitWriter, Transact, WriteOperation, _answered, _Failure
 from tests.simulation.faults import Faults, Mode
 from tests.simulation.loop import SimLoop
 
@@ -21,7 +21,7 @@ class SimWriter(GroupCommitWriter):
 
     def __init__(
         self,
-        session: WriteSession,
+        transact: Transact,
         on_events: Callable[[Sequence[Event]], None],
         *,
         loop: SimLoop,
@@ -31,10 +31,10 @@ class SimWriter(GroupCommitWriter):
         begin: Callable[[], None],
         end: Callable[[bool], None],
     ) -> None:
-        """`loses_responses`: this writer loses responses; otherwise the session does. `begin` and `end` are called around
+        """`loses_responses`: this writer loses responses; otherwise `transact` does. `begin` and `end` are called around
         each transaction; `end` gets whether the transaction may be stored.
         """
-        self._session = session
+        self._transact = transact
         self._on_events = on_events
         self._loop = loop
         self._closed = False
@@ -112,4 +112,3 @@ class SimWriter(GroupCommitWriter):
         self._closed = True
         while self._queued or self._busy:
             await asyncio.sleep(0.01)
-        self._session.close()

@@ -35,12 +35,11 @@ from bide.server.store import (
     InputFile,
     Inserted,
     Insertion,
-    JobStore,
     KeyConflict,
     KeyGone,
     Missing,
     NewJob,
-    UploadRecords,
+    Store,
 )
 from bide.server.upload_record import Upload, UploadStatus
 from bide.server.worker.protocol import Spawn
@@ -157,7 +156,7 @@ class Intake:
     def __init__(
         self,
         registry: Registry,
-        store: JobStore,
+        store: Store,
         hint: Callable[[str, str], None] | None = None,
         is_served: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
@@ -328,7 +327,7 @@ class Intake:
         return tuple(files)
 
     async def _upload(self, upload_id: str) -> Upload:
-        found = await self._store.upload(upload_id) if isinstance(self._store, UploadRecords) else None
+        found = await self._store.upload(upload_id)
         if not isinstance(found, Upload) or found.partial:
             raise _no_file(f"upload {upload_id[:100]!r} does not exist")
         if found.status is not UploadStatus.DONE:

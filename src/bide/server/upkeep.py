@@ -36,7 +36,7 @@ from bide.server.config import Config, UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
-from bide.server.store import Store, StoreUnavailable
+from bide.server.store import StoreUnavailable, UpkeepStore
 from bide.server.worker import work_folders
 
 log = logging.getLogger("bide.upkeep")
@@ -54,7 +54,7 @@ class CleanUp:
 
     def __init__(
         self,
-        store: Store,
+        store: UpkeepStore,
         blobs: Blobs,
         orphans: Orphans,
         work: Path,
@@ -129,7 +129,7 @@ class Upkeep:
 
     def __init__(
         self,
-        store: Store,
+        store: UpkeepStore,
         registry: Registry,
         estimates: Estimates,
         config: Config,

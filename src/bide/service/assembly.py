@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from bide.core.errors import SetupError
 from bide.core.wire.http import Event
@@ -29,7 +29,6 @@ from bide.server.registry import Registry
 from bide.server.runner.runner import children_of
 from bide.server.store import SharedStore, Store
 from bide.server.upkeep import CleanUp, Upkeep
-from bide.server.uploads.lifecycle import UploadStore
 from bide.server.uploads.upload_service import UploadService
 from bide.server.worker import app_location
 from bide.server.worker.app_location import AppLocation
@@ -77,7 +76,7 @@ def assemble(
     intake = Intake(registry, store, hint, is_served)
     orphans = Orphans(blobs, store.identity, config.upkeep.quarantine)
     uploads = UploadService(
-        cast(UploadStore, store),
+        store,
         blobs,
         intake,
         registry,

@@ -7,14 +7,14 @@ from typing import Any
 
 from bide.core.clock import render_instant
 from bide.core.wire.http import Event
-from bide.server.store import JobStore
+from bide.server.store import EventLog
 
 PAGE = 1000
 MAX_LINES = 1000  # the newest ones
 
 
 async def attempts_and_log(
-    store: JobStore, job_id: str
+    store: EventLog, job_id: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     attempts: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []

@@ -1,4 +1,7 @@
-"""The Store port: jobs, their inputs and steps, the event log, idempotency keys, queues and learned durations.
+"""The Store port: jobs, their inputs and steps, the event log, idempotency keys, queues, learned durations and uploads.
+
+The port has one protocol for each kind of user: `JobStore`, `EventLog`, `UpkeepStore` and `UploadRecords`. `Store` is all of
+them, and `SharedStore` adds the heartbeats of workers. `transactional_store` implements them for every backend.
 
 Rules that `bide.testing.store` checks for every store:
 1. A write is on disk before its future resolves.
@@ -15,7 +18,7 @@ Rules that `bide.testing.store` checks for every store:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -34,8 +37,8 @@ OnReset = Callable[[], None]
 
 
 class StoreUnavailable(SetupError):
-    """The store cannot be used now. The request is not stored, unless the message says that this is unknown. The message
-    also says why, and what to do.
+    """The store cannot be read or written now. A write is not stored, unless the message says that this is unknown. The
+    message also says why, and what to do.
 
     The condition may be temporary, so callers retry writes that must not be lost.
     """
@@ -186,13 +189,9 @@ class UploadInUse(msgspec.Struct, frozen=True):
 
 
 class JobStore(Protocol):
-    """Reads and writes jobs."""
+    """Reads and writes jobs, and the queues that they wait in."""
 
     def now(self) -> float: ...
-
-    async def identity(self) -> str:
-        """The id of this database. It is stored in the database, so a backup restores it, too."""
-        ...
 
     def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]: ...
 
@@ -222,6 +221,12 @@ class JobStore(Protocol):
         """Renew the owner's leases of (job id, fence). Return those that are lost."""
         ...
 
+    def log(
+        self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
+    ) -> Awaitable[None]: ...
+
+    def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]: ...
+
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]: ...
 
     async def find(self, filter: Filter) -> list[Job]: ...
@@ -232,12 +237,72 @@ class JobStore(Protocol):
         """The result of a stored step."""
         ...
 
-    async def events(
-        self, after: int = 0, job_id: str | None = None, limit: int = 1000
-    ) -> list[Event]: ...
+    async def queues(self) -> list[QueueState]: ...
+
+    def pause(self, queue: str, paused: bool) -> Awaitable[None]: ...
 
 
-@runtime_checkable
+class EventLog(Protocol):
+    """Reads the numbered events."""
+
+    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
+        """The events with a number greater than `after`, of all jobs or of one job, in order."""
+        ...
+
+
+class UpkeepStore(Protocol):
+    """What the upkeep needs: due times, leases and deadlines, expiry, and learned durations."""
+
+    def now(self) -> float: ...
+
+    async def identity(self) -> str:
+        """The id of this database. It is stored in the database, so a backup restores it, too."""
+        ...
+
+    def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
+        """As `JobStore.apply`."""
+        ...
+
+    def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
+        """Make due jobs claimable. Return their (queue, kind) pairs, and when the next job is due."""
+        ...
+
+    async def leases(self) -> list[Lease]:
+        """All held leases, grouped by owner and `until`, without void ones. It does not decide whether a lease is lost."""
+        ...
+
+    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
+        """The jobs whose lease is void or one of `lost`, and the jobs whose deadline has passed."""
+        ...
+
+    def check_writable(self) -> Awaitable[None]:
+        """Write a test row. Raises StoreUnavailable if the store accepts no writes."""
+        ...
+
+    async def resume_parked(self, after: str = "", limit: int = 200) -> tuple[list[str], str | None]:
+        """Make parked jobs due whose `waiting_for` names no job that can still end. An interrupted spawn of an earlier
+        release left such rows. Examines up to `limit` running or parked jobs that are older than the job `after`. Returns
+        the ids that became due, and the `after` of the next page, or None after the last page.
+        """
+        ...
+
+    def purge(
+        self, *, tombstones: float, keys: float, limit: int = 500
+    ) -> Awaitable[tuple[list[str], bool]]:
+        """Remove expired jobs, old tombstones, and the keys of jobs that ended more than `keys` seconds ago. Return the ids
+        of the removed jobs, and whether there are more.
+        """
+        ...
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        """Those ids that belong to a job; the files of the others are orphans."""
+        ...
+
+    async def durations(self) -> dict[str, dict[str, Any]]: ...
+
+    def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]: ...
+
+
 class UploadRecords(Protocol):
     """Stores the records of uploads.
 
@@ -258,9 +323,9 @@ class UploadRecords(Protocol):
         """Remove an upload unless a job uses it. A job that waits for it in UPLOADING fails."""
         ...
 
-    def expire_uploads(
+    async def expire_uploads(
         self, limit: int = 500, inputs: float | None = None
-    ) -> Awaitable[tuple[list[Upload], bool]]:
+    ) -> tuple[list[Upload], bool]:
         """Remove expired uploads. Return the removed ones, and whether there are more. A job keeps its uploads for `inputs`
         seconds after its end; None: until the job is removed.
         """
@@ -279,7 +344,7 @@ class UploadRecords(Protocol):
         ...
 
 
-class Store(JobStore, Protocol):
+class Store(JobStore, EventLog, UpkeepStore, UploadRecords, Protocol):
     """The whole store of one service."""
 
     async def open(
@@ -300,61 +365,6 @@ class Store(JobStore, Protocol):
         prefix, or all leases if only one process can use the store. Return their number.
         """
         ...
-
-    # --- upkeep
-
-    def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
-        """Make due jobs claimable. Return their (queue, kind) pairs, and when the next job is due."""
-        ...
-
-    async def leases(self) -> list[Lease]:
-        """All held leases, grouped by owner and `until`, without void ones. It does not decide whether a lease is lost."""
-        ...
-
-    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
-        """The jobs whose lease is void or one of `lost`, and the jobs whose deadline has passed."""
-        ...
-
-    def check_writable(self) -> Awaitable[None]:
-        """Write a test row. Raises StoreUnavailable if the store accepts no writes."""
-        ...
-
-    async def resume_parked(self, after: str = "", limit: int = 1000) -> tuple[list[str], str | None]:
-        """Make parked jobs due whose `waiting_for` names no job that can still end. An interrupted spawn of an earlier
-        release left such rows. Examines up to `limit` parked jobs whose id is greater than `after`. Returns the ids that
-        became due, and the `after` of the next page, or None after the last page.
-        """
-        ...
-
-    def purge(
-        self, *, tombstones: float, keys: float, limit: int = 500
-    ) -> Awaitable[tuple[list[str], bool]]:
-        """Remove expired jobs, old tombstones, and the keys of jobs that ended more than `keys` seconds ago. Return the ids
-        of the removed jobs, and whether there are more.
-        """
-        ...
-
-    def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]: ...
-
-    async def known(self, ids: Sequence[str]) -> set[str]:
-        """Those ids that belong to a job; the files of the others are orphans."""
-        ...
-
-    def log(
-        self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
-    ) -> Awaitable[None]: ...
-
-    # --- queues
-
-    async def queues(self) -> list[QueueState]: ...
-
-    def pause(self, queue: str, paused: bool) -> Awaitable[None]: ...
-
-    # --- learned durations
-
-    async def durations(self) -> dict[str, dict[str, Any]]: ...
-
-    def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]: ...
 
 
 class SharedStore(Store, Protocol):

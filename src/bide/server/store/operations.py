@@ -52,7 +52,8 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
     if stored is not None:
         return Inserted(stored, created=True)
     if new.key is not None:
-        used = tx.key(job.tenant, job.kind, new.key)
+        key = (job.tenant, job.kind, new.key)
+        used = tx.key(key)
         if used is not None:
             fingerprint, first = used
             if fingerprint != new.fingerprint:
@@ -62,7 +63,7 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
                 return Inserted(earlier, created=False)
             if not new.key.startswith(BY_CONTENT):
                 return KeyGone(first)
-        tx.keep_key(new)
+        tx.keep_key(key, new.fingerprint, job.id)
     for file in new.files:
         if file.upload is not None:
             _use(tx, file.upload, job)
@@ -246,9 +247,21 @@ def renew(
         job = tx.job(job_id)
         if job is None or (job.owner, job.fence) != (owner, fence) or not job.lease_until:
             lost.append((job_id, fence))
+            tx.lost(job_id, fence)
         else:
             tx.change(job, replace(job, lease_until=tx.now + lease, lease_seconds=lease))
     return lost
+
+
+def void(tx: Transaction, job_ids: Sequence[str], owner: str) -> int:
+    """Void the leases of these jobs that owners with this prefix hold. The jobs' versions do not change."""
+    voided = 0
+    for job_id in job_ids:
+        job = tx.job(job_id)
+        if job is not None and job.lease_until and (job.owner or "").startswith(owner):
+            tx.change(job, replace(job, lease_until=0.0))
+            voided += 1
+    return voided
 
 
 def log(tx: Transaction, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]) -> None:

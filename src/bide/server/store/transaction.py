@@ -1,6 +1,7 @@
 """A transaction as the operations see it: each job is read once and written once, and events are collected.
 
-This class keeps the state of the transaction in memory; each store's subclass reads and writes rows. `operations` uses it.
+`Transaction` keeps the state of the transaction in memory. A backend's subclass reads rows from its tables, and writes
+`RowChanges` to them. The operations in `operations` and `upload_operations` use the rest.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, facts
-from bide.server.store import ClaimRequest, InputFile, NewJob
+from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob
 from bide.server.upload_record import Upload
 
 Due = tuple[Job, bytes, tuple[InputFile, ...]]  # a claimable job, its input and its files
+Key = tuple[str, str, str]  # tenant, kind, idempotency key
+TextTable = Literal["identity", "durations", "workers"]
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _read_files = msgspec.json.Decoder(tuple[InputFile, ...])
 
@@ -34,99 +38,227 @@ def ready(job: Job, now: float) -> bool:
     return job.due is not None and job.due <= now
 
 
-class Transaction(ABC):
-    """One transaction and its timestamp."""
+class StepRow(msgspec.Struct, frozen=True):
+    job_id: str
+    name: str
+    tenant: str
+    result: msgspec.Raw
 
-    __slots__ = ("_jobs", "_new", "_stored", "_touched", "_uploads", "_uses", "events", "now")
+
+class KeyRow(msgspec.Struct, frozen=True):
+    """An idempotency key, the fingerprint of the body that it was used with, and its job."""
+
+    key: Key
+    fingerprint: bytes
+    job_id: str
+
+
+class RowChanges(msgspec.Struct, frozen=True):
+    """Rows to write, in the order of the fields."""
+
+    # (id, tenant) of removed jobs: delete their rows from all tables, and their keys that start with BY_CONTENT; write a
+    # tombstone. The age of the other keys counts from the end of the job.
+    removed: Sequence[tuple[str, str]] = ()
+    new: Sequence[NewJob] = ()
+    uploads: Sequence[Upload] = ()  # new and changed ones
+    removed_uploads: Sequence[str] = ()  # write tombstones for them, too
+    uses: Sequence[tuple[str, str, str]] = ()  # upload, job, tenant; some may be stored already
+    keys: Sequence[KeyRow] = ()
+    changed: Sequence[tuple[Job, Job]] = ()  # before and after; write only if the row is still `before`
+    files: Sequence[
+        tuple[str, tuple[InputFile, ...]]
+    ] = ()  # files of inputs that arrived after their job
+    steps: Sequence[StepRow] = ()
+    paused: Sequence[tuple[str, bool]] = ()  # queues that are paused or resumed
+    texts: Sequence[tuple[TextTable, str, str | None]] = ()  # table, name, text; None: delete the row
+    check: bool = False  # write a test row
+
+
+class Transaction(ABC):
+    """One transaction and its timestamp. The abstract methods see only what has been written to the tables."""
+
+    __slots__ = (
+        *("_changed_files", "_check", "_gone", "_jobs", "_keys", "_new", "_pauses", "_removed"),
+        *("_steps", "_stored", "_texts", "_touched", "_unwritten_keys", "_unwritten_pauses"),
+        *("_uploads", "_uses", "events", "now"),
+    )
 
     FEW: ClassVar[int] = 8  # up to this many new jobs, a claim searches them in memory
 
     def __init__(self, now: float) -> None:
         self.now = now
         self.events: list[Event] = []
-        self._jobs: dict[str, Job | None] = {}  # current state; None: removed
+        # The current state. None: removed, or does not exist.
+        self._jobs: dict[str, Job | None] = {}
+        self._uploads: dict[str, Upload | None] = {}
+        self._keys: dict[Key, tuple[bytes, str]] = {}
+        self._pauses: dict[str, bool] = {}
+        self._gone: set[str] = set()  # removed jobs and uploads
+        # What is not in the tables yet.
         self._stored: dict[str, Job] = {}  # changed jobs as they are in the table
-        self._new: dict[str, NewJob] = {}  # not in the table yet
-        self._uploads: dict[str, Upload | None] = {}  # current state; None: does not exist
+        self._new: dict[str, NewJob] = {}
+        self._removed: dict[str, str] = {}  # tenants by job
         self._touched: set[str] = set()  # uploads that differ from the table
-        self._uses: list[tuple[str, str, str]] = []  # upload, job, tenant; not in the table yet
+        self._uses: list[tuple[str, str, str]] = []
+        self._unwritten_keys: dict[Key, KeyRow] = {}
+        self._steps: dict[tuple[str, str], StepRow] = {}
+        self._changed_files: dict[str, tuple[InputFile, ...]] = {}
+        self._unwritten_pauses: dict[str, bool] = {}
+        self._texts: dict[tuple[TextTable, str], str | None] = {}
+        self._check = False
 
-    # --- implemented by each store
-
-    @abstractmethod
-    def read(self, job_id: str) -> Job | None:
-        """The job as it is in the table. No other transaction changes it until this one ends."""
-
-    @abstractmethod
-    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
-        """The first `limit` claimable jobs in the table: by priority, then in the order of submission."""
+    # --- implemented by each backend
 
     @abstractmethod
-    def paused(self, *, sure: bool = False) -> frozenset[str]:
-        """The paused queues; with `sure`, read from the table and not from a cache."""
-
-    @abstractmethod
-    def pause(self, queue: str, paused: bool) -> None: ...
-
-    @abstractmethod
-    def key(self, tenant: str, kind: str, key: str) -> tuple[bytes, str] | None:
-        """The fingerprint with which an idempotency key was used, and the id of its job."""
-
-    @abstractmethod
-    def keep_key(self, new: NewJob) -> None: ...
-
-    @abstractmethod
-    def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
-        """The results of the job's stored steps, as many as fit into `limit` bytes."""
-
-    @abstractmethod
-    def keep_step(self, job: Job, name: str, result: msgspec.Raw) -> None: ...
-
-    @abstractmethod
-    def was_removed(self, job_id: str) -> bool: ...
-
-    @abstractmethod
-    def delete_rows(self, job_id: str, tenant: str) -> None:
-        """Delete the job's rows from all tables and write a tombstone. The caller's idempotency key stays; its age counts
-        from the job's end.
-        """
-
-    @abstractmethod
-    def flush_changes(self) -> None:
-        """Write changed jobs to the table."""
-
-    @abstractmethod
-    def flush_new(self) -> None:
-        """Write new jobs to the table."""
-
-    @abstractmethod
-    def keep_files(self, job_id: str, files: Sequence[InputFile]) -> None:
-        """Store the files of an input that arrived after the job."""
+    def read_job(self, job_id: str) -> Job | None:
+        """A job. No other transaction changes it until this one ends."""
 
     @abstractmethod
     def read_upload(self, upload_id: str) -> Upload | None:
-        """The upload as it is in the table. No other transaction changes it until this one ends."""
+        """An upload. No other transaction changes it until this one ends."""
 
     @abstractmethod
-    def user_of(self, upload_id: str) -> str | None:
-        """A job that uses the upload. All uses must be in the table."""
+    def read_key(self, key: Key) -> tuple[bytes, str] | None:
+        """The fingerprint with which an idempotency key was used, and the id of its job."""
 
     @abstractmethod
-    def flush_uploads(self) -> None:
-        """Write changed uploads and new uses to the tables."""
+    def read_steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
+        """The results of the job's steps, as many as fit into `limit` bytes."""
+
+    @abstractmethod
+    def read_paused(self, *, sure: bool = False) -> frozenset[str]:
+        """The paused queues; with `sure`, read from the table and not from a cache."""
+
+    @abstractmethod
+    def read_tombstone(self, removed_id: str) -> bool:
+        """Whether a job or an upload with this id has been removed."""
+
+    @abstractmethod
+    def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
+        """A job that uses the upload. With `ended`, a job that ended at that time or earlier does not count."""
+
+    @abstractmethod
+    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
+        """The first `limit` claimable jobs: by priority, then in the order of submission. Leave out the jobs that this
+        transaction has changed or removed, or call `flush_changes` before reading. Lock the jobs; skip the jobs that
+        another transaction has locked.
+        """
+
+    @abstractmethod
+    def wake(self) -> tuple[set[tuple[str, str]], float | None]:
+        """Make due jobs claimable. Return their (queue, kind) pairs, and the next due time of the others."""
+
+    @abstractmethod
+    def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
+        """Delete the tombstones that are not newer than `tombstones`, and the keys whose job ended at `keys` or earlier.
+        Return (id, tenant) of up to `limit` expired jobs, without those whose parent exists and is not DONE.
+        """
+
+    @abstractmethod
+    def write(self, changes: RowChanges) -> None:
+        """Write rows. `now` is their timestamp."""
+
+    # --- overridden if a backend needs it
 
     def existing(self, job_id: str) -> Job | None:
         """A new job that a transaction with a lost commit response may have stored already."""
         return None
+
+    def number(self) -> int:
+        """The number of the next event; 0 if the backend assigns numbers at the commit."""
+        return 0
+
+    def lost(self, job_id: str, fence: int) -> None:
+        """Called when this process no longer holds a job."""
+        return
+
+    # --- writing
+
+    def flush(self) -> None:
+        """Write everything to the tables; needed before queries over whole tables."""
+        self.write(self.take_changes())
+
+    def flush_new(self) -> None:
+        """Write the new jobs only."""
+        if self._new:
+            self.write(RowChanges(new=self._take_new()))
+
+    def flush_changes(self) -> None:
+        """Write the changed and removed jobs only."""
+        if self._stored or self._removed or self._changed_files:
+            self.write(
+                RowChanges(
+                    removed=self._take_removed(), changed=self._take_changed(), files=self._take_files()
+                )
+            )
+
+    def take_changes(self) -> RowChanges:
+        """Everything that is not in the tables yet. The caller writes it."""
+        uploads, removed_uploads = self._take_uploads() if self._touched else ((), ())
+        changes = RowChanges(
+            removed=self._take_removed() if self._removed else (),
+            new=self._take_new() if self._new else (),
+            uploads=uploads,
+            removed_uploads=removed_uploads,
+            uses=self._take_uses() if self._uses else (),
+            keys=list(self._unwritten_keys.values()) if self._unwritten_keys else (),
+            changed=self._take_changed() if self._stored else (),
+            files=self._take_files() if self._changed_files else (),
+            steps=list(self._steps.values()) if self._steps else (),
+            paused=list(self._unwritten_pauses.items()) if self._unwritten_pauses else (),
+            texts=[(*row, text) for row, text in self._texts.items()] if self._texts else (),
+            check=self._check,
+        )
+        self._unwritten_keys.clear()
+        self._steps.clear()
+        self._unwritten_pauses.clear()
+        self._texts.clear()
+        self._check = False
+        return changes
+
+    def _take_removed(self) -> Sequence[tuple[str, str]]:
+        removed = list(self._removed.items())
+        self._removed.clear()
+        return removed
+
+    def _take_new(self) -> Sequence[NewJob]:
+        jobs = self._jobs
+        new = [n if n.job is jobs[i] else replace(n, job=jobs[i]) for i, n in self._new.items()]
+        self._new.clear()
+        return new
+
+    def _take_changed(self) -> Sequence[tuple[Job, Job]]:
+        changed = [(before, self._jobs[before.id]) for before in self._stored.values()]
+        self._stored.clear()
+        return changed  # type: ignore[return-value]  # a removed job is not in _stored
+
+    def _take_files(self) -> Sequence[tuple[str, tuple[InputFile, ...]]]:
+        files = list(self._changed_files.items())
+        self._changed_files.clear()
+        return files
+
+    def _take_uploads(self) -> tuple[Sequence[Upload], Sequence[str]]:
+        touched = sorted(self._touched)
+        self._touched.clear()
+        found = [(upload_id, self._uploads[upload_id]) for upload_id in touched]
+        return [u for _, u in found if u is not None], [i for i, u in found if u is None]
+
+    def _take_uses(self) -> Sequence[tuple[str, str, str]]:
+        """New uses by jobs that still exist."""
+        uses = [use for use in self._uses if self.job(use[1]) is not None]
+        self._uses.clear()
+        return uses
 
     # --- jobs
 
     def job(self, job_id: str) -> Job | None:
         if job_id in self._jobs:
             return self._jobs[job_id]
-        return self.read(job_id)
+        return self.read_job(job_id)
 
     def create(self, new: NewJob) -> None:
+        if new.job.id in self._new:  # write the first, so that the table rejects the second
+            self.flush_new()
         self._new[new.job.id] = new
         self._jobs[new.job.id] = new.job
 
@@ -138,46 +270,19 @@ class Transaction(ABC):
     def remove(self, job_id: str, tenant: str) -> None:
         self._new.pop(job_id, None)
         self._stored.pop(job_id, None)
+        self._changed_files.pop(job_id, None)
         self._jobs[job_id] = None
-        self.delete_rows(job_id, tenant)
+        self._gone.add(job_id)
+        self._removed[job_id] = tenant
+        for step in [step for step in self._steps if step[0] == job_id]:
+            del self._steps[step]
+        for key, (_, first) in list(self._keys.items()):
+            if first == job_id and key[2].startswith(BY_CONTENT):
+                del self._keys[key]
+                self._unwritten_keys.pop(key, None)
 
-    def flush(self) -> None:
-        """Write everything to the tables; needed before queries over whole tables, and at the end."""
-        self.flush_new()
-        self.flush_changes()
-        self.flush_uploads()
-
-    # --- uploads
-
-    def upload(self, upload_id: str) -> Upload | None:
-        if upload_id not in self._uploads:
-            self._uploads[upload_id] = self.read_upload(upload_id)
-        return self._uploads[upload_id]
-
-    def put_upload(self, upload: Upload) -> None:
-        self._uploads[upload.id] = upload
-        self._touched.add(upload.id)
-
-    def drop_upload(self, upload: Upload) -> None:
-        """Remove an upload; the store writes a tombstone for it."""
-        self._uploads[upload.id] = None
-        self._touched.add(upload.id)
-
-    def use_upload(self, upload_id: str, job: Job) -> None:
-        self._uses.append((upload_id, job.id, job.tenant))
-
-    def take_uses(self) -> list[tuple[str, str, str]]:
-        """New uses by jobs that still exist."""
-        uses, self._uses = self._uses, []
-        return [use for use in uses if self.job(use[1]) is not None]
-
-    def take_touched(self) -> tuple[list[Upload], list[str]]:
-        """Uploads to write, and ids of uploads to remove."""
-        touched, self._touched = sorted(self._touched), set()
-        found = [(upload_id, self._uploads[upload_id]) for upload_id in touched]
-        return [u for _, u in found if u is not None], [i for i, u in found if u is None]
-
-    # --- new jobs
+    def was_removed(self, removed_id: str) -> bool:
+        return removed_id in self._gone or self.read_tombstone(removed_id)
 
     def fresh(self, request: ClaimRequest) -> list[Due]:
         """The new jobs that match a request. Up to FEW new jobs stay out of the table until the end, so that a job that is
@@ -193,6 +298,90 @@ class Transaction(ABC):
                 found.append((job, new.input, new.files))
         return found
 
+    def keep_files(self, job_id: str, files: tuple[InputFile, ...]) -> None:
+        """Store the files of an input that arrived after the job."""
+        new = self._new.get(job_id)
+        if new is None:
+            self._changed_files[job_id] = files
+        else:
+            self._new[job_id] = replace(new, files=files)
+
+    # --- keys and steps
+
+    def key(self, key: Key) -> tuple[bytes, str] | None:
+        """The fingerprint with which an idempotency key was used, and the id of its job."""
+        used = self._keys.get(key) or self.read_key(key)
+        if used is not None and used[1] in self._gone and key[2].startswith(BY_CONTENT):
+            return None
+        return used
+
+    def keep_key(self, key: Key, fingerprint: bytes, job_id: str) -> None:
+        self._keys[key] = (fingerprint, job_id)
+        self._unwritten_keys[key] = KeyRow(key, fingerprint, job_id)
+
+    def purge(self, tombstones: float, keys: float, limit: int) -> list[str]:
+        """Remove expired jobs, and tombstones and keys from before these times. Return the ids of the jobs."""
+        self.flush()
+        self._keys.clear()
+        expired = self.expire(tombstones, keys, limit)
+        for job_id, tenant in expired:
+            self.remove(job_id, tenant)
+        return [job_id for job_id, _ in expired]
+
+    def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
+        """The results of the job's steps, as many as fit into `limit` bytes."""
+        found = self.read_steps(job_id, limit)
+        if self._steps:
+            for step in self._steps.values():
+                if step.job_id == job_id:
+                    found[step.name] = step.result
+            while sum(len(memoryview(result)) for result in found.values()) > limit:
+                found.popitem()
+        return found
+
+    def keep_step(self, job: Job, name: str, result: msgspec.Raw) -> None:
+        self._steps[job.id, name] = StepRow(job.id, name, job.tenant, result)
+
+    # --- queues and small tables
+
+    def paused(self, *, sure: bool = False) -> frozenset[str]:
+        """The paused queues; with `sure`, read from the table and not from a cache."""
+        stored = self.read_paused(sure=sure)
+        if not self._pauses:
+            return stored
+        resumed = {queue for queue, paused in self._pauses.items() if not paused}
+        return (stored | self._pauses.keys()) - resumed
+
+    def pause(self, queue: str, paused: bool) -> None:
+        self._pauses[queue] = self._unwritten_pauses[queue] = paused
+
+    def put_text(self, table: TextTable, name: str, text: str | None) -> None:
+        """Write a row of a small table; None deletes it."""
+        self._texts[table, name] = text
+
+    def check_writable(self) -> None:
+        """Write a test row."""
+        self._check = True
+
+    # --- uploads
+
+    def upload(self, upload_id: str) -> Upload | None:
+        if upload_id not in self._uploads:
+            self._uploads[upload_id] = self.read_upload(upload_id)
+        return self._uploads[upload_id]
+
+    def put_upload(self, upload: Upload) -> None:
+        self._uploads[upload.id] = upload
+        self._touched.add(upload.id)
+
+    def drop_upload(self, upload_id: str) -> None:
+        self._uploads[upload_id] = None
+        self._touched.add(upload_id)
+        self._gone.add(upload_id)
+
+    def use_upload(self, upload_id: str, job: Job) -> None:
+        self._uses.append((upload_id, job.id, job.tenant))
+
     # --- events
 
     def add_event(
@@ -202,7 +391,3 @@ class Transaction(ABC):
         if more:
             known.update(more)
         self.events.append(Event(self.number(), job.id, type_, self.now, known, job.tenant))
-
-    def number(self) -> int:
-        """The number of the next event; 0 if the store assigns numbers at the commit."""
-        return 0

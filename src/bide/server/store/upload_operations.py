@@ -5,8 +5,7 @@ An operation may run twice if the response to the first commit was lost; the sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -23,7 +22,6 @@ from bide.server.store import (
 )
 from bide.server.store.operations import apply, gone, insert
 from bide.server.store.transaction import Transaction
-from bide.server.store.upload_rows import upload_of
 from bide.server.upload_record import Upload, UploadStatus, with_chunk
 
 ABANDONED = ErrorInfo("UPLOAD_ABANDONED", "the upload of its file expired before it was complete")
@@ -105,29 +103,32 @@ def remove(tx: Transaction, upload_id: str) -> Upload | UploadInUse | Missing:
     if upload is None:
         return gone(tx, upload_id)
     tx.flush()
-    user = tx.user_of(upload_id)
+    user = tx.read_user(upload_id)
     if user is not None:
         return UploadInUse(user)
     _drop(tx, upload, REMOVED)
     return upload
 
 
-def expire(
-    tx: Transaction, find: Callable[..., Iterable[tuple[Any, ...]]], limit: int, inputs: float | None
-) -> tuple[list[Upload], bool]:
-    """Remove expired uploads. Return them, and whether there may be more. `find` takes the time, (twice) the time before
-    which the jobs that use an upload must have ended, and the limit.
+def expire(tx: Transaction, upload_ids: Iterable[str], inputs: float | None) -> list[Upload]:
+    """Remove those uploads that have expired, and that no job uses. Another process may have stored such a job, or removed
+    the upload, since the caller found them.
     """
     tx.flush()
     ended = None if inputs is None else tx.now - inputs
-    found = [upload_of(row) for row in find(tx.now, ended, ended, limit)]
-    for upload in found:
-        _drop(tx, upload, ABANDONED)
-    return found, len(found) == limit
+    removed = []
+    for upload_id in upload_ids:
+        upload = tx.upload(upload_id)
+        if upload is None or upload.expires_at is None or upload.expires_at > tx.now:
+            continue
+        if tx.read_user(upload_id, ended) is None:
+            _drop(tx, upload, ABANDONED)
+            removed.append(upload)
+    return removed
 
 
 def _drop(tx: Transaction, upload: Upload, error: ErrorInfo) -> None:
-    tx.drop_upload(upload)
+    tx.drop_upload(upload.id)
     job = None if upload.job_id is None else tx.job(upload.job_id)
     if job is not None and job.status is Status.UPLOADING:
         apply(tx, Failed(job_id=job.id, error=error))

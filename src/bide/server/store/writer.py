@@ -7,7 +7,8 @@ with the loop for the interpreter lock, and commit the first operation alone.
 2. A future resolves after the commit, never before.
 3. An operation that raises does not affect the others: the batch is rolled back, and each operation runs alone. So an
    operation may run twice and must depend on its transaction only.
-4. If the database cannot write, operations fail with `StoreUnavailable`, which says what to do; the thread continues.
+4. `StoreUnavailable` means that no operation of the transaction would succeed alone either. All of them fail with it, and
+   the thread continues.
 5. An operation whose future has timed out before it starts does not run.
 """
 
@@ -20,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable
@@ -35,41 +36,24 @@ PAUSE = 0.0005
 MANY = 8
 
 
-Key = tuple[str, str, str]  # tenant, kind, key
-
-
 class WriteOperation(NamedTuple):
     """A function of a transaction, and the jobs and idempotency keys that it is known to read."""
 
     run: Callable[[Any], Any]
     jobs: Sequence[str] = ()
-    keys: Sequence[Key] = ()
+    keys: Sequence[tuple[str, str, str]] = ()
 
 
-class WriteSession(Protocol):
-    """The writer's connection."""
-
-    def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
-        """Run all operations in one transaction. Return their results and events after the commit. StoreUnavailable means
-        that no operation would succeed alone either.
-        """
-        ...
-
-    def translate_error(self, error: Exception) -> Exception:
-        """The exception for the caller of a failed operation."""
-        ...
-
-    def close(self) -> None: ...
-
-
+# Runs all operations in one transaction. Returns their results and events after the commit.
+Transact = Callable[[Sequence[WriteOperation]], tuple[list[Any], list[Event]]]
 _Queued = tuple[WriteOperation, "asyncio.Future[Any]", bool]
 
 
 class GroupCommitWriter:
-    """Owns the write session. Call `submit` on the event loop only."""
+    """Owns the thread that calls `transact`. Call `submit` on the event loop only."""
 
-    def __init__(self, session: WriteSession, on_events: Callable[[Sequence[Event]], None]) -> None:
-        self._session = session
+    def __init__(self, transact: Transact, on_events: Callable[[Sequence[Event]], None]) -> None:
+        self._transact = transact
         self._on_events = on_events
         self._queue: SimpleQueue[list[_Queued] | None] = SimpleQueue()
         self._submitted: list[_Queued] = []  # in this iteration of the event loop
@@ -84,7 +68,7 @@ class GroupCommitWriter:
         run: Callable[[Any], T],
         *,
         jobs: Sequence[str] = (),
-        keys: Sequence[Key] = (),
+        keys: Sequence[tuple[str, str, str]] = (),
         first: bool = False,
     ) -> asyncio.Future[T]:
         """Queue an operation. With `first`, its future resolves before the others of the same commit."""
@@ -123,18 +107,16 @@ class GroupCommitWriter:
                     self._ended = time.monotonic()
         except RuntimeError:  # the event loop is closed, so no caller waits for results
             log.debug("the event loop ended before the writer", exc_info=True)
-        finally:
-            self._session.close()
 
     def _write(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
         """Run all operations in one transaction, or each alone if one of them fails."""
         try:
-            return self._session.transact(operations)
+            return self._transact(operations)
         except StoreUnavailable as error:
             return [_Failure(error)] * len(operations), []
         except Exception as error:
             if len(operations) == 1:
-                return [_Failure(self._session.translate_error(error))], []
+                return [_Failure(error)], []
         results: list[Any] = []
         events: list[Event] = []
         for operation in operations:

@@ -24,17 +24,8 @@ from bide.server.store import (
     UploadInUse,
     UploadUpdate,
 )
-from bide.server.store import (
-    UploadRecords as Port,
-)
 from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.testing.store.harness import StoreHarness
-
-
-def _port(harness: StoreHarness) -> Port:
-    if not isinstance(harness.store, Port):
-        pytest.skip("this store does not support uploads")
-    return harness.store
 
 
 def _upload(harness: StoreHarness, number: int = 1, **fields: Any) -> Upload:
@@ -64,7 +55,7 @@ def _input_of(upload: Upload) -> InputFile:
 class Uploads:
     async def test_odd_ids_are_missing(self, harness: StoreHarness) -> None:
         for odd in ("\0", "a\0b", "'", "%", "ü", ""):
-            assert await _port(harness).upload(odd) == Missing()
+            assert await harness.store.upload(odd) == Missing()
 
     async def test_an_upload_is_kept_as_it_was_given(self, harness: StoreHarness) -> None:
         upload = Upload(
@@ -99,55 +90,55 @@ class Uploads:
         plain = Upload("U", Way.CHUNKS, "ü\"'\u202e", 1.0, 2.0)
         same = [f for f in Upload.__struct_fields__ if getattr(upload, f) == getattr(plain, f)]
         assert same == ["id", "way", "name", "created_at", "updated_at"]
-        port = _port(harness)
-        await port.add_upload(upload)
+        store = harness.store
+        await store.add_upload(upload)
         await harness.reopen()
-        kept = await _port(harness).upload("U")
+        kept = await harness.store.upload("U")
         assert isinstance(kept, Upload)
         assert (kept.submission, upload.submission) != (None, None)
         assert bytes(kept.submission or b"") == bytes(upload.submission or b"")
         assert replace(kept, submission=None) == replace(upload, submission=None)
 
     async def test_what_was_received_never_goes_back(self, harness: StoreHarness) -> None:
-        port, upload = _port(harness), _upload(harness)
-        await port.add_upload(upload)
+        store, upload = harness.store, _upload(harness)
+        await store.add_upload(upload)
         for received, kept in ((4, 4), (3, 4), (9, 9)):
-            after = await port.receive(UploadUpdate(upload.id, received=received))
+            after = await store.receive(UploadUpdate(upload.id, received=received))
             assert isinstance(after, Upload)
             assert after.received == kept
         await harness.reopen()
-        again = await _port(harness).upload(upload.id)
+        again = await harness.store.upload(upload.id)
         assert isinstance(again, Upload)
         assert again.received == 9
 
     async def test_chunks_that_arrive_at_once_are_all_noted(self, harness: StoreHarness) -> None:
-        port, upload = _port(harness), _upload(harness, size=100, chunk_size=10)
-        await port.add_upload(upload)
-        await asyncio.gather(*(port.receive(UploadUpdate(upload.id, chunk=n)) for n in (9, 0, 3, 3, 7)))
-        after = await port.upload(upload.id)
+        store, upload = harness.store, _upload(harness, size=100, chunk_size=10)
+        await store.add_upload(upload)
+        await asyncio.gather(*(store.receive(UploadUpdate(upload.id, chunk=n)) for n in (9, 0, 3, 3, 7)))
+        after = await store.upload(upload.id)
         assert isinstance(after, Upload)
         assert after.missing == [1, 2, 4, 5, 6, 8]
 
     async def test_a_finished_upload_and_its_job_are_stored_together(
         self, harness: StoreHarness
     ) -> None:
-        port, upload = _port(harness), _upload(harness)
-        await port.add_upload(upload)
+        store, upload = harness.store, _upload(harness)
+        await store.add_upload(upload)
         new = replace(harness.new(), files=(_input_of(upload),))
-        kept = await port.finish(CompletedUploads((_whole(upload),), new))
+        kept = await store.finish(CompletedUploads((_whole(upload),), new))
         assert isinstance(kept, StoredUploads)
         assert kept.job == Inserted(new.job, created=True)
         await harness.reopen()
-        after = await _port(harness).upload(upload.id)
+        after = await harness.store.upload(upload.id)
         assert isinstance(after, Upload)
         assert (after.status, after.job_id) == (UploadStatus.DONE, new.job.id)
         (claim,) = await harness.claim()
         assert claim.files == new.files
 
     async def test_finishing_twice_gives_the_first_job(self, harness: StoreHarness) -> None:
-        port, upload = _port(harness), _upload(harness)
+        store, upload = harness.store, _upload(harness)
         first, second = (replace(harness.new(), files=(_input_of(upload),)) for _ in range(2))
-        calls = [port.finish(CompletedUploads((_whole(upload),), new)) for new in (first, second)]
+        calls = [store.finish(CompletedUploads((_whole(upload),), new)) for new in (first, second)]
         for kept in await asyncio.gather(*calls):
             assert isinstance(kept, StoredUploads)
             assert isinstance(kept.job, Inserted)
@@ -155,17 +146,20 @@ class Uploads:
         assert await harness.store.get([second.job.id]) == [Missing()]
 
     async def test_a_done_upload_does_not_change(self, harness: StoreHarness) -> None:
-        port, upload = _port(harness), _upload(harness)
-        await port.finish(CompletedUploads((_whole(upload),)))
-        await port.receive(UploadUpdate(upload.id, received=99, chunk=3))
-        assert await port.upload(upload.id) == _whole(upload)
+        store, upload = harness.store, _upload(harness)
+        await store.finish(CompletedUploads((_whole(upload),)))
+        await store.receive(UploadUpdate(upload.id, received=99, chunk=3))
+        assert await store.upload(upload.id) == _whole(upload)
 
     async def test_one_key_of_several_uploads_gives_one_job(self, harness: StoreHarness) -> None:
-        port = _port(harness)
+        store = harness.store
         uploads = [_upload(harness, n) for n in range(1, 6)]
         news = [replace(harness.new(key="same"), files=(_input_of(u),)) for u in uploads]
         kept = await asyncio.gather(
-            *(port.finish(CompletedUploads((_whole(u),), n)) for u, n in zip(uploads, news, strict=True))
+            *(
+                store.finish(CompletedUploads((_whole(u),), n))
+                for u, n in zip(uploads, news, strict=True)
+            )
         )
         jobs = {
             k.job.job.id for k in kept if isinstance(k, StoredUploads) and isinstance(k.job, Inserted)
@@ -173,18 +167,18 @@ class Uploads:
         assert jobs == {news[0].job.id}
         conflict = replace(harness.new(key="same", fingerprint=b"other"), files=(_input_of(uploads[0]),))
         six = _upload(harness, 6)
-        other = await port.finish(CompletedUploads((_whole(six),), conflict))
+        other = await store.finish(CompletedUploads((_whole(six),), conflict))
         assert isinstance(other, StoredUploads)
         assert other.job == KeyConflict(news[0].job.id)
         assert other.uploads == (_whole(six),)
 
     async def test_a_job_waits_for_its_upload(self, harness: StoreHarness) -> None:
-        port = _port(harness)
+        store = harness.store
         job = await harness.put(status=Status.UPLOADING, due=None)
         upload = _upload(harness, job_id=job.id)
-        await port.add_upload(upload)
+        await store.add_upload(upload)
         assert await harness.claim() == []
-        kept = await port.finish(CompletedUploads((_whole(upload),), files=(_input_of(upload),)))
+        kept = await store.finish(CompletedUploads((_whole(upload),), files=(_input_of(upload),)))
         assert isinstance(kept, StoredUploads)
         (claim,) = await harness.claim()
         assert (claim.job.id, claim.files) == (job.id, (_input_of(upload),))
@@ -192,53 +186,53 @@ class Uploads:
     async def test_an_abandoned_upload_expires_and_takes_its_job_along(
         self, harness: StoreHarness
     ) -> None:
-        port = _port(harness)
+        store = harness.store
         job = await harness.put(status=Status.UPLOADING, due=None)
         upload = _upload(harness, job_id=job.id)
-        await port.add_upload(upload)
-        assert await port.expire_uploads() == ([], False)
+        await store.add_upload(upload)
+        assert await store.expire_uploads() == ([], False)
         harness.clock.advance(61)
-        removed, more = await port.expire_uploads()
+        removed, more = await store.expire_uploads()
         assert ([u.id for u in removed], more) == ([upload.id], False)
-        assert await port.upload(upload.id) == Missing(gone=True)
+        assert await store.upload(upload.id) == Missing(gone=True)
         failed = await harness.get(job.id)
         assert failed.status is Status.ERROR
         assert failed.error is not None
         assert failed.error.code == "UPLOAD_ABANDONED"
-        assert await port.finish(CompletedUploads((_whole(upload),))) == Missing(gone=True)
+        assert await store.finish(CompletedUploads((_whole(upload),))) == Missing(gone=True)
 
     async def test_an_upload_lives_as_long_as_a_job_that_uses_it(self, harness: StoreHarness) -> None:
-        port, upload = _port(harness), _upload(harness)
-        await port.finish(CompletedUploads((_whole(upload),)))
+        store, upload = harness.store, _upload(harness)
+        await store.finish(CompletedUploads((_whole(upload),)))
         new = replace(harness.new(), files=(_input_of(upload),))
         await harness.store.insert([new])
         harness.clock.advance(61)
-        assert await port.expire_uploads() == ([], False)
-        assert await port.remove_upload(upload.id) == UploadInUse(new.job.id)
+        assert await store.expire_uploads() == ([], False)
+        assert await store.remove_upload(upload.id) == UploadInUse(new.job.id)
         await harness.store.delete(new.job.id)
-        removed, _ = await port.expire_uploads()
+        removed, _ = await store.expire_uploads()
         assert [u.id for u in removed] == [upload.id]
 
     async def test_a_used_upload_can_go_before_its_job(self, harness: StoreHarness) -> None:
-        port, upload = _port(harness), _upload(harness)
-        await port.finish(CompletedUploads((_whole(upload),)))
+        store, upload = harness.store, _upload(harness)
+        await store.finish(CompletedUploads((_whole(upload),)))
         new = replace(harness.new(), files=(_input_of(upload),))
         await harness.store.insert([new])
         harness.clock.advance(1000)
-        assert await port.expire_uploads(inputs=100) == ([], False)  # the job has not ended
+        assert await store.expire_uploads(inputs=100) == ([], False)  # the job has not ended
         await harness.apply(cancel(await harness.get(new.job.id)))
         harness.clock.advance(99)
-        assert await port.expire_uploads(inputs=100) == ([], False)
+        assert await store.expire_uploads(inputs=100) == ([], False)
         harness.clock.advance(2)
-        removed, _ = await port.expire_uploads(inputs=100)
+        removed, _ = await store.expire_uploads(inputs=100)
         assert [u.id for u in removed] == [upload.id]
         assert (await harness.get(new.job.id)).status is Status.CANCELLED
 
     async def test_no_job_is_stored_with_an_upload_that_is_not_there(
         self, harness: StoreHarness
     ) -> None:
-        port, upload = _port(harness), _upload(harness)
-        await port.add_upload(upload)
+        store, upload = harness.store, _upload(harness)
+        await store.add_upload(upload)
         for file in (_input_of(upload), _input_of(_upload(harness, 2))):
             new = replace(harness.new(), files=(file,))
             with pytest.raises(InvalidInput, match="does not exist or is not complete"):
@@ -246,27 +240,27 @@ class Uploads:
             assert await harness.store.get([new.job.id]) == [Missing()]
 
     async def test_a_removed_upload_is_gone(self, harness: StoreHarness) -> None:
-        port, upload = _port(harness), _upload(harness)
-        await port.add_upload(upload)
-        assert await port.remove_upload(upload.id) == upload
-        assert await port.upload(upload.id) == Missing(gone=True)
-        assert await port.remove_upload(upload.id) == Missing(gone=True)
-        assert await port.receive(UploadUpdate(upload.id, received=1)) == Missing(gone=True)
-        assert await port.remove_upload("unknown") == Missing()
+        store, upload = harness.store, _upload(harness)
+        await store.add_upload(upload)
+        assert await store.remove_upload(upload.id) == upload
+        assert await store.upload(upload.id) == Missing(gone=True)
+        assert await store.remove_upload(upload.id) == Missing(gone=True)
+        assert await store.receive(UploadUpdate(upload.id, received=1)) == Missing(gone=True)
+        assert await store.remove_upload("unknown") == Missing()
 
     async def test_what_is_unfinished_and_what_all_take_can_be_asked(
         self, harness: StoreHarness
     ) -> None:
-        port = _port(harness)
+        store = harness.store
         first, second, third = (_upload(harness, n, replica=r) for n, r in enumerate("aab", 1))
         for upload in (first, second, third):
-            await port.add_upload(upload)
+            await store.add_upload(upload)
             harness.clock.advance(1)
-        await port.finish(CompletedUploads((_whole(_upload(harness, 4, id="D", replica="a")),)))
-        assert [u.id for u in await port.unfinished("a", harness.clock.now())] == [first.id, second.id]
-        assert await port.unfinished("a", first.updated_at - 1) == []
-        assert await port.upload_bytes() == UploadBytes(10, 30, firm=0)
-        await port.receive(UploadUpdate(first.id, received=4))
-        await port.receive(UploadUpdate(second.id, received=7))
-        assert await port.upload_bytes() == UploadBytes(21, 19, firm=7)
-        assert await port.known_uploads([first.id, "D", "unknown"]) == {first.id, "D"}
+        await store.finish(CompletedUploads((_whole(_upload(harness, 4, id="D", replica="a")),)))
+        assert [u.id for u in await store.unfinished("a", harness.clock.now())] == [first.id, second.id]
+        assert await store.unfinished("a", first.updated_at - 1) == []
+        assert await store.upload_bytes() == UploadBytes(10, 30, firm=0)
+        await store.receive(UploadUpdate(first.id, received=4))
+        await store.receive(UploadUpdate(second.id, received=7))
+        assert await store.upload_bytes() == UploadBytes(21, 19, firm=7)
+        assert await store.known_uploads([first.id, "D", "unknown"]) == {first.id, "D"}

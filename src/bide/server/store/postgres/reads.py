@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -22,12 +23,12 @@ from bide.core.jobs.record import Job
 from bide.server.store import Missing, StoreUnavailable
 from bide.server.store.job_cache import JobCache
 from bide.server.store.postgres.server import PostgresServer, explain
-from bide.server.store.postgres.timeouts import Timeouts
 from bide.server.store.rows import COLUMNS, job_of
 
 T = TypeVar("T")
 CONNECT_TIMEOUT = 5.0
 QUERY_TIMEOUT = 6.0
+CHECK_EVERY = 0.5  # seconds between two looks at the waiting futures
 NUL = "\0"  # PostgreSQL's text cannot contain it, and psycopg raises for it
 FROZEN = "It is connected, but stopped or overloaded: check pg_stat_activity and its machine"
 POLLS = 2  # concurrent statements for polls; later polls share the next statement
@@ -200,6 +201,35 @@ class ReadPool:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
+
+
+class Timeouts:
+    """Fails futures that have waited too long, so that no caller hangs on a database that accepts connections but does not
+    answer. The operation itself is not cancelled and may still succeed. One periodic check serves all futures, instead of
+    one timer per future.
+    """
+
+    def __init__(self, seconds: float, reason: str) -> None:
+        self._seconds = seconds
+        self._reason = reason
+        self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
+
+    def watch(self, future: asyncio.Future[Any]) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_later(min(CHECK_EVERY, self._seconds), self._check)
+        self._waiting.append((loop.time() + self._seconds, future))
+
+    def _check(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        waiting = self._waiting
+        while waiting and (waiting[0][1].done() or waiting[0][0] <= now):
+            _, future = waiting.popleft()
+            if not future.done():
+                future.set_exception(StoreUnavailable(self._reason))
+        if waiting:
+            loop.call_later(min(CHECK_EVERY, self._seconds), self._check)
 
 
 class SharedQuery:

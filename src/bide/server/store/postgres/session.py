@@ -44,7 +44,7 @@ _LOST_EVENTS = f"SELECT {EVENT_COLUMNS} FROM events WHERE id > %s AND origin = %
 
 
 class PostgresSession:
-    """`WriteSession` on one connection. The writer's thread calls `on_reset` after a commit whose response was lost, because
+    """Transactions on one connection. The writer's thread calls `on_reset` after a commit whose response was lost, because
     anything may have changed.
     """
 
@@ -172,9 +172,6 @@ class PostgresSession:
                 connection.execute("ROLLBACK")
         except psycopg.Error:
             connection.close()
-
-    def translate_error(self, error: Exception) -> Exception:
-        return error
 
     def close(self) -> None:
         if self._connection is not None:

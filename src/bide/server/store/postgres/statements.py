@@ -1,4 +1,7 @@
-"""The SQL statements of a transaction. Rows are one JSON parameter, so a statement does not depend on their number."""
+"""The SQL statements of a transaction. Rows are one JSON parameter, so a statement does not depend on their number.
+
+Several processes may run the upkeep's statements concurrently: each skips rows that another has locked.
+"""
 
 from __future__ import annotations
 
@@ -100,4 +103,51 @@ UPLOADS = (
 USES = (
     "INSERT INTO upload_uses (upload_id, job_id, tenant) SELECT upload_id, job_id, tenant "
     "FROM unnest(%s::text[], %s::text[], %s::text[]) AS n(upload_id, job_id, tenant) ON CONFLICT DO NOTHING"
+)
+PUT_DURATIONS = (
+    "INSERT INTO durations (tenant, kind, sketch) SELECT '-', name, text "
+    "FROM json_to_recordset(%s::json) AS n(name text, text text) "
+    "ON CONFLICT (tenant, kind) DO UPDATE SET sketch = excluded.sketch"
+)
+PUT_WORKERS = (
+    "INSERT INTO workers (name, tenant, state, seen_at) SELECT name, '-', text, %s "
+    "FROM json_to_recordset(%s::json) AS n(name text, text text) "
+    "ON CONFLICT (name) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at"
+)
+PAUSE = (
+    "INSERT INTO queues (tenant, name, paused) SELECT '-', name, paused "
+    "FROM unnest(%s::text[], %s::boolean[]) AS n(name, paused) "
+    "ON CONFLICT (tenant, name) DO UPDATE SET paused = excluded.paused"
+)
+TOMBSTONES = (
+    "INSERT INTO tombstones (id, tenant, at) SELECT id, tenant, %s "
+    "FROM unnest(%s::text[], %s::text[]) AS n(id, tenant) ON CONFLICT (id) DO UPDATE SET at = excluded.at"
+)
+UPLOAD = f"SELECT {upload_rows.READ} FROM uploads WHERE id = %s FOR NO KEY UPDATE"
+USER = (
+    "SELECT u.job_id FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = %s "
+    "AND (%s::float8 IS NULL OR j.finished_at IS NULL OR j.finished_at > %s) LIMIT 1"
+)
+# --- upkeep
+WAKE = (
+    "WITH found AS (SELECT id FROM jobs WHERE NOT ready AND due <= %s ORDER BY due LIMIT %s "
+    "FOR NO KEY UPDATE SKIP LOCKED) "
+    "UPDATE jobs j SET ready = true FROM found f WHERE j.id = f.id RETURNING j.queue, j.kind"
+)
+NEXT_DUE = "SELECT min(due) FROM jobs WHERE NOT ready AND due IS NOT NULL"
+# A child job stays after its retention while its parent may need its result, in a later run too.
+EXPIRED = (
+    "SELECT id, tenant FROM jobs WHERE expires_at <= %s AND NOT EXISTS (SELECT 1 FROM jobs p "
+    "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
+)
+OLD_TOMBSTONES = (
+    "DELETE FROM tombstones WHERE ctid = ANY(ARRAY(SELECT ctid FROM tombstones WHERE at <= %s LIMIT %s))"
+)
+# Removes the keys of jobs that ended long enough ago. `at` is the time from which a key is checked again.
+OLD_KEYS = (
+    "WITH old AS (SELECT k.ctid AS place, j.id, j.finished_at FROM (SELECT ctid, job_id FROM keys WHERE at <= %s "
+    "ORDER BY at LIMIT %s FOR UPDATE SKIP LOCKED) k LEFT JOIN jobs j ON j.id = k.job_id), "
+    "kept AS (UPDATE keys SET at = coalesce(old.finished_at, %s) FROM old WHERE keys.ctid = old.place "
+    "AND old.id IS NOT NULL AND (old.finished_at IS NULL OR old.finished_at > %s)) "
+    "DELETE FROM keys USING old WHERE keys.ctid = old.place AND (old.id IS NULL OR old.finished_at <= %s)"
 )

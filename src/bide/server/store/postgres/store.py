@@ -18,43 +18,38 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
 import psycopg
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import Job
-from bide.core.jobs.state_machine import Change, Refused, Spawned
 from bide.core.wire.http import Event
 from bide.server.store import (
     Claim,
     ClaimRequest,
     Filter,
-    Insertion,
     Missing,
-    NewJob,
     OnEvents,
     OnReset,
     OnWork,
     Overdue,
     QueueState,
-    operations,
+    UploadBytes,
+    upload_rows,
 )
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.feed import ChangeFeed, DatabaseClock
-from bide.server.store.postgres.reads import FROZEN, NUL, ReadPool, SharedQuery
+from bide.server.store.postgres.reads import FROZEN, NUL, ReadPool, SharedQuery, Timeouts
 from bide.server.store.postgres.server import PostgresServer, explain, prepare
 from bide.server.store.postgres.session import PostgresSession
-from bide.server.store.postgres.timeouts import Timeouts
-from bide.server.store.postgres.transaction import PostgresTransaction, tag
-from bide.server.store.postgres.upkeep import PARKED, check_writable, learn, purge, void, wake
-from bide.server.store.postgres.uploads import PostgresUploads
+from bide.server.store.postgres.transaction import tag
 from bide.server.store.postgres.worker_feed import WorkerFeed
-from bide.server.store.postgres.workers import LIVE, WAITING, record_worker, remove_worker
 from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
-from bide.server.store.transaction import encode
-from bide.server.store.writer import GroupCommitWriter
+from bide.server.store.transaction import Key, TextTable, Transaction, encode
+from bide.server.store.transactional_store import SharedTransactionalStore, UploadFilter
+from bide.server.store.writer import WriteOperation
+from bide.server.upload_record import Upload
 
 T = TypeVar("T")
 WRITE_TIMEOUT = 6.0
@@ -82,10 +77,31 @@ _COUNTS = (
     "SELECT queue, 0, count(*), 0, NULL FROM jobs WHERE NOT ready AND due IS NOT NULL GROUP BY queue UNION ALL "
     "SELECT queue, 0, 0, count(*), NULL FROM jobs WHERE lease_until IS NOT NULL AND finished_at IS NULL GROUP BY queue"
 )
+_HELD = (
+    f"SELECT {COLUMNS} FROM jobs WHERE lease_until IS NOT NULL AND finished_at IS NULL "
+    "AND starts_with(coalesce(owner, ''), %s)"
+)
+_LATE = f"SELECT {COLUMNS} FROM jobs WHERE deadline <= %s AND finished_at IS NULL LIMIT %s"
+_UNUSED = (
+    "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
+    "AND (%s::float8 IS NULL OR j.finished_at IS NULL OR j.finished_at > %s))"
+)
+TEXTS: dict[TextTable, str] = {
+    "identity": "SELECT '', id::text FROM store_id",
+    "durations": "SELECT kind, sketch FROM durations",
+    "workers": "SELECT name, state FROM workers WHERE seen_at > %s ORDER BY name",
+}
+# Jumps from one (queue, kind) pair to the next along the index of claims, so the number of jobs does not matter.
+_NEXT = "SELECT queue, kind FROM jobs WHERE ready {} ORDER BY queue, kind LIMIT 1"
+_WAITING = (
+    f"WITH RECURSIVE pairs AS (({_NEXT.format('')}) UNION ALL SELECT n.queue, n.kind FROM pairs p CROSS JOIN LATERAL "
+    f"({_NEXT.format('AND (queue, kind) > (p.queue, p.kind)')}) n) SELECT queue, kind FROM pairs "
+    "WHERE queue NOT IN (SELECT name FROM queues WHERE paused)"
+)
 
 
-class PostgresStore(PostgresUploads):
-    """`Store` on one schema of a PostgreSQL database."""
+class PostgresStore(SharedTransactionalStore):
+    """`SharedStore` on one schema of a PostgreSQL database."""
 
     def __init__(
         self,
@@ -99,8 +115,8 @@ class PostgresStore(PostgresUploads):
         """`held_only`: of the changes of other processes, deliver only those to jobs that this process holds.
         `counts_age`: for how many seconds the counts of `queues` are reused.
         """
+        super().__init__(clock or DatabaseClock())
         self.server = PostgresServer(url)
-        self._clock = clock or DatabaseClock()
         self._cache = PostgresCache()
         self._job_cache = self._cache.jobs
         self._origin = secrets.token_hex(6)
@@ -110,19 +126,16 @@ class PostgresStore(PostgresUploads):
 
     # --- beginning and end
 
-    async def open(
-        self, on_events: OnEvents, on_work: OnWork | None = None, on_reset: OnReset | None = None
-    ) -> None:
+    async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
         await asyncio.to_thread(prepare, self.server)
         loop = asyncio.get_running_loop()
-        on_reset = on_reset or (lambda: None)
         follow = WorkerFeed if self._held_only else ChangeFeed
         self._feed = follow(
             self.server, self._cache, self._clock, self._origin, on_events, on_work, on_reset
         )
         try:
             await self._feed.open()
-            session = await asyncio.to_thread(
+            self._session = await asyncio.to_thread(
                 PostgresSession,
                 self.server,
                 self._clock,
@@ -137,90 +150,37 @@ class PostgresStore(PostgresUploads):
         self._counts = SharedQuery(lambda: self._reads.list_rows(_COUNTS), self._counts_age)
         unknown = f"It is unknown whether this was stored: {self.server.shown} does not answer. {FROZEN}"
         self._timeouts = Timeouts(WRITE_TIMEOUT, unknown)
-        self._writer = GroupCommitWriter(session, on_events)
 
-    async def close(self) -> None:
-        await self._writer.close()
+    async def disconnect(self) -> None:
+        await asyncio.to_thread(self._session.close)
         await self._feed.close()
         await self._reads.close()
 
-    def now(self) -> float:
-        return self._clock.now()
-
-    def _write(self, run: Callable[[PostgresTransaction], T], **needs: Any) -> asyncio.Future[T]:
-        writing = self._writer.submit(run, **needs)
-        if not needs.get("first"):  # a claim must not time out: its jobs are already this process's
-            self._timeouts.watch(writing)
-        return writing
-
     # --- writes
 
-    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
-        keys = [(n.job.tenant, n.job.kind, n.key) for n in new if n.key is not None]
-        return self._write(lambda tx: [operations.insert(tx, item) for item in new], keys=keys)
+    def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
+        return self._session.transact(operations)
 
-    def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
-        return self._write(
-            lambda tx: [operations.apply(tx, change) for change in changes],
-            jobs=[change.job_id for change in changes],
-        )
-
-    def spawn(self, change: Change, new: NewJob) -> Awaitable[Job | Refused | Missing]:
-        assert isinstance(change, Spawned)
-        return self._write(lambda tx: operations.spawn(tx, change, new), jobs=[change.job_id])
+    def _write(
+        self,
+        run: Callable[[Transaction], T],
+        *,
+        jobs: Sequence[str] = (),
+        keys: Sequence[Key] = (),
+        first: bool = False,
+    ) -> asyncio.Future[T]:
+        writing = super()._write(run, jobs=jobs, keys=keys, first=first)
+        if not first:  # a claim must not time out: its jobs are already this process's
+            self._timeouts.watch(writing)
+        return writing
 
     def claim(
         self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
     ) -> Awaitable[list[Claim]]:
         self._cache.owners.add(owner)
-        # First, because starting a job takes longer than responding to a submission.
-        return self._write(lambda tx: operations.claims(tx, owner, requests, limit, lease), first=True)
-
-    def renew(
-        self, owner: str, held: Sequence[tuple[str, int]], lease: float
-    ) -> Awaitable[list[tuple[str, int]]]:
-        def operation(tx: PostgresTransaction) -> list[tuple[str, int]]:
-            lost = operations.renew(tx, owner, held, lease)
-            for job_id, fence in lost:
-                if self._cache.own.get(job_id) == fence:  # not a later claim of the same job
-                    del self._cache.own[job_id]
-            return lost
-
-        return self._write(operation, jobs=[job_id for job_id, _ in held])
-
-    def log(
-        self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
-    ) -> Awaitable[None]:
-        return self._write(lambda tx: operations.log(tx, job_id, owner, fence, lines), jobs=[job_id])
-
-    def check_writable(self) -> Awaitable[None]:
-        return self._write(check_writable)
-
-    def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
-        return self._write(lambda tx: operations.delete(tx, job_id, version), jobs=[job_id])
-
-    def pause(self, queue: str, paused: bool) -> Awaitable[None]:
-        return self._write(lambda tx: tx.pause(queue, paused))
-
-    def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
-        return self._write(wake)
-
-    def purge(
-        self, *, tombstones: float, keys: float, limit: int = 500
-    ) -> Awaitable[tuple[list[str], bool]]:
-        return self._write(lambda tx: purge(tx, tombstones, keys, limit))
-
-    def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]:
-        return self._write(lambda tx: learn(tx, durations))
-
-    async def void(self, owner: str | None = None) -> int:
-        return await self._write(lambda tx: void(tx, self._cache, owner))
+        return super().claim(owner, requests, limit, lease)
 
     # --- reads
-
-    async def identity(self) -> str:
-        ((store_id,),) = await self._reads.rows("SELECT id FROM store_id")
-        return str(store_id)
 
     async def has_key(self, tenant: str, kind: str, key: str) -> bool:
         sql = "SELECT 1 FROM keys WHERE tenant = %s AND kind = %s AND key = %s"
@@ -251,8 +211,7 @@ class PostgresStore(PostgresUploads):
             conditions.append(("tags IS NOT NULL AND tags @> %s", [[tag(*filter.label)]]))
         if filter.before is not None:
             conditions.append(("id < %s", [filter.before]))
-        where = " AND ".join(text for text, _ in conditions) or "true"
-        values = [v for _, vs in conditions for v in vs]
+        where, values = _where(conditions)
         sql = f"SELECT {COLUMNS} FROM jobs WHERE {where} ORDER BY id DESC LIMIT %s"
         return [job_of(row) for row in await self._reads.list_rows(sql, [*values, filter.limit])]
 
@@ -273,6 +232,11 @@ class PostgresStore(PostgresUploads):
         )
         return [event_of(row) for row in rows]
 
+    async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
+        held = await self._reads.list_rows(_HELD, (owner,))
+        late = await self._reads.rows(_LATE, (self.now(), limit)) if limit else []
+        return [job_of(row) for row in held], [job_of(row) for row in late]
+
     async def leases(self) -> list[Lease]:
         return [Lease(*row) for row in await self._reads.rows(_LEASES)]
 
@@ -288,22 +252,8 @@ class PostgresStore(PostgresUploads):
                 sizes = await self._reads.rows(_SIZES, (untils, owners))
                 ended -= {(owner, until) for owner, until, size in sizes if size > free[owner, until]}
             found += [job for job in map(job_of, rows) if (job.owner, job.lease_until) in ended]
-        deadlines = await self._reads.rows(
-            f"SELECT {COLUMNS} FROM jobs WHERE deadline <= %s AND finished_at IS NULL LIMIT %s",
-            (self.now(), limit),
-        )
-        return Overdue(tuple(found), tuple(map(job_of, deadlines)))
-
-    async def resume_parked(self, after: str = "", limit: int = 1000) -> tuple[list[str], str | None]:
-        page = await self._reads.list_rows(PARKED, (after, limit))
-        stuck = [job_id for job_id, is_stuck in page if is_stuck]
-        resumed: list[str] = []
-        if stuck:
-            resumed = await self._write(
-                lambda tx: [job_id for job_id in stuck if operations.resume_parked(tx, job_id)],
-                jobs=stuck,
-            )
-        return resumed, page[-1][0] if len(page) == limit else None
+        late = await self._reads.rows(_LATE, (self.now(), limit))
+        return Overdue(tuple(found), tuple(map(job_of, late)))
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         rows = await self._reads.list_rows("SELECT id FROM jobs WHERE id = ANY(%s)", (list(ids),))
@@ -320,23 +270,53 @@ class PostgresStore(PostgresUploads):
             counts.setdefault(name, {})["paused"] = True
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 
-    # --- workers
-
-    def record_worker(self, name: str, state: str) -> Awaitable[None]:
-        return self._write(lambda tx: record_worker(tx, name, state))
-
-    def remove_worker(self, name: str) -> Awaitable[None]:
-        return self._write(lambda tx: remove_worker(tx, name))
-
-    async def live_workers(self, age: float) -> dict[str, str]:
-        return dict(await self._reads.rows(LIVE, (self.now() - age,)))
+    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
+        values = (since,) if table == "workers" else ()
+        return dict(await self._reads.rows(TEXTS[table], values))
 
     async def waiting(self) -> set[tuple[str, str]]:
-        return {(queue, kind) for queue, kind in await self._reads.rows(WAITING)}
+        return {(queue, kind) for queue, kind in await self._reads.rows(_WAITING)}
 
-    async def durations(self) -> dict[str, dict[str, Any]]:
-        rows = await self._reads.rows("SELECT kind, sketch FROM durations")
-        return {kind: msgspec.json.decode(sketch) for kind, sketch in rows}
+    # --- reads of uploads
+
+    async def upload(self, upload_id: str) -> Upload | Missing:
+        if NUL in upload_id:
+            return Missing()
+        rows = await self._reads.rows(
+            f"SELECT {upload_rows.READ} FROM uploads WHERE id = %s", (upload_id,)
+        )
+        if rows:
+            return upload_rows.upload_of(rows[0])
+        gone = await self._reads.rows("SELECT 1 FROM tombstones WHERE id = %s", (upload_id,))
+        return Missing(gone=bool(gone))
+
+    async def uploads(self, filter: UploadFilter) -> list[Upload]:
+        conditions: list[tuple[str, Iterable[Any]]] = []
+        if filter.replica is not None:
+            conditions.append(("status = 'UPLOADING' AND replica = %s", [filter.replica]))
+        if filter.changed is not None:
+            conditions.append(("updated_at <= %s", [filter.changed]))
+        if filter.expired is not None:
+            conditions.append((f"expires_at <= %s AND {_UNUSED}", [filter.expired, *[filter.ended] * 2]))
+        where, values = _where(conditions)
+        order = "ORDER BY updated_at" if filter.replica is not None else ""
+        sql = f"SELECT {upload_rows.READ} FROM uploads WHERE {where} {order} LIMIT %s"
+        rows = await self._reads.list_rows(sql, [*values, filter.limit])
+        return [upload_rows.upload_of(row) for row in rows]
+
+    async def upload_bytes(self) -> UploadBytes:
+        (sums,) = await self._reads.list_rows(upload_rows.SUMS)
+        return UploadBytes(*map(int, sums))
+
+    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
+        rows = await self._reads.list_rows("SELECT id FROM uploads WHERE id = ANY(%s)", (list(ids),))
+        return {upload_id for (upload_id,) in rows}
+
+
+def _where(conditions: Sequence[tuple[str, Iterable[Any]]]) -> tuple[str, list[Any]]:
+    """The conditions of a WHERE clause and their values, joined."""
+    texts, values = [text for text, _ in conditions], [v for _, vs in conditions for v in vs]
+    return " AND ".join(texts) or "true", values
 
 
 def _nothing(job_id: str) -> None:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,50 +18,63 @@ import psycopg
 from msgspec.structs import replace
 
 from bide.core.jobs.record import Job
-from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, upload_rows
+from bide.server.store import BY_CONTENT, ClaimRequest, NewJob, upload_rows
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import held_channel
 from bide.server.store.postgres.statements import (
     END_OF_KEYS,
     EVENTS,
+    EXPIRED,
     INSERT,
     INSERT_INPUT,
     KEYS,
     LOCK_LOG,
     LOCKED,
+    NEXT_DUE,
     OF_KINDS,
     OF_ONE_KIND,
+    OLD_KEYS,
+    OLD_TOMBSTONES,
+    PAUSE,
+    PUT_DURATIONS,
+    PUT_WORKERS,
     SMALL_STEPS,
     STEPS,
+    TOMBSTONES,
     UPDATE,
+    UPLOAD,
     UPLOADS,
+    USER,
     USES,
     VERIFY,
+    WAKE,
 )
 from bide.server.store.rows import FIELDS, job_of, values_of
-from bide.server.store.transaction import Due, Transaction, encode, files_of, ready, text_of
+from bide.server.store.transaction import (
+    Due,
+    Key,
+    RowChanges,
+    Transaction,
+    encode,
+    files_of,
+    ready,
+    text_of,
+)
 from bide.server.upload_record import Upload
 
 CONFLICT = "BD001"
 IDS_PER_NOTIFICATION = 250  # a notification has at most 8,000 bytes
+BATCH = 1000  # rows that one statement of the upkeep changes
+DEAD_WORKER = 3600.0  # seconds after which the next heartbeat of any worker removes a dead worker's row
+Statement = tuple[str, Sequence[Any]]
 
 
 class PostgresTransaction(Transaction):
     """`Transaction` on the writer's connection. The first statement begins it."""
 
     __slots__ = (
-        *("_begun", "_connection", "_keys", "_known", "_locked", "_cache", "_changed"),
-        *(
-            "_held_elsewhere",
-            "_removed",
-            "_steps",
-            "_used",
-            "_writes",
-            "commit_sent",
-            "uncertain",
-            "pauses",
-        ),
-        "trusted",
+        *("_begun", "_cache", "_changed", "_connection", "_held_elsewhere", "_known", "_locked"),
+        *("_used", "_writes", "commit_sent", "trusted", "uncertain"),
     )
 
     FEW: ClassVar[int] = 1 << 30
@@ -82,15 +95,11 @@ class PostgresTransaction(Transaction):
         self._begun = False
         self._known: dict[str, Job | None] = {}  # rows as this transaction locked them
         self._locked: set[str] = set()  # cached rows that this transaction has written
-        self._changed: set[str] = set()  # jobs with a new version
-        self._removed: set[str] = set()
+        self._changed: set[str] = set()  # jobs with a new version, and removed jobs
         self._held_elsewhere: set[str] = set()  # changed jobs that other processes hold
-        self._used: dict[tuple[str, str, str], tuple[bytes, str] | None] = {}  # idempotency keys as read
-        self._keys: list[dict[str, Any]] = []
-        self._steps: dict[tuple[str, str], dict[str, Any]] = {}
-        self._writes: list[tuple[str, Sequence[Any]]] = []  # deferred until the commit
+        self._used: dict[Key, tuple[bytes, str] | None] = {}  # idempotency keys as read
+        self._writes: list[Statement] = []  # deferred until the commit
         self.trusted: dict[str, Job] = {}  # jobs from the cache, verified by the commit
-        self.pauses = False
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
         """Execute immediately."""
@@ -105,14 +114,9 @@ class PostgresTransaction(Transaction):
         """Execute with the commit, in the order of the calls."""
         self._writes.append((sql, values))
 
-    @property
-    def removed(self) -> list[str]:
-        """Jobs whose rows the commit deletes."""
-        return list(self._removed)
-
     # --- reads
 
-    def prefetch(self, job_ids: Iterable[str], keys: Iterable[tuple[str, str, str]]) -> None:
+    def prefetch(self, job_ids: Iterable[str], keys: Iterable[Key]) -> None:
         """Read the jobs and keys that the operations need, with one statement each."""
         wanted = sorted({i for i in job_ids if i not in self._cache.held})
         if wanted:
@@ -131,7 +135,7 @@ class PostgresTransaction(Transaction):
                 ((t, k, key), (bytes.fromhex(print_), job)) for t, k, key, print_, job in rows
             )
 
-    def read(self, job_id: str) -> Job | None:
+    def read_job(self, job_id: str) -> Job | None:
         if job_id in self._known:
             return self._known[job_id]
         job = self.trusted.get(job_id) or self._cache.held.get(job_id)
@@ -143,12 +147,12 @@ class PostgresTransaction(Transaction):
         return job
 
     def existing(self, job_id: str) -> Job | None:
-        return self.read(job_id) if self.uncertain else None
+        return self.read_job(job_id) if self.uncertain else None
 
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         if any(job is not None and ready(job, self.now) for job in map(self.job, self._stored)):
             self.flush_changes()
-        changed = [*self._stored, *self._removed]  # changed here, so they cannot be claimed
+        changed = [*self._stored, *self._removed]  # not written yet, and not claimable any more
         if len(request.kinds) == 1:
             rows = self.execute(OF_ONE_KIND, (request.queue, request.kinds[0], changed, limit, limit))
         else:
@@ -160,106 +164,51 @@ class PostgresTransaction(Transaction):
             found.append((job, input_.encode(), files_of(files)))
         return found
 
-    def paused(self, *, sure: bool = False) -> frozenset[str]:
-        known = None if self.pauses or sure else self._cache.paused
+    def read_upload(self, upload_id: str) -> Upload | None:
+        row = self.execute(UPLOAD, (upload_id,)).fetchone()
+        return None if row is None else upload_rows.upload_of(row)
+
+    def read_key(self, key: Key) -> tuple[bytes, str] | None:
+        if key not in self._used:
+            self.prefetch((), [key])
+        return self._used[key]
+
+    def read_steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
+        rows = self.execute(SMALL_STEPS, (job_id, limit)).fetchall()
+        return {msgspec.json.decode(name, type=str): msgspec.Raw(text.encode()) for name, text in rows}
+
+    def read_paused(self, *, sure: bool = False) -> frozenset[str]:
+        known = None if sure else self._cache.paused
         if known is None:
             pauses = self._cache.pauses
             rows = self.execute("SELECT name FROM queues WHERE paused").fetchall()
             known = frozenset(name for (name,) in rows)
-            if not self.pauses:
+            if not self._pauses:  # otherwise the table may have rows that are not committed
                 self._cache.keep_paused(known, pauses)
         return known
 
-    def key(self, tenant: str, kind: str, key: str) -> tuple[bytes, str] | None:
-        full_key = (tenant, kind, key)
-        if full_key not in self._used:
-            self.prefetch((), [full_key])
-        return self._used[full_key]
-
-    def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
-        rows = self.execute(SMALL_STEPS, (job_id, limit))
-        stored: dict[str, str] = dict(rows.fetchall())
-        stored.update((name, s["result"]) for (of, name), s in self._steps.items() if of == job_id)
-        found: dict[str, msgspec.Raw] = {}
-        for name, text in stored.items():
-            result = text.encode()
-            limit -= len(result)
-            if limit < 0:
-                break
-            found[msgspec.json.decode(name, type=str)] = msgspec.Raw(result)
-        return found
-
-    def was_removed(self, job_id: str) -> bool:
-        if job_id in self._removed:
-            return True
-        found = self.execute("SELECT 1 FROM tombstones WHERE id = %s", (job_id,)).fetchone()
+    def read_tombstone(self, removed_id: str) -> bool:
+        found = self.execute("SELECT 1 FROM tombstones WHERE id = %s", (removed_id,)).fetchone()
         return found is not None
 
+    def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
+        row = self.execute(USER, (upload_id, ended, ended)).fetchone()
+        return None if row is None else row[0]
+
+    # --- upkeep
+
+    def wake(self) -> tuple[set[tuple[str, str]], float | None]:
+        woken = self.execute(WAKE, (self.now, BATCH)).fetchall()
+        row = self.execute(NEXT_DUE).fetchone()
+        return {(queue, kind) for queue, kind in woken}, None if row is None else row[0]
+
+    def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
+        self.execute(OLD_TOMBSTONES, (tombstones, max(limit, BATCH)))
+        self.execute(OLD_KEYS, (keys, max(limit, BATCH), self.now, keys, keys))
+        self._used.clear()  # some of them may have been removed
+        return [(job_id, tenant) for job_id, tenant in self.execute(EXPIRED, (self.now, limit))]
+
     # --- writes
-
-    def pause(self, queue: str, paused: bool) -> None:
-        self.pauses = True
-        self.execute(
-            "INSERT INTO queues (tenant, name, paused) VALUES ('-', %s, %s) "
-            "ON CONFLICT (tenant, name) DO UPDATE SET paused = excluded.paused",
-            (queue, paused),
-        )
-
-    def forget_keys(self) -> None:
-        """Forget the keys that were read, because others were removed since."""
-        unwritten = {(k["tenant"], k["kind"], k["key"]) for k in self._keys}
-        self._used = {full_key: used for full_key, used in self._used.items() if full_key in unwritten}
-
-    def keep_key(self, new: NewJob) -> None:
-        job = new.job
-        assert new.key is not None
-        full_key = (job.tenant, job.kind, new.key)
-        names = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
-        values = (*full_key, new.fingerprint.hex(), job.id, self.now)
-        self._keys.append(dict(zip(names, values, strict=True)))
-        self._used[full_key] = (new.fingerprint, job.id)
-
-    def keep_step(self, job: Job, name: str, result: msgspec.Raw) -> None:
-        written = encode(name).decode()
-        self._steps[job.id, written] = {
-            "job_id": job.id,
-            "name": written,
-            "tenant": job.tenant,
-            "result": bytes(result).decode(),
-            "at": self.now,
-        }
-
-    def delete_rows(self, job_id: str, tenant: str) -> None:
-        self.delete_all_rows([(job_id, tenant)])
-
-    def delete_all_rows(self, jobs: Sequence[tuple[str, str]]) -> None:
-        ids = [job_id for job_id, _ in jobs]
-        for job_id in ids:
-            self._new.pop(job_id, None)
-            self._stored.pop(job_id, None)
-            self._jobs[job_id] = None
-        self._removed.update(ids)
-        of_content = {full_key for full_key, used in self._used.items() if used and used[1] in ids}
-        of_content = {full_key for full_key in of_content if full_key[2].startswith(BY_CONTENT)}
-        self._keys = [k for k in self._keys if (k["tenant"], k["kind"], k["key"]) not in of_content]
-        self._used.update(dict.fromkeys(of_content))
-        self.defer(END_OF_KEYS, self.now, ids)
-        self.defer("DELETE FROM keys WHERE job_id = ANY(%s) AND starts_with(key, %s)", ids, BY_CONTENT)
-        self.defer("DELETE FROM jobs WHERE id = ANY(%s)", ids)
-        for table in ("inputs", "steps", "events", "upload_uses"):
-            self.defer(f"DELETE FROM {table} WHERE job_id = ANY(%s)", ids)
-        self.defer(
-            "INSERT INTO tombstones (id, tenant, at) SELECT id, tenant, %s "
-            "FROM unnest(%s::text[], %s::text[]) AS n(id, tenant) ON CONFLICT (id) DO UPDATE SET at = excluded.at",
-            self.now,
-            ids,
-            [tenant for _, tenant in jobs],
-        )
-
-    def create(self, new: NewJob) -> None:
-        if new.job.id in self._new:  # the error that the table itself would raise
-            raise psycopg.errors.UniqueViolation(f"job {new.job.id} exists already")
-        super().create(new)
 
     def change(self, before: Job, after: Job) -> None:
         if after.version != before.version:
@@ -268,103 +217,107 @@ class PostgresTransaction(Transaction):
             self._held_elsewhere.add(after.id)
         super().change(before, after)
 
-    def flush_new(self) -> None:
-        self._put_new(self._now)
+    def remove(self, job_id: str, tenant: str) -> None:
+        self._changed.add(job_id)
+        super().remove(job_id, tenant)
 
-    def flush_changes(self) -> None:
-        self._put_changes(self._now)
+    def lost(self, job_id: str, fence: int) -> None:
+        if self._cache.own.get(job_id) == fence:  # not a later claim of the same job
+            del self._cache.own[job_id]
 
-    def _now(self, sql: str, *values: Any) -> None:
-        self.execute(sql, values)
+    def write(self, changes: RowChanges) -> None:
+        for sql, values in self._statements(changes):
+            self.execute(sql, values)
 
-    def _put_changes(self, put: Callable[..., None]) -> None:
-        rows = [self._row_of_change(before) for before in self._stored.values()]
-        if rows:
-            put(UPDATE, encode(rows).decode(), len(rows))
-            self._locked.update(self._stored)
-            self._stored.clear()
+    def _statements(self, changes: RowChanges) -> Iterator[Statement]:
+        """The statements that write the changes. `_commit` sends them together with the commit."""
+        now = self.now
+        if changes.removed:
+            yield from self._deletions(changes.removed)
+        if changes.new:
+            yield INSERT, (encode([self._new_row(new.job) for new in changes.new]).decode(),)
+            yield INSERT_INPUT, (_json(_INPUT, map(_input_row, changes.new)),)
+        if changes.uploads:
+            rows = (upload_rows.values_of(upload) for upload in changes.uploads)
+            yield UPLOADS, (_json(upload_rows.FIELDS, rows),)
+        if changes.removed_uploads:
+            ids = list(changes.removed_uploads)
+            yield "DELETE FROM uploads WHERE id = ANY(%s)", (ids,)
+            yield TOMBSTONES, (now, ids, ["-"] * len(ids))
+        if changes.uses:
+            yield USES, [list(column) for column in zip(*changes.uses, strict=True)]
+        if changes.keys:
+            keys = ((*k.key, k.fingerprint.hex(), k.job_id, now) for k in changes.keys)
+            yield KEYS, (_json(_KEY, keys), len(changes.keys))
+            self._used.update((k.key, (k.fingerprint, k.job_id)) for k in changes.keys)
+        if changes.changed:
+            changed = [self._changed_row(before, after) for before, after in changes.changed]
+            yield UPDATE, (encode(changed).decode(), len(changed))
+            self._locked.update(before.id for before, _ in changes.changed)
+        for job_id, files in changes.files:
+            yield "UPDATE inputs SET files = %s WHERE job_id = %s", (text_of(files), job_id)
+        if changes.steps:
+            steps = (
+                (s.job_id, encode(s.name).decode(), s.tenant, bytes(s.result).decode(), now)
+                for s in changes.steps
+            )
+            yield STEPS, (_json(_STEP, steps),)
+        if changes.paused:
+            yield PAUSE, [list(column) for column in zip(*changes.paused, strict=True)]
+        if changes.texts:
+            yield from self._texts_of(changes)
+        if changes.check:
+            # The check must fail whenever lease renewals fail, because then no lease counts as lost. So it takes the lock
+            # on the jobs table that every write takes.
+            yield "LOCK TABLE jobs IN ROW EXCLUSIVE MODE", ()
+            yield _CHECK, (now,)
 
-    def _row_of_change(self, before: Job) -> dict[str, Any]:
-        after = self._jobs[before.id]
-        assert after is not None
+    def _deletions(self, removed: Sequence[tuple[str, str]]) -> Iterator[Statement]:
+        ids, tenants = [job_id for job_id, _ in removed], [tenant for _, tenant in removed]
+        yield END_OF_KEYS, (self.now, ids)
+        yield "DELETE FROM keys WHERE job_id = ANY(%s) AND starts_with(key, %s)", (ids, BY_CONTENT)
+        yield "DELETE FROM jobs WHERE id = ANY(%s)", (ids,)
+        for table in ("inputs", "steps", "events", "upload_uses"):
+            yield f"DELETE FROM {table} WHERE job_id = ANY(%s)", (ids,)
+        yield TOMBSTONES, (self.now, ids, tenants)
+
+    def _texts_of(self, changes: RowChanges) -> Iterator[Statement]:
+        durations = [(name, text) for table, name, text in changes.texts if table == "durations"]
+        if durations:
+            yield PUT_DURATIONS, (_json(_TEXT, durations),)
+        workers = [(name, text) for table, name, text in changes.texts if table == "workers"]
+        if workers:
+            live = [(name, state) for name, state in workers if state is not None]
+            yield PUT_WORKERS, (self.now, _json(_TEXT, live))
+            ended = [name for name, state in workers if state is None]
+            yield (
+                "DELETE FROM workers WHERE name = ANY(%s) OR seen_at < %s",
+                (ended, self.now - DEAD_WORKER),
+            )
+
+    def _new_row(self, job: Job) -> dict[str, Any]:
+        row = _row(job)
+        row["ready"] = ready(job, self.now)
+        if job.labels:
+            row["tags"] = [tag(name, value) for name, value in job.labels.items()]
+        return row
+
+    def _changed_row(self, before: Job, after: Job) -> dict[str, Any]:
         row = _row(after)
         row.update(_before(before))
         if after.due != before.due:
             row["ready"] = ready(after, self.now)
         return row
 
-    def _put_new(self, put: Callable[..., None]) -> None:
-        rows, inputs = [], []
-        for job_id, new in self._new.items():
-            job = self._jobs[job_id]
-            assert job is not None
-            row = _row(job)
-            row["ready"] = ready(job, self.now)
-            if job.labels:
-                row["tags"] = [tag(name, value) for name, value in job.labels.items()]
-            rows.append(row)
-            given = (job_id, job.tenant, new.input.decode(), text_of(new.files))
-            inputs.append(dict(zip(("job_id", "tenant", "input", "files"), given, strict=True)))
-        if rows:
-            put(INSERT, encode(rows).decode())
-            put(INSERT_INPUT, encode(inputs).decode())
-            self._new.clear()
-
-    # --- uploads
-
-    def keep_files(self, job_id: str, files: Sequence[InputFile]) -> None:
-        self.flush_new()
-        self.execute("UPDATE inputs SET files = %s WHERE job_id = %s", (text_of(files), job_id))
-
-    def read_upload(self, upload_id: str) -> Upload | None:
-        sql = f"SELECT {upload_rows.READ} FROM uploads WHERE id = %s FOR NO KEY UPDATE"
-        row = self.execute(sql, (upload_id,)).fetchone()
-        return None if row is None else upload_rows.upload_of(row)
-
-    def user_of(self, upload_id: str) -> str | None:
-        sql = "SELECT job_id FROM upload_uses WHERE upload_id = %s LIMIT 1"
-        row = self.execute(sql, (upload_id,)).fetchone()
-        return None if row is None else row[0]
-
-    def flush_uploads(self) -> None:
-        self._put_uploads(self._now)
-
-    def _put_uploads(self, put: Callable[..., None]) -> None:
-        if not self._touched and not self._uses:
-            return
-        changed, removed = self.take_touched()
-        if changed:
-            rows = [
-                dict(zip(upload_rows.FIELDS, upload_rows.values_of(u), strict=True)) for u in changed
-            ]
-            put(UPLOADS, encode(rows).decode())
-        if removed:
-            put("DELETE FROM uploads WHERE id = ANY(%s)", removed)
-            put(
-                "INSERT INTO tombstones (id, tenant, at) SELECT id, '-', %s FROM unnest(%s::text[]) AS n(id) "
-                "ON CONFLICT (id) DO UPDATE SET at = excluded.at",
-                self.now,
-                removed,
-            )
-        uses = self.take_uses()
-        if uses:
-            put(USES, *(list(column) for column in zip(*uses, strict=True)))
-
     # --- the end
 
     def finish(self, channel: str, origin: str) -> None:
         """Send all deferred writes and the commit in one message."""
-        self._put_new(self.defer)
-        self._put_uploads(self.defer)
-        if self._keys:
-            self.defer(KEYS, encode(self._keys).decode(), len(self._keys))
-        self._put_changes(self.defer)
+        self._writes += self._statements(self.take_changes())
         unwritten = [job for job_id, job in self.trusted.items() if job_id not in self._locked]
         if unwritten:
             rows = [{"id": job.id, **_before(job)} for job in unwritten]
             self.defer(VERIFY, len(rows), encode(rows).decode())
-        if self._steps:
-            self.defer(STEPS, encode(list(self._steps.values())).decode())
         self._notify_others(channel, origin)
         if self._begun or self._writes or self.events:
             self._commit(channel, origin)
@@ -399,28 +352,27 @@ class PostgresTransaction(Transaction):
 
     def _events_json(self) -> str:
         """The events as JSON rows."""
-        names = ("tenant", "job_id", "type", "at", "job")
-        values = [(e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events]
-        return encode([dict(zip(names, given, strict=True)) for given in values]).decode()
+        rows = ((e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events)
+        return _json(_EVENT, rows)
 
     def _notify_others(self, channel: str, origin: str) -> None:
         """Notify other processes of changes that have no event: jobs that changed or were removed without one, and paused
         queues.
         """
-        silent = sorted((self._changed | self._removed) - {event.job_id for event in self.events})
+        silent = sorted(self._changed - {event.job_id for event in self.events})
         held = held_channel(channel)
         for where, code, ids in ((channel, "x", silent), (held, "h", sorted(self._held_elsewhere))):
             for begin in range(0, len(ids), IDS_PER_NOTIFICATION):
                 names = ",".join(ids[begin : begin + IDS_PER_NOTIFICATION])
                 self.defer("SELECT pg_notify(%s, %s)", where, f"{code} {origin} {names}")
-        if self.pauses:
+        if self._pauses:
             for where in (channel, held):
                 self.defer("SELECT pg_notify(%s, %s)", where, f"p {origin}")
 
     def committed(self) -> None:
         """Update the cache; called right after the commit."""
         cache = self._cache
-        if self.pauses:
+        if self._pauses:
             cache.pauses += 1
         for job_id, job in self._jobs.items():
             if job is not None and job.held and job.owner in cache.owners:
@@ -432,9 +384,28 @@ class PostgresTransaction(Transaction):
         cache.jobs.invalidate(self._jobs)
 
 
+_INPUT = ("job_id", "tenant", "input", "files")
+_KEY = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
+_STEP = ("job_id", "name", "tenant", "result", "at")
+_TEXT = ("name", "text")
+_EVENT = ("tenant", "job_id", "type", "at", "job")
+_CHECK = (
+    "INSERT INTO write_check (id, at) VALUES (1, %s) ON CONFLICT (id) DO UPDATE SET at = excluded.at"
+)
+
+
+def _json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as one JSON parameter."""
+    return encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
+
+
 def tag(name: str, value: str) -> str:
     """A label in the form that the index on labels uses."""
     return encode([name, value]).decode()
+
+
+def _input_row(new: NewJob) -> tuple[str, str, str, str | None]:
+    return new.job.id, new.job.tenant, new.input.decode(), text_of(new.files)
 
 
 def _before(job: Job) -> dict[str, Any]:

@@ -17,63 +17,61 @@ import contextlib
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import Job
-from bide.core.jobs.state_machine import Change, Refused, Spawned
 from bide.core.wire.http import Event
 from bide.server.store import (
-    Claim,
-    ClaimRequest,
     Filter,
-    Insertion,
     Missing,
-    NewJob,
     OnEvents,
     OnReset,
     OnWork,
-    Overdue,
     QueueState,
     StoreUnavailable,
-    operations,
+    UploadBytes,
+    upload_rows,
 )
 from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
 from bide.server.store.sqlite.file import connect, explain, prepare
 from bide.server.store.sqlite.transaction import (
     BY_ID,
+    BY_TOMBSTONE,
     PAUSED,
+    UPLOAD,
     SqliteCache,
-    SqliteSession,
     SqliteTransaction,
 )
-from bide.server.store.sqlite.uploads import SqliteUploads
-from bide.server.store.writer import GroupCommitWriter
+from bide.server.store.transaction import TextTable
+from bide.server.store.transactional_store import TransactionalStore, UploadFilter
+from bide.server.store.writer import WriteOperation
+from bide.server.upload_record import Upload
 
-T = TypeVar("T")
 log = logging.getLogger("bide.store")
-
-# The redundant condition `status <> 'DONE'` lets the planner use the partial index on the status.
-_PARKED = (
-    "SELECT id, NOT EXISTS (SELECT 1 FROM json_each(p.waiting_for) w JOIN jobs c ON c.id = w.value "
-    "WHERE c.finished_at IS NULL) FROM jobs p WHERE status = 'PROCESSING' AND status <> 'DONE' AND id > ? "
-    "AND waiting_for IS NOT NULL AND due IS NULL ORDER BY id LIMIT ?"
+_LATE = f"SELECT {COLUMNS} FROM jobs WHERE deadline <= ? AND finished_at IS NULL LIMIT ?"
+_UNUSED = (
+    "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
+    "AND (? IS NULL OR j.finished_at IS NULL OR j.finished_at > ?))"
 )
+_TEXTS: dict[TextTable, str] = {
+    "identity": "SELECT '', id FROM store_id",
+    "durations": "SELECT kind, sketch FROM durations",
+}
 
 
-class SqliteStore(SqliteUploads):
+class SqliteStore(TransactionalStore):
     """`Store` on one SQLite file."""
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
+        self._wall = clock or SystemClock()
+        super().__init__(self._wall)
         self.path = path
-        self._clock = self._wall = clock or SystemClock()
         self._cache = SqliteCache()
         self._job_cache = self._cache.jobs
         # The ends of leases whose renewal could not be written.
@@ -81,23 +79,19 @@ class SqliteStore(SqliteUploads):
 
     # --- beginning and end
 
-    async def open(
-        self, on_events: OnEvents, on_work: OnWork | None = None, on_reset: OnReset | None = None
-    ) -> None:
+    async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
-        self._read = self._reader.execute
         self._clock = self._monotonic_clock()
         await asyncio.to_thread(self._cache.load, self._reader, self.now())
-        explained = partial(explain, path=self.path)
-        # Connect here and not in the writer's thread, so that `open` raises the error.
-        session = SqliteSession(connect(self.path), self._clock, self._cache, explained)
-        self._writer = GroupCommitWriter(session, on_events)
+        self._connection = connect(self.path)
 
     def _monotonic_clock(self) -> Clock:
         """The system clock; or a slower one, while the system clock is behind the newest event because it was set back."""
-        newest = self._read("SELECT at FROM events ORDER BY id DESC LIMIT 1").fetchone()
-        behind = newest[0] - self._wall.now() if newest is not None else 0.0
+        newest = self._row("SELECT at FROM events ORDER BY id DESC LIMIT 1")
+        if newest is None:
+            return self._wall
+        behind = newest[0] - self._wall.now()
         if behind <= 0:
             return self._wall
         if behind > MOST_BEHIND:
@@ -118,47 +112,31 @@ class SqliteStore(SqliteUploads):
         clock.follow(0.0, newest[0])
         return clock
 
-    async def close(self) -> None:
-        await self._writer.close()
+    async def disconnect(self) -> None:
+        self._connection.close()
         self._reader.close()
-
-    async def void(self, owner: str | None = None) -> int:
-        def operation(tx: SqliteTransaction) -> int:
-            held = tx.held()
-            for job in held:
-                tx.change(job, replace(job, lease_until=0.0))
-            return len(held)
-
-        return await self._write(operation)
-
-    def now(self) -> float:
-        return self._clock.now()
-
-    def _write(
-        self, operation: Callable[[SqliteTransaction], T], *, first: bool = False
-    ) -> asyncio.Future[T]:
-        return self._writer.submit(operation, first=first)
 
     # --- writes
 
-    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
-        return self._write(lambda tx: [operations.insert(tx, item) for item in new])
-
-    def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
-        return self._write(lambda tx: [operations.apply(tx, change) for change in changes])
-
-    def spawn(self, change: Change, new: NewJob) -> Awaitable[Job | Refused | Missing]:
-        assert isinstance(change, Spawned)
-        return self._write(lambda tx: operations.spawn(tx, change, new))
-
-    def claim(
-        self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
-    ) -> Awaitable[list[Claim]]:
-        def operation(tx: SqliteTransaction) -> list[Claim]:
-            return operations.claims(tx, owner, requests, limit, lease)
-
-        # First, because starting a job takes longer than responding to a submission.
-        return self._write(operation, first=True)
+    def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                tx = SqliteTransaction(self._cache, connection, self._clock.now())
+                results = [operation.run(tx) for operation in operations]
+                tx.finish()
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.DatabaseError as error:
+            if len(operations) == 1:  # otherwise a smaller transaction may succeed
+                self._raise_explained(error)
+            raise
+        tx.committed()
+        return results, tx.events
 
     def renew(
         self, owner: str, held: Sequence[tuple[str, int]], lease: float
@@ -178,70 +156,38 @@ class SqliteStore(SqliteUploads):
                     else:
                         self._unwritten_renewals.pop(key, None)
 
-        writing = self._write(lambda tx: operations.renew(tx, owner, held, lease))
+        writing = asyncio.ensure_future(super().renew(owner, held, lease))
         writing.add_done_callback(renewed)
         return writing
 
-    def log(
-        self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
-    ) -> Awaitable[None]:
-        return self._write(lambda tx: operations.log(tx, job_id, owner, fence, lines))
-
-    def check_writable(self) -> Awaitable[None]:
-        return self._write(lambda tx: tx.check_writable())
-
-    def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
-        def operation(tx: SqliteTransaction) -> tuple[set[tuple[str, str]], float | None]:
-            tx.flush()
-            due = "ready = 0 AND due <= ?"
-            pairs = set(tx.execute(f"SELECT DISTINCT queue, kind FROM jobs WHERE {due}", (tx.now,)))
-            if pairs:
-                tx.execute(f"UPDATE jobs SET ready = 1 WHERE {due}", (tx.now,))
-            (following,) = tx.execute(
-                "SELECT min(due) FROM jobs WHERE ready = 0 AND due IS NOT NULL"
-            ).fetchone()
-            return pairs, following
-
-        return self._write(operation)
-
-    def purge(
-        self, *, tombstones: float, keys: float, limit: int = 500
-    ) -> Awaitable[tuple[list[str], bool]]:
-        # A child job stays after its retention while its parent may need its result, in a later run too.
-        expired = (
-            "SELECT id, tenant FROM jobs WHERE expires_at <= ? AND NOT EXISTS (SELECT 1 FROM jobs p "
-            "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT ?"
-        )
-
-        def operation(tx: SqliteTransaction) -> tuple[list[str], bool]:
-            tx.flush()
-            rows = tx.execute(expired, (tx.now, limit)).fetchall()
-            for job_id, tenant in rows:
-                tx.remove(job_id, tenant)
-            tx.execute("DELETE FROM tombstones WHERE at <= ?", (tx.now - tombstones,))
-            tx.expire_keys(keys, max(limit, 1000))
-            return [job_id for job_id, _ in rows], len(rows) == limit
-
-        return self._write(operation)
-
-    def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
-        return self._write(lambda tx: operations.delete(tx, job_id, version))
-
-    def pause(self, queue: str, paused: bool) -> Awaitable[None]:
-        return self._write(lambda tx: tx.pause(queue, paused))
-
-    def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]:
-        return self._write(lambda tx: tx.learn(durations))
+    def _raise_explained(self, error: sqlite3.Error) -> None:
+        """Raise StoreUnavailable if the file or its disk is the cause."""
+        reason = explain(error, self.path)
+        if reason is not None:
+            raise StoreUnavailable(reason) from error
 
     # --- reads
 
-    async def identity(self) -> str:
-        store_id: str = self._read("SELECT id FROM store_id").fetchone()[0]
-        return store_id
+    def _row(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The first row of a short query."""
+        try:
+            row: tuple[Any, ...] | None = self._reader.execute(sql, values).fetchone()
+        except sqlite3.DatabaseError as error:
+            self._raise_explained(error)
+            raise
+        return row
+
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a short query."""
+        try:
+            return self._reader.execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            self._raise_explained(error)
+            raise
 
     async def has_key(self, tenant: str, kind: str, key: str) -> bool:
         sql = "SELECT 1 FROM keys WHERE tenant = ? AND kind = ? AND key = ?"
-        return self._read(sql, (tenant, kind, key)).fetchone() is not None
+        return self._row(sql, (tenant, kind, key)) is not None
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         cached = self._job_cache
@@ -249,7 +195,7 @@ class SqliteStore(SqliteUploads):
 
     def _get(self, job_id: str) -> Job | Missing:
         generation = self._job_cache.generation
-        row = self._read(BY_ID, (job_id,)).fetchone()
+        row = self._row(BY_ID, (job_id,))
         if row is None:
             return self._missing(job_id)
         job = job_of(row)
@@ -257,7 +203,7 @@ class SqliteStore(SqliteUploads):
         return job
 
     def _missing(self, job_id: str) -> Missing:
-        row = self._read("SELECT 1 FROM tombstones WHERE id = ?", (job_id,)).fetchone()
+        row = self._row(BY_TOMBSTONE, (job_id,))
         return Missing(gone=row is not None)
 
     async def find(self, filter: Filter) -> list[Job]:
@@ -265,6 +211,8 @@ class SqliteStore(SqliteUploads):
         if filter.status:
             marks = ", ".join("?" * len(filter.status))
             conditions.append((f"status IN ({marks})", sorted(s.value for s in filter.status)))
+            if "DONE" not in filter.status:  # lets the planner use the partial index
+                conditions.append(("status <> 'DONE'", []))
         for column, value in (("kind", filter.kind), ("queue", filter.queue)):
             if value is not None:
                 conditions.append((f"{column} = ?", [value]))
@@ -273,8 +221,7 @@ class SqliteStore(SqliteUploads):
             conditions.append((has, filter.label))
         if filter.before is not None:
             conditions.append(("id < ?", [filter.before]))
-        where = " AND ".join(text for text, _ in conditions) or "1"
-        values = [v for _, vs in conditions for v in vs]
+        where, values = _where(conditions)
         sql = f"SELECT {COLUMNS} FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?"
         rows = await asyncio.to_thread(self._query, sql, [*values, filter.limit])
         return [job_of(row) for row in rows]
@@ -285,54 +232,36 @@ class SqliteStore(SqliteUploads):
             with contextlib.closing(connect(self.path)) as connection:
                 return connection.execute(sql, values).fetchall()
         except sqlite3.OperationalError as error:  # no file descriptor for it, for example
-            reason = explain(error, self.path)
-            if reason is None:
-                raise
-            raise StoreUnavailable(reason) from error
+            self._raise_explained(error)
+            raise
 
     async def input(self, job_id: str) -> bytes:
-        row = self._read("SELECT input FROM inputs WHERE job_id = ?", (job_id,)).fetchone()
+        row = self._row("SELECT input FROM inputs WHERE job_id = ?", (job_id,))
         return b"null" if row is None else row[0].encode()
 
     async def step(self, job_id: str, name: str) -> bytes | None:
         sql = "SELECT result FROM steps WHERE job_id = ? AND name = ?"
-        row = self._read(sql, (job_id, name)).fetchone()
+        row = self._row(sql, (job_id, name))
         return None if row is None else row[0].encode()
 
     async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
         one_job = "job_id = ? AND" if job_id is not None else ""
-        rows = self._read(
+        rows = self._rows(
             f"SELECT {EVENT_COLUMNS} FROM events WHERE {one_job} id > ? ORDER BY id LIMIT ?",
             (*([job_id] if job_id is not None else []), after, limit),
         )
         return [event_of(row) for row in rows]
 
-    async def leases(self) -> list[Lease]:
-        return list({self._lease(job) for job in self._held() if job.lease_until})
+    async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
+        held = [job for job in self._held() if (job.owner or "").startswith(owner)]
+        late = self._rows(_LATE, (self.now(), limit)) if limit else []
+        return held, [job_of(row) for row in late]
 
-    def _lease(self, job: Job) -> Lease:
+    def lease_of(self, job: Job) -> Lease:
         """The lease, including a renewal that could not be written."""
-        until = self._unwritten_renewals.get((job.id, job.fence)) or job.lease_until or 0.0
-        return Lease(job.owner or "", until, job.lease_seconds)
-
-    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
-        ended = set(lost)
-        found = [job for job in self._held() if not job.lease_until or self._lease(job) in ended]
-        deadlines = self._read(
-            f"SELECT {COLUMNS} FROM jobs WHERE deadline <= ? AND finished_at IS NULL LIMIT ?",
-            (self.now(), limit),
-        ).fetchall()
-        return Overdue(tuple(found[:limit]), tuple(map(job_of, deadlines)))
-
-    async def resume_parked(self, after: str = "", limit: int = 1000) -> tuple[list[str], str | None]:
-        def operation(tx: SqliteTransaction) -> tuple[list[str], str | None]:
-            tx.flush()
-            page = tx.execute(_PARKED, (after, limit)).fetchall()
-            stuck = [job_id for job_id, is_stuck in page if is_stuck]
-            resumed = [job_id for job_id in stuck if operations.resume_parked(tx, job_id)]
-            return resumed, page[-1][0] if len(page) == limit else None
-
-        return await self._write(operation)
+        until = self._unwritten_renewals.get((job.id, job.fence))
+        lease = super().lease_of(job)
+        return lease if until is None else replace(lease, until=until)
 
     def _held(self) -> list[Job]:
         """The held jobs. A copy, because the writer's thread changes the cache."""
@@ -340,7 +269,7 @@ class SqliteStore(SqliteUploads):
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         sql = "SELECT 1 FROM jobs WHERE id = ?"
-        return {job_id for job_id in ids if self._read(sql, (job_id,)).fetchone()}
+        return {job_id for job_id in ids if self._row(sql, (job_id,))}
 
     async def queues(self) -> list[QueueState]:
         counts: dict[str, dict[str, Any]] = {
@@ -348,10 +277,47 @@ class SqliteStore(SqliteUploads):
         }
         for name, running in Counter(job.queue for job in self._held()).items():
             counts.setdefault(name, {}).update(running=running)
-        for (name,) in self._read(PAUSED):
+        for (name,) in self._rows(PAUSED):
             counts.setdefault(name, {}).update(paused=True)
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 
-    async def durations(self) -> dict[str, dict[str, Any]]:
-        rows = self._read("SELECT kind, sketch FROM durations")
-        return {kind: msgspec.json.decode(sketch) for kind, sketch in rows}
+    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
+        return dict(self._rows(_TEXTS[table]))
+
+    # --- reads of uploads
+
+    async def upload(self, upload_id: str) -> Upload | Missing:
+        known = self._cache.uploads.get(upload_id)
+        if known is not None:
+            return known
+        row = self._row(UPLOAD, (upload_id,))
+        return self._missing(upload_id) if row is None else upload_rows.upload_of(row)
+
+    async def uploads(self, filter: UploadFilter) -> list[Upload]:
+        conditions: list[tuple[str, Iterable[Any]]] = []
+        if filter.replica is not None:
+            conditions.append(("status = 'UPLOADING' AND replica = ?", [filter.replica]))
+        if filter.changed is not None:
+            conditions.append(("updated_at <= ?", [filter.changed]))
+        if filter.expired is not None:
+            conditions.append((f"expires_at <= ? AND {_UNUSED}", [filter.expired, *[filter.ended] * 2]))
+        where, values = _where(conditions)
+        order = "ORDER BY updated_at" if filter.replica is not None else ""
+        sql = f"SELECT {upload_rows.READ} FROM uploads WHERE {where} {order} LIMIT ?"
+        limit = -1 if filter.limit is None else filter.limit
+        rows = await asyncio.to_thread(self._query, sql, [*values, limit])
+        return [upload_rows.upload_of(row) for row in rows]
+
+    async def upload_bytes(self) -> UploadBytes:
+        (sums,) = self._rows(upload_rows.SUMS)
+        return UploadBytes(*sums)
+
+    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
+        sql = "SELECT 1 FROM uploads WHERE id = ?"
+        return {upload_id for upload_id in ids if self._row(sql, (upload_id,))}
+
+
+def _where(conditions: Sequence[tuple[str, Iterable[Any]]]) -> tuple[str, list[Any]]:
+    """The conditions of a WHERE clause and their values, joined."""
+    texts, values = [text for text, _ in conditions], [v for _, vs in conditions for v in vs]
+    return " AND ".join(texts) or "1", values

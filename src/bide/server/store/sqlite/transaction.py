@@ -1,26 +1,33 @@
-"""A transaction of the SQLite store, its cache between transactions, and the writer's session."""
+"""A transaction of the SQLite store, and its cache between transactions."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from bide.core.clock import Clock
 from bide.core.jobs.record import Job, Status
-from bide.core.wire.http import Event
-from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, StoreUnavailable, upload_rows
+from bide.server.store import BY_CONTENT, ClaimRequest, upload_rows
 from bide.server.store.job_cache import JobCache
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.sqlite.queue_counts import Move, QueueCounts
-from bide.server.store.transaction import Due, Transaction, encode, files_of, ready, text_of
-from bide.server.store.writer import WriteOperation
+from bide.server.store.transaction import (
+    Due,
+    Key,
+    RowChanges,
+    Transaction,
+    encode,
+    files_of,
+    ready,
+    text_of,
+)
 from bide.server.upload_record import Upload, UploadStatus
 
 _INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
 PAUSED = "SELECT name FROM queues WHERE paused"
+BY_TOMBSTONE = "SELECT 1 FROM tombstones WHERE id = ?"
 BY_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
 _CANDIDATES = (
     f"SELECT {', '.join('j.' + name for name in FIELDS)}, i.input, i.files, j.seq "
@@ -50,8 +57,31 @@ _OLD_KEYS = (
 _END_OF_KEY = (
     "UPDATE keys SET at = coalesce((SELECT finished_at FROM jobs WHERE id = ?), ?) WHERE job_id = ?"
 )
+_END_OF_CONTENT_KEY = "DELETE FROM keys WHERE job_id = ? AND substr(key, 1, 1) = ?"
+_INSERT_KEY = "INSERT INTO keys (tenant, kind, key, fingerprint, job_id, at) VALUES (?, ?, ?, ?, ?, ?)"
+_PUT_STEP = "INSERT OR REPLACE INTO steps (job_id, name, tenant, result, at) VALUES (?, ?, ?, ?, ?)"
+_PAUSE = (
+    "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, ?) "
+    "ON CONFLICT DO UPDATE SET paused = excluded.paused"
+)
+_PUT_DURATIONS = (
+    "INSERT INTO durations (tenant, kind, sketch) VALUES ('-', ?, ?) "
+    "ON CONFLICT DO UPDATE SET sketch = excluded.sketch"
+)
+_USER = (
+    "SELECT u.job_id FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = ? "
+    "AND (? IS NULL OR j.finished_at IS NULL OR j.finished_at > ?) LIMIT 1"
+)
+_DUE = "ready = 0 AND due <= ?"
+_NEXT_DUE = "SELECT min(due) FROM jobs WHERE ready = 0 AND due IS NOT NULL"
+# A child job stays after its retention while its parent may need its result, in a later run too.
+_EXPIRED = (
+    "SELECT id, tenant FROM jobs WHERE expires_at <= ? AND NOT EXISTS (SELECT 1 FROM jobs p "
+    "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT ?"
+)
 _TOMBSTONE = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
 
+EXPIRED_KEYS = 1000  # that one transaction checks at least
 MAX_UPLOADS = 20_000  # in the cache
 MAX_UPLOAD_RECORD = 4096  # bytes of a cached record
 
@@ -84,7 +114,7 @@ class SqliteCache:
 class SqliteTransaction(Transaction):
     """`Transaction` on the writer's connection."""
 
-    __slots__ = ("_cache", "_execute", "_executemany", "_moves", "_number", "pauses")
+    __slots__ = ("_cache", "_execute", "_executemany", "_moves", "_number")
 
     def __init__(self, cache: SqliteCache, connection: sqlite3.Connection, now: float) -> None:
         super().__init__(now)
@@ -93,27 +123,57 @@ class SqliteTransaction(Transaction):
         self._cache = cache
         self._number = cache.load(connection, now)
         self._moves: list[Move] = []
-        self.pauses = False  # a queue was paused or resumed
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         return self._execute(sql, values)
 
     # --- reads
 
-    def read(self, job_id: str) -> Job | None:
+    def read_job(self, job_id: str) -> Job | None:
         job = self._cache.held.get(job_id)
         if job is None:
             row = self._execute(BY_ID, (job_id,)).fetchone()
             job = None if row is None else job_of(row)
         return job
 
-    def held(self) -> list[Job]:
-        """Every job that a worker holds."""
-        known = [
-            *self._cache.held,
-            *(job_id for job_id in self._jobs if job_id not in self._cache.held),
-        ]
-        return [job for job_id in known if (job := self.job(job_id)) is not None and job.held]
+    def read_upload(self, upload_id: str) -> Upload | None:
+        known = self._cache.uploads.get(upload_id)
+        if known is not None:
+            return known
+        row = self._execute(UPLOAD, (upload_id,)).fetchone()
+        return None if row is None else upload_rows.upload_of(row)
+
+    def read_key(self, key: Key) -> tuple[bytes, str] | None:
+        row: tuple[bytes, str] | None = self._execute(
+            f"SELECT fingerprint, job_id FROM keys WHERE {_THIS_KEY}", key
+        ).fetchone()
+        return row
+
+    def read_steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
+        found: dict[str, msgspec.Raw] = {}
+        # The cursor reads rows on demand, so results that do not fit stay on disk.
+        for name, text in self._execute("SELECT name, result FROM steps WHERE job_id = ?", (job_id,)):
+            result = text.encode()
+            limit -= len(result)
+            if limit < 0:
+                break
+            found[name] = msgspec.Raw(result)
+        return found
+
+    def read_paused(self, *, sure: bool = False) -> frozenset[str]:
+        known = self._cache.paused
+        if known is None:
+            known = frozenset(name for (name,) in self._execute(PAUSED))
+            if not self._pauses:  # otherwise the table may have rows that are not committed
+                self._cache.paused = known
+        return known
+
+    def read_tombstone(self, removed_id: str) -> bool:
+        return self._execute(BY_TOMBSTONE, (removed_id,)).fetchone() is not None
+
+    def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
+        row = self._execute(_USER, (upload_id, ended, ended)).fetchone()
+        return None if row is None else row[0]
 
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         self.flush_changes()
@@ -126,141 +186,79 @@ class SqliteTransaction(Transaction):
             rows.sort(key=lambda row: (-row[_PRIORITY], row[-1]))
         return [_due(row) for row in rows[:limit]]
 
-    def paused(self, *, sure: bool = False) -> frozenset[str]:
-        known = None if self.pauses else self._cache.paused
-        if known is None:
-            known = frozenset(name for (name,) in self._execute(PAUSED))
-            if not self.pauses:
-                self._cache.paused = known
-        return known
+    # --- upkeep
 
-    def key(self, tenant: str, kind: str, key: str) -> tuple[bytes, str] | None:
-        sql = "SELECT fingerprint, job_id FROM keys WHERE tenant = ? AND kind = ? AND key = ?"
-        row: tuple[bytes, str] | None = self._execute(sql, (tenant, kind, key)).fetchone()
-        return row
+    def wake(self) -> tuple[set[tuple[str, str]], float | None]:
+        pairs = set(self._execute(f"SELECT DISTINCT queue, kind FROM jobs WHERE {_DUE}", (self.now,)))
+        if pairs:
+            self._execute(f"UPDATE jobs SET ready = 1 WHERE {_DUE}", (self.now,))
+        (following,) = self._execute(_NEXT_DUE).fetchone()
+        return pairs, following
 
-    def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
-        found: dict[str, msgspec.Raw] = {}
-        # The cursor reads rows on demand, so results that do not fit stay on disk.
-        for name, text in self._execute("SELECT name, result FROM steps WHERE job_id = ?", (job_id,)):
-            result = text.encode()
-            limit -= len(result)
-            if limit < 0:
-                break
-            found[name] = msgspec.Raw(result)
-        return found
-
-    def was_removed(self, job_id: str) -> bool:
-        return self._execute("SELECT 1 FROM tombstones WHERE id = ?", (job_id,)).fetchone() is not None
+    def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
+        self._execute("DELETE FROM tombstones WHERE at <= ?", (tombstones,))
+        # `at` is the time from which a key is checked again.
+        for *key, job_id, finished_at in self._execute(
+            _OLD_KEYS, (keys, max(limit, EXPIRED_KEYS))
+        ).fetchall():
+            if job_id is None or (finished_at is not None and finished_at <= keys):
+                self._execute(f"DELETE FROM keys WHERE {_THIS_KEY}", key)
+            else:
+                at = self.now if finished_at is None else finished_at
+                self._execute(f"UPDATE keys SET at = ? WHERE {_THIS_KEY}", (at, *key))
+        return self._execute(_EXPIRED, (self.now, limit)).fetchall()
 
     # --- writes
-
-    def create(self, new: NewJob) -> None:
-        if new.job.id in self._new:  # the error that the table itself would raise
-            raise sqlite3.IntegrityError(f"job {new.job.id} exists already")
-        super().create(new)
 
     def number(self) -> int:
         self._number += 1
         return self._number
 
-    def pause(self, queue: str, paused: bool) -> None:
-        self.pauses = True
-        self._execute(
-            "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, ?) "
-            "ON CONFLICT DO UPDATE SET paused = excluded.paused",
-            (queue, paused),
-        )
+    def write(self, changes: RowChanges) -> None:
+        execute, now = self._execute, self.now
+        for job_id, tenant in changes.removed:
+            self._delete(job_id, tenant)
+        for new in changes.new:
+            job = new.job
+            execute(_INSERT, (*values_of(job), ready(job, now)))
+            if job.due is not None:
+                self._moves.append((job.queue, None, job.due))
+            execute(_INSERT_INPUT, (job.id, job.tenant, new.input.decode(), text_of(new.files)))
+        if changes.uploads or changes.removed_uploads or changes.uses:
+            self._write_uploads(changes)
+        for row in changes.keys:
+            execute(_INSERT_KEY, (*row.key, row.fingerprint, row.job_id, now))
+        for before, after in changes.changed:
+            self._save(before, after)
+        for job_id, files in changes.files:
+            execute("UPDATE inputs SET files = ? WHERE job_id = ?", (text_of(files), job_id))
+        for step in changes.steps:
+            result = bytes(step.result).decode()
+            execute(_PUT_STEP, (step.job_id, step.name, step.tenant, result, now))
+        for queue, paused in changes.paused:
+            execute(_PAUSE, (queue, paused))
+        for table, name, text in changes.texts:
+            assert table == "durations", table  # there are no workers, and the identity does not change
+            execute(_PUT_DURATIONS, (name, text))
+        if changes.check:
+            execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (now,))
 
-    def keep_key(self, new: NewJob) -> None:
-        job = new.job
-        self._execute(
-            "INSERT INTO keys (tenant, kind, key, fingerprint, job_id, at) VALUES (?, ?, ?, ?, ?, ?)",
-            (job.tenant, job.kind, new.key, new.fingerprint, job.id, self.now),
-        )
+    def _write_uploads(self, changes: RowChanges) -> None:
+        self._executemany(_PUT_UPLOAD, [upload_rows.values_of(u) for u in changes.uploads])
+        for upload_id in changes.removed_uploads:
+            self._execute("DELETE FROM uploads WHERE id = ?", (upload_id,))
+            self._execute(_TOMBSTONE, (upload_id, "-", self.now))
+        self._executemany("INSERT OR IGNORE INTO upload_uses VALUES (?, ?, ?)", changes.uses)
 
-    def keep_step(self, job: Job, name: str, result: msgspec.Raw) -> None:
-        self._execute(
-            "INSERT OR REPLACE INTO steps (job_id, name, tenant, result, at) VALUES (?, ?, ?, ?, ?)",
-            (job.id, name, job.tenant, bytes(result).decode(), self.now),
-        )
-
-    def delete_rows(self, job_id: str, tenant: str) -> None:
+    def _delete(self, job_id: str, tenant: str) -> None:
         self._execute(_END_OF_KEY, (job_id, self.now, job_id))
-        self._execute(
-            "DELETE FROM keys WHERE job_id = ? AND substr(key, 1, 1) = ?", (job_id, BY_CONTENT)
-        )
+        self._execute(_END_OF_CONTENT_KEY, (job_id, BY_CONTENT))
         row = self._execute("DELETE FROM jobs WHERE id = ? RETURNING queue, due", (job_id,)).fetchone()
         if row is not None and row[1] is not None:
             self._moves.append((row[0], row[1], None))
         for table in ("inputs", "steps", "events", "upload_uses"):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
         self._execute(_TOMBSTONE, (job_id, tenant, self.now))
-
-    def check_writable(self) -> None:
-        self._execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (self.now,))
-
-    def expire_keys(self, age: float, limit: int) -> None:
-        """Remove the keys whose job ended `age` seconds ago. `at` is the time from which a key is checked again."""
-        ended = self.now - age
-        rows = self._execute(_OLD_KEYS, (ended, limit)).fetchall()
-        for *key, job_id, finished_at in rows:
-            if job_id is None or (finished_at is not None and finished_at <= ended):
-                self._execute(f"DELETE FROM keys WHERE {_THIS_KEY}", key)
-            else:
-                at = self.now if finished_at is None else finished_at
-                self._execute(f"UPDATE keys SET at = ? WHERE {_THIS_KEY}", (at, *key))
-
-    def learn(self, durations: dict[str, dict[str, Any]]) -> None:
-        self._executemany(
-            "INSERT INTO durations (tenant, kind, sketch) VALUES ('-', ?, ?) "
-            "ON CONFLICT DO UPDATE SET sketch = excluded.sketch",
-            [(kind, encode(sketch).decode()) for kind, sketch in durations.items()],
-        )
-
-    def flush_new(self) -> None:
-        for job_id, new in self._new.items():
-            job = self._jobs[job_id]
-            assert job is not None
-            self._execute(_INSERT, (*values_of(job), ready(job, self.now)))
-            if job.due is not None:
-                self._moves.append((job.queue, None, job.due))
-            self._execute(_INSERT_INPUT, (job_id, job.tenant, new.input.decode(), text_of(new.files)))
-        self._new.clear()
-
-    def flush_changes(self) -> None:
-        for job_id, before in self._stored.items():
-            after = self._jobs[job_id]
-            assert after is not None
-            self._save(before, after)
-        self._stored.clear()
-
-    def keep_files(self, job_id: str, files: Sequence[InputFile]) -> None:
-        self.flush_new()
-        self._execute("UPDATE inputs SET files = ? WHERE job_id = ?", (text_of(files), job_id))
-
-    def read_upload(self, upload_id: str) -> Upload | None:
-        known = self._cache.uploads.get(upload_id)
-        if known is not None:
-            return known
-        row = self._execute(UPLOAD, (upload_id,)).fetchone()
-        return None if row is None else upload_rows.upload_of(row)
-
-    def user_of(self, upload_id: str) -> str | None:
-        row = self._execute(
-            "SELECT job_id FROM upload_uses WHERE upload_id = ? LIMIT 1", (upload_id,)
-        ).fetchone()
-        return None if row is None else row[0]
-
-    def flush_uploads(self) -> None:
-        if not self._touched and not self._uses:
-            return
-        put, removed = self.take_touched()
-        self._executemany(_PUT_UPLOAD, [upload_rows.values_of(upload) for upload in put])
-        for upload_id in removed:
-            self._execute("DELETE FROM uploads WHERE id = ?", (upload_id,))
-            self._execute(_TOMBSTONE, (upload_id, "-", self.now))
-        self._executemany("INSERT OR IGNORE INTO upload_uses VALUES (?, ?, ?)", self.take_uses())
 
     def _save(self, before: Job, after: Job) -> None:
         """Write a changed job, conditional on the version and fence that were read."""
@@ -278,6 +276,8 @@ class SqliteTransaction(Transaction):
         if "due" in columns:
             self._moves.append((after.queue, before.due, after.due))
 
+    # --- the end
+
     def finish(self) -> None:
         """Write deferred rows and events; called right before the commit."""
         self.flush()
@@ -292,7 +292,7 @@ class SqliteTransaction(Transaction):
         self._cache.last_event = self._number
         if self._moves:
             self._cache.counts.moved(self._moves, self.now)
-        if self.pauses:
+        if self._pauses:
             self._cache.paused = None
         held = self._cache.held
         for job_id, job in self._jobs.items():
@@ -324,45 +324,3 @@ def _is_small(upload: Upload) -> bool:
 def _due(row: tuple[Any, ...]) -> Due:
     input_, files = row[len(FIELDS) : len(FIELDS) + 2]
     return job_of(row), input_.encode(), files_of(files)
-
-
-class SqliteSession:
-    """`WriteSession` on a connection of its own."""
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        clock: Clock,
-        cache: SqliteCache,
-        explain: Callable[[sqlite3.Error], str | None] = lambda error: None,
-    ) -> None:
-        self._connection = connection
-        self._clock = clock
-        self._cache = cache
-        self._explain = explain
-
-    def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            tx = SqliteTransaction(self._cache, connection, self._clock.now())
-            results = [operation.run(tx) for operation in operations]
-            tx.finish()
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        tx.committed()
-        return results, tx.events
-
-    def translate_error(self, error: Exception) -> Exception:
-        reason = self._explain(error) if isinstance(error, sqlite3.DatabaseError) else None
-        if reason is None:
-            return error
-        unwritable = StoreUnavailable(reason)
-        unwritable.__cause__ = error
-        return unwritable
-
-    def close(self) -> None:
-        self._connection.close()

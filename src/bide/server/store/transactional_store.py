@@ -1,0 +1,372 @@
+"""Implements the store's port once for every backend: each write is an operation in a transaction of the writer.
+
+A backend is two classes: a subclass of `TransactionalStore`, which opens the database, runs transactions and reads rows
+outside of them, and a subclass of `Transaction`, which reads and writes rows inside. Their abstract methods are the
+operations of the backend; `bide.testing.store` tests them.
+
+Reads that are not abstract have an implementation here on top of the others, or in a transaction of the writer. A backend
+overrides them if it has a faster way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from bide.core.clock import Clock
+from bide.core.jobs.lease import Lease
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import Change, Refused, Spawned
+from bide.core.wire.http import Event
+from bide.server.store import (
+    Claim,
+    ClaimRequest,
+    CompletedUploads,
+    Filter,
+    Insertion,
+    Missing,
+    NewJob,
+    OnEvents,
+    OnReset,
+    OnWork,
+    Overdue,
+    QueueState,
+    StoredUploads,
+    UploadBytes,
+    UploadInUse,
+    UploadUpdate,
+    operations,
+    upload_operations,
+)
+from bide.server.store.transaction import Key, TextTable, Transaction, encode, ready
+from bide.server.store.writer import GroupCommitWriter, WriteOperation
+from bide.server.upload_record import Upload, UploadStatus
+
+T = TypeVar("T")
+EVERYTHING = 1 << 62  # bytes; more than all step results of a job have
+PAGE = 1000  # jobs
+EXPIRE_BATCH = 50  # uploads that one transaction examines, so that other writes do not wait for long
+
+
+class UploadFilter(msgspec.Struct, frozen=True):
+    """Selects uploads. With `replica`, the least recently changed comes first."""
+
+    replica: str | None = None  # only incomplete uploads of this replica
+    changed: float | None = None  # only uploads that last changed at that time or earlier
+    expired: float | None = (
+        None  # only uploads that expire at that time or earlier, and that no job uses
+    )
+    ended: float | None = None  # with `expired`: a job that ended at that time or earlier does not count
+    limit: int | None = None
+
+
+class TransactionalStore(ABC):
+    """`Store` on any backend."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._writer: GroupCommitWriter
+
+    # --- implemented by each backend
+
+    @abstractmethod
+    async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
+        """Open, migrate and check the database. A backend that several processes share delivers their events and work from
+        now on. Raises SetupError if the database cannot be used.
+        """
+
+    @abstractmethod
+    def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
+        """Run all operations in one transaction: call each with the same `Transaction`, write `Transaction.take_changes` and
+        the events, and commit. Return the results and the events. The writer's thread calls it.
+
+        The commit is on disk when it returns. Event numbers are in commit order, and `Event.job` is stored as JSON. If
+        anything raises, nothing is stored. Raises StoreUnavailable if no operation would succeed alone either.
+        """
+
+    @abstractmethod
+    async def find(self, filter: Filter) -> list[Job]:
+        """The selected jobs, newest first."""
+
+    @abstractmethod
+    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
+        """The events with a number greater than `after`, of all jobs or of one job, in order."""
+
+    @abstractmethod
+    async def input(self, job_id: str) -> bytes:
+        """The input of a job; `null` if there is no such job."""
+
+    @abstractmethod
+    async def queues(self) -> list[QueueState]:
+        """The queues that have unfinished jobs or are paused, by name."""
+
+    @abstractmethod
+    async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
+        """The jobs that workers hold, of owners with this prefix; and up to `limit` unfinished jobs whose deadline is now or
+        earlier.
+        """
+
+    @abstractmethod
+    async def uploads(self, filter: UploadFilter) -> list[Upload]: ...
+
+    @abstractmethod
+    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
+        """The rows of a small table: texts by name. Of `workers`, only those that were written after `since`. `identity` has
+        one row, which is created with the database.
+        """
+
+    # --- beginning and end
+
+    async def open(
+        self, on_events: OnEvents, on_work: OnWork | None = None, on_reset: OnReset | None = None
+    ) -> None:
+        await self.connect(on_events, on_work or _ignore_work, on_reset or _ignore_reset)
+        self._writer = GroupCommitWriter(self.transact, on_events)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        """Close the connections of `connect`. The writer has ended."""
+        return
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def _write(
+        self,
+        run: Callable[[Transaction], T],
+        *,
+        jobs: Sequence[str] = (),
+        keys: Sequence[Key] = (),
+        first: bool = False,
+    ) -> asyncio.Future[T]:
+        """Queue an operation; see `GroupCommitWriter.submit`."""
+        return self._writer.submit(run, jobs=jobs, keys=keys, first=first)
+
+    # --- jobs
+
+    def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
+        return self._write(
+            lambda tx: [operations.insert(tx, item) for item in new],
+            keys=[(n.job.tenant, n.job.kind, n.key) for n in new if n.key is not None],
+        )
+
+    def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
+        return self._write(
+            lambda tx: [operations.apply(tx, change) for change in changes],
+            jobs=[change.job_id for change in changes],
+        )
+
+    def spawn(self, change: Change, new: NewJob) -> Awaitable[Job | Refused | Missing]:
+        assert isinstance(change, Spawned)
+        return self._write(lambda tx: operations.spawn(tx, change, new), jobs=[change.job_id])
+
+    def claim(
+        self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
+    ) -> Awaitable[list[Claim]]:
+        # First, because starting a job takes longer than responding to a submission.
+        return self._write(lambda tx: operations.claims(tx, owner, requests, limit, lease), first=True)
+
+    def renew(
+        self, owner: str, held: Sequence[tuple[str, int]], lease: float
+    ) -> Awaitable[list[tuple[str, int]]]:
+        return self._write(
+            lambda tx: operations.renew(tx, owner, held, lease), jobs=[job_id for job_id, _ in held]
+        )
+
+    def log(
+        self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
+    ) -> Awaitable[None]:
+        return self._write(lambda tx: operations.log(tx, job_id, owner, fence, lines), jobs=[job_id])
+
+    def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
+        return self._write(lambda tx: operations.delete(tx, job_id, version), jobs=[job_id])
+
+    async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
+        return await self._write(
+            lambda tx: [tx.job(job_id) or operations.gone(tx, job_id) for job_id in ids], jobs=ids
+        )
+
+    async def has_key(self, tenant: str, kind: str, key: str) -> bool:
+        full_key = (tenant, kind, key)
+        return await self._write(lambda tx: tx.key(full_key) is not None, keys=[full_key])
+
+    async def step(self, job_id: str, name: str) -> bytes | None:
+        result = await self._write(lambda tx: tx.steps(job_id, EVERYTHING).get(name))
+        return None if result is None else bytes(result)
+
+    def pause(self, queue: str, paused: bool) -> Awaitable[None]:
+        return self._write(lambda tx: tx.pause(queue, paused))
+
+    # --- upkeep
+
+    async def identity(self) -> str:
+        (store_id,) = (await self.texts("identity")).values()
+        return store_id
+
+    async def void(self, owner: str | None = None) -> int:
+        held, _ = await self.held_and_late(0, owner or "")
+        ids = [job.id for job in held]
+        return await self._write(lambda tx: operations.void(tx, ids, owner or ""), jobs=ids)
+
+    def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
+        def operation(tx: Transaction) -> tuple[set[tuple[str, str]], float | None]:
+            tx.flush()
+            return tx.wake()
+
+        return self._write(operation)
+
+    def lease_of(self, job: Job) -> Lease:
+        return Lease(job.owner or "", job.lease_until or 0.0, job.lease_seconds)
+
+    async def leases(self) -> list[Lease]:
+        held, _ = await self.held_and_late(0)
+        return list({self.lease_of(job) for job in held if job.lease_until})
+
+    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
+        held, late = await self.held_and_late(limit)
+        ended = set(lost)
+        found = [job for job in held if not job.lease_until or self.lease_of(job) in ended]
+        return Overdue(tuple(found[:limit]), tuple(late))
+
+    def check_writable(self) -> Awaitable[None]:
+        return self._write(lambda tx: tx.check_writable())
+
+    async def resume_parked(self, after: str = "", limit: int = 200) -> tuple[list[str], str | None]:
+        page = await self.find(
+            Filter(status=frozenset({Status.PROCESSING}), before=after or None, limit=limit)
+        )
+        parked = {
+            job.id: job.waiting_for for job in page if job.waiting_for is not None and job.due is None
+        }
+        # Most parked jobs wait for a job that exists. These reads find them without a lock.
+        first = dict(
+            zip(parked, await self.get([w[0] if w else "" for w in parked.values()]), strict=True)
+        )
+        stuck = [
+            job_id
+            for job_id, child in first.items()
+            if isinstance(child, Missing) or child.status.terminal
+        ]
+        resumed: list[str] = []
+        if stuck:
+            resumed = await self._write(
+                lambda tx: [job_id for job_id in stuck if operations.resume_parked(tx, job_id)],
+                jobs=stuck,
+            )
+        return resumed, page[-1].id if len(page) == limit else None
+
+    def purge(
+        self, *, tombstones: float, keys: float, limit: int = 500
+    ) -> Awaitable[tuple[list[str], bool]]:
+        def operation(tx: Transaction) -> tuple[list[str], bool]:
+            removed = tx.purge(tx.now - tombstones, tx.now - keys, limit)
+            return removed, len(removed) == limit
+
+        return self._write(operation)
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        return {job.id for job in await self.get(ids) if isinstance(job, Job)}
+
+    async def durations(self) -> dict[str, dict[str, Any]]:
+        return {
+            kind: msgspec.json.decode(sketch) for kind, sketch in (await self.texts("durations")).items()
+        }
+
+    def learn(self, durations: dict[str, dict[str, Any]]) -> Awaitable[None]:
+        def operation(tx: Transaction) -> None:
+            for kind, sketch in durations.items():
+                tx.put_text("durations", kind, encode(sketch).decode())
+
+        return self._write(operation)
+
+    # --- uploads
+
+    def add_upload(self, upload: Upload) -> Awaitable[Upload]:
+        return self._write(lambda tx: upload_operations.add(tx, upload))
+
+    def receive(self, received: UploadUpdate) -> Awaitable[Upload | Missing]:
+        return self._write(lambda tx: upload_operations.receive(tx, received))
+
+    def finish(self, finished: CompletedUploads) -> Awaitable[StoredUploads | Missing]:
+        new = finished.new
+        return self._write(
+            lambda tx: upload_operations.finish(tx, finished),
+            jobs=[u.job_id for u in finished.uploads if u.job_id is not None and finished.files],
+            keys=[] if new is None or new.key is None else [(new.job.tenant, new.job.kind, new.key)],
+        )
+
+    def remove_upload(self, upload_id: str) -> Awaitable[Upload | UploadInUse | Missing]:
+        return self._write(lambda tx: upload_operations.remove(tx, upload_id))
+
+    async def expire_uploads(
+        self, limit: int = 500, inputs: float | None = None
+    ) -> tuple[list[Upload], bool]:
+        now = self.now()
+        ended = None if inputs is None else now - inputs
+        found = [u.id for u in await self.uploads(UploadFilter(expired=now, ended=ended, limit=limit))]
+        removed: list[Upload] = []
+        for begin in range(0, len(found), EXPIRE_BATCH):
+            some = found[begin : begin + EXPIRE_BATCH]
+
+            def operation(tx: Transaction, some: Sequence[str] = some) -> list[Upload]:
+                return upload_operations.expire(tx, some, inputs)
+
+            removed += await self._write(operation)
+        return removed, len(found) == limit
+
+    async def upload(self, upload_id: str) -> Upload | Missing:
+        return await self._write(lambda tx: tx.upload(upload_id) or operations.gone(tx, upload_id))
+
+    async def unfinished(self, replica: str, before: float, limit: int = 500) -> list[Upload]:
+        return await self.uploads(UploadFilter(replica=replica, changed=before, limit=limit))
+
+    async def upload_bytes(self) -> UploadBytes:
+        uploads = await self.uploads(UploadFilter())
+        incomplete = [u for u in uploads if u.status is UploadStatus.UPLOADING]
+        return UploadBytes(
+            stored=sum(u.bytes for u in uploads),
+            reserved=sum(u.reserved for u in incomplete),
+            firm=sum(min(u.bytes, u.reserved) for u in incomplete),
+        )
+
+    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
+        return await self._write(lambda tx: {i for i in ids if tx.upload(i) is not None})
+
+
+class SharedTransactionalStore(TransactionalStore):
+    """`SharedStore` on a backend that several processes use at the same time."""
+
+    def record_worker(self, name: str, state: str) -> Awaitable[None]:
+        return self._write(lambda tx: tx.put_text("workers", name, state))
+
+    def remove_worker(self, name: str) -> Awaitable[None]:
+        return self._write(lambda tx: tx.put_text("workers", name, None))
+
+    async def live_workers(self, age: float) -> dict[str, str]:
+        return await self.texts("workers", self.now() - age)
+
+    async def waiting(self) -> set[tuple[str, str]]:
+        """Reads all unfinished jobs. A backend with many jobs overrides it."""
+        paused = {queue.name for queue in await self.queues() if queue.paused}
+        unfinished = frozenset(status for status in Status if not status.terminal)
+        pairs: set[tuple[str, str]] = set()
+        page = await self.find(Filter(status=unfinished, limit=PAGE))
+        while page:
+            pairs |= {(job.queue, job.kind) for job in page if ready(job, self.now())}
+            page = await self.find(Filter(status=unfinished, before=page[-1].id, limit=PAGE))
+        return {(queue, kind) for queue, kind in pairs if queue not in paused}
+
+
+def _ignore_work(queue: str, kind: str) -> None:
+    pass
+
+
+def _ignore_reset() -> None:
+    pass

@@ -1,0 +1,249 @@
+"""A store in memory, written from CONTRIBUTING.md: the smallest backend that passes the suite. Nothing in it is fast."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core.clock import Clock
+from bide.core.jobs.record import Job, Status
+from bide.core.wire.http import Event
+from bide.server.store import (
+    BY_CONTENT,
+    ClaimRequest,
+    Filter,
+    InputFile,
+    OnEvents,
+    OnReset,
+    OnWork,
+    QueueState,
+)
+from bide.server.store.transaction import Due, Key, RowChanges, TextTable, Transaction, encode, ready
+from bide.server.store.transactional_store import TransactionalStore, UploadFilter
+from bide.server.store.writer import WriteOperation
+from bide.server.upload_record import Upload, UploadStatus
+
+
+class Tables:
+    """The data of one store. It outlives the store, as a file does."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}  # in the order of submission
+        self.inputs: dict[str, tuple[bytes, tuple[InputFile, ...]]] = {}
+        self.steps: dict[tuple[str, str], msgspec.Raw] = {}
+        self.keys: dict[
+            Key, tuple[bytes, str, float]
+        ] = {}  # fingerprint, job, when it was used or its job ended
+        self.tombstones: dict[str, float] = {}
+        self.uploads: dict[str, Upload] = {}
+        self.uses: set[tuple[str, str]] = set()  # upload, job
+        self.paused: set[str] = set()
+        self.texts: dict[tuple[TextTable, str], str] = {("identity", ""): "memory"}
+        self.events: list[Event] = []
+        self.numbers = 0  # of events; a number is used once
+        self.woken = 0.0  # jobs that are due until then have been reported
+
+    def users(self, upload_id: str, ended: float | None) -> Iterable[str]:
+        for used, job_id in sorted(self.uses):
+            job = self.jobs.get(job_id)
+            over = job is not None and job.finished_at is not None and job.finished_at <= (ended or 0.0)
+            if used == upload_id and not over:
+                yield job_id
+
+
+class MemoryTransaction(Transaction):
+    def __init__(self, tables: Tables, now: float) -> None:
+        super().__init__(now)
+        self.tables = tables
+
+    def number(self) -> int:
+        self.tables.numbers += 1
+        return self.tables.numbers
+
+    def read_job(self, job_id: str) -> Job | None:
+        return self.tables.jobs.get(job_id)
+
+    def read_upload(self, upload_id: str) -> Upload | None:
+        return self.tables.uploads.get(upload_id)
+
+    def read_key(self, key: Key) -> tuple[bytes, str] | None:
+        used = self.tables.keys.get(key)
+        return None if used is None else used[:2]
+
+    def read_steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
+        found = {}
+        for (of, name), result in self.tables.steps.items():
+            if of == job_id and (limit := limit - len(memoryview(result))) >= 0:
+                found[name] = result
+        return found
+
+    def read_paused(self, *, sure: bool = False) -> frozenset[str]:
+        return frozenset(self.tables.paused)
+
+    def read_tombstone(self, removed_id: str) -> bool:
+        return removed_id in self.tables.tombstones
+
+    def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
+        return next(iter(self.tables.users(upload_id, ended)), None)
+
+    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
+        self.flush_changes()
+        found = [
+            job
+            for job in self.tables.jobs.values()
+            if job.queue == request.queue and job.kind in request.kinds and ready(job, self.now)
+        ]
+        found.sort(key=lambda job: -job.priority)
+        return [(job, *self.tables.inputs[job.id]) for job in found[:limit]]
+
+    def wake(self) -> tuple[set[tuple[str, str]], float | None]:
+        since, self.tables.woken = self.tables.woken, self.now
+        dues = [(job.due, job) for job in self.tables.jobs.values() if job.due is not None]
+        woken = {(job.queue, job.kind) for due, job in dues if since < due <= self.now}
+        return woken, min((due for due, _ in dues if due > self.now), default=None)
+
+    def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
+        tables = self.tables
+        tables.tombstones = {i: at for i, at in tables.tombstones.items() if at > tombstones}
+        for key, (_, job_id, at) in list(tables.keys.items()):
+            job = tables.jobs.get(job_id)
+            ended = at if job is None else job.finished_at
+            if ended is not None and ended <= keys:
+                del tables.keys[key]
+        expired = [
+            (job.id, job.tenant)
+            for job in tables.jobs.values()
+            if job.expires_at is not None and job.expires_at <= self.now and not self._is_needed(job)
+        ]
+        return expired[:limit]
+
+    def _is_needed(self, job: Job) -> bool:
+        parent = self.tables.jobs.get(job.parent or "")
+        return parent is not None and parent.status is not Status.DONE
+
+    def write(self, changes: RowChanges) -> None:
+        tables = self.tables
+        for job_id, _ in changes.removed:
+            self._delete(job_id)
+        for new in changes.new:
+            if new.job.id in tables.jobs:
+                raise KeyError(f"job {new.job.id} exists already")
+            tables.jobs[new.job.id] = new.job
+            tables.inputs[new.job.id] = (new.input, new.files)
+        tables.uploads.update((upload.id, upload) for upload in changes.uploads)
+        for upload_id in changes.removed_uploads:
+            tables.uploads.pop(upload_id, None)
+            tables.tombstones[upload_id] = self.now
+        tables.uses.update((upload_id, job_id) for upload_id, job_id, _ in changes.uses)
+        tables.keys.update((row.key, (row.fingerprint, row.job_id, self.now)) for row in changes.keys)
+        tables.jobs.update((after.id, after) for _, after in changes.changed)
+        for job_id, files in changes.files:
+            tables.inputs[job_id] = (tables.inputs[job_id][0], files)
+        tables.steps.update(((step.job_id, step.name), step.result) for step in changes.steps)
+        for queue, paused in changes.paused:
+            (tables.paused.add if paused else tables.paused.discard)(queue)
+        for table, name, text in changes.texts:
+            if text is None:
+                tables.texts.pop((table, name), None)
+            else:
+                tables.texts[table, name] = text
+
+    def _delete(self, job_id: str) -> None:
+        tables = self.tables
+        job = tables.jobs.pop(job_id, None)
+        ended = self.now if job is None or job.finished_at is None else job.finished_at
+        tables.inputs.pop(job_id, None)
+        tables.steps = {step: result for step, result in tables.steps.items() if step[0] != job_id}
+        tables.events = [event for event in tables.events if event.job_id != job_id]
+        tables.uses = {use for use in tables.uses if use[1] != job_id}
+        for key, (fingerprint, used, _) in list(tables.keys.items()):
+            if used == job_id:
+                tables.keys[key] = (fingerprint, job_id, ended)
+                if key[2].startswith(BY_CONTENT):
+                    del tables.keys[key]
+        tables.tombstones[job_id] = self.now
+
+
+class MemoryStore(TransactionalStore):
+    """`Store` on a `Tables`. A commit is not on disk, so it is of use in tests only."""
+
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        super().__init__(clock)
+        self._tables = tables
+
+    async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
+        pass
+
+    def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
+        tables = Tables()  # readers see the changes when they are committed
+        tables.__dict__.update((name, copy.copy(value)) for name, value in vars(self._tables).items())
+        tx = MemoryTransaction(tables, self.now())
+        results = [operation.run(tx) for operation in operations]
+        tx.flush()
+        tables.events += [replace(e, job=msgspec.json.decode(encode(e.job))) for e in tx.events]
+        vars(self._tables).update(vars(tables))
+        return results, tx.events
+
+    async def find(self, filter: Filter) -> list[Job]:
+        def matches(job: Job) -> bool:
+            return (
+                (not filter.status or job.status in filter.status)
+                and filter.kind in (None, job.kind)
+                and filter.queue in (None, job.queue)
+                and (filter.label is None or filter.label in job.labels.items())
+                and (filter.before is None or job.id < filter.before)
+            )
+
+        found = [job for job in self._tables.jobs.values() if matches(job)]
+        return sorted(found, key=lambda job: job.id, reverse=True)[: filter.limit]
+
+    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
+        found = [e for e in self._tables.events if e.id > after and job_id in (None, e.job_id)]
+        return found[:limit]
+
+    async def input(self, job_id: str) -> bytes:
+        return self._tables.inputs.get(job_id, (b"null", ()))[0]
+
+    async def queues(self) -> list[QueueState]:
+        found = {name: QueueState(name, paused=True) for name in self._tables.paused}
+        for job in self._tables.jobs.values():
+            queue = found.get(job.queue, QueueState(job.queue))
+            if ready(job, self.now()):
+                assert job.due is not None
+                oldest = job.due if queue.oldest is None else min(queue.oldest, job.due)
+                found[job.queue] = replace(queue, waiting=queue.waiting + 1, oldest=oldest)
+            elif job.due is not None:
+                found[job.queue] = replace(queue, scheduled=queue.scheduled + 1)
+            elif job.held:
+                found[job.queue] = replace(queue, running=queue.running + 1)
+        return [found[name] for name in sorted(found)]
+
+    async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
+        live = [job for job in self._tables.jobs.values() if not job.status.terminal]
+        held = [job for job in live if job.held and (job.owner or "").startswith(owner)]
+        late = [job for job in live if job.deadline is not None and job.deadline <= self.now()]
+        return held, late[:limit]
+
+    async def uploads(self, filter: UploadFilter) -> list[Upload]:
+        def matches(upload: Upload) -> bool:
+            if filter.replica is not None and upload.status is not UploadStatus.UPLOADING:
+                return False
+            if filter.expired is not None and (
+                upload.expires_at is None
+                or upload.expires_at > filter.expired
+                or any(self._tables.users(upload.id, filter.ended))
+            ):
+                return False
+            return filter.replica in (None, upload.replica) and (
+                filter.changed is None or upload.updated_at <= filter.changed
+            )
+
+        found = [upload for upload in self._tables.uploads.values() if matches(upload)]
+        return sorted(found, key=lambda upload: upload.updated_at)[: filter.limit]
+
+    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
+        return {name: text for (of, name), text in self._tables.texts.items() if of == table}
