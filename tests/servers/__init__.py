@@ -1,4 +1,4 @@
-"""Servers that tests and benchmarks start on loopback: PostgreSQL, Redis, RabbitMQ, Swift and `bide serve`.
+"""Servers that tests and benchmarks start on loopback: PostgreSQL, Redis, RabbitMQ, Swift, nginx and `bide serve`.
 
 Each has a folder and ports of its own, and is ended by its process id.
 """

@@ -1,4 +1,4 @@
-"""What Redis and RabbitMQ have in common as servers of tests."""
+"""What Redis, RabbitMQ and nginx have in common as servers of tests."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ State = Literal["live", "done", "failed", "cancelled", "partial", "unknown"]
 TERMINAL: frozenset[str] = frozenset(("done", "failed", "cancelled", "partial"))
 
 NOT_FOUND, GONE = "JOB_NOT_FOUND", "JOB_GONE"
+TOO_LARGE = 413
 UNREADABLE = "unreadable-answer"
 
 
@@ -89,10 +90,20 @@ class Answer:
         if "code" not in document:
             title = document.get("title") or f"HTTP {self.status}"
             document = {**document, "code": f"http-{self.status}", "title": title}
+            if self.status == TOO_LARGE and "detail" not in document:
+                document["detail"] = self._too_large()
         pause = retry_after(self.headers)
         if pause is not None:
             document["retryAfter"] = pause
         return ServiceError(self.status, document, without_credentials(self.url))
+
+    def _too_large(self) -> str:
+        """Explains a 413 without a problem document, which a proxy sends more often than the API."""
+        server = self.headers.get("Server") or "A server"
+        return (
+            f"{server} rejected the request because its body is too large. If this is a proxy in front of the API, raise "
+            "its limit (nginx: client_max_body_size)"
+        )
 
 
 class Found(msgspec.Struct, frozen=True, omit_defaults=True):
