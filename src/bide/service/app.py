@@ -73,7 +73,8 @@ class App(Registry):
     def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> JobStatus:
         """Submits a job without HTTP; returns when it is on disk. In async code use `await app.submit_async(…)`.
 
-        Options: idempotency_key, priority, queue, run_at, deadline (datetimes), labels.
+        Options: file (a path, a binary file object, or the object of an uploaded file in FastAPI, Flask or Django), files
+        (by parameter), idempotency_key, dedupe, priority, queue, run_at, deadline (datetimes), labels.
         """
         service = self._service()
         if threading.get_ident() == service.thread:
@@ -87,16 +88,23 @@ class App(Registry):
         self, kind: str, input: dict[str, Any] | None = None, **options: Any
     ) -> JobStatus:
         from bide.server.intake import Submission
+        from bide.service.local_files import named_files, submit_with_files
 
         service = self._service()
         key = options.pop("idempotency_key", None)
+        files = named_files(options.pop("file", None), options.pop("files", None))
         for name in ("run_at", "deadline"):
             if isinstance(options.get(name), datetime):
                 options[name] = render_instant(options[name].timestamp())
         submission = Submission(
             kind=kind, input=msgspec.Raw(msgspec.json.encode(input or {})), **options
         )
-        inserted = await service.intake.submit(submission, key=key, trace_id="")
+        if files:
+            inserted = await submit_with_files(
+                service.intake, service.uploads, submission, files, key=key
+            )
+        else:
+            inserted = await service.intake.submit(submission, key=key, trace_id="")
         return wire_job(inserted.job, None, None)
 
     def run_inline(
