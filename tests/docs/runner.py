@@ -18,7 +18,8 @@ from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
 from tests.docs.sessions import START, Python, Service, Shell
 from tests.servers.ports import free_port
 
-SERVERS = ("bide serve", "uvicorn", "python lms.py", "bide worker", "celery -A")
+OTHERS = ("uvicorn", "python lms.py", "python shop.py", "python -m bide.lab.vendor")
+SERVERS = ("bide serve", *OTHERS, "bide worker", "celery -A")
 WORKERS = ("bide worker", "celery -A")
 # These commands would change the machine that runs the tests. NOT_RUN names the pages with them.
 OUT_OF_BOUNDS = ("pip ", "make ")
@@ -148,7 +149,7 @@ class Run:
         name = command.text if program in WORKERS else program  # of workers there may be several
         if name in self._services:
             self._services[name].stop()
-        port = self._ports[OTHER_PORT if program in ("uvicorn", "python lms.py") else BIDE_PORT]
+        port = self._ports[OTHER_PORT if program in OTHERS else BIDE_PORT]
         log = self._logs / "service.log"
         here = Path(self._in_shell("pwd")[0])  # a page may have gone elsewhere
         lines = self._in_shell("env")[0].splitlines()

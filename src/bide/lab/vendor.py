@@ -1,15 +1,20 @@
 """An HTTP server with the job API of sync.so, on loopback: it accepts jobs, finishes them and enforces its limit.
 
-Tests, benchmarks, examples and the docs use it in place of a vendor; `bide simulate` does not. It runs in a thread with
-its own event loop, so that an asynchronous client, a blocking one and the command line can all use it. Its clock can
-run faster than real time; all durations are then by its clock.
+Start it with `python -m bide.lab.vendor --port 8000 --limit 20/1s:5 --takes 1 4`. `GET /` returns how many requests it has
+received and refused.
+
+Tests, benchmarks, examples and the docs use it in place of a vendor; `bide simulate` does not. In a program it runs in a
+thread with its own event loop, so that an asynchronous client, a blocking one and the command line can all use it. Its
+clock can run faster than real time; all durations are then by its clock.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +24,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from bide.core.errors import SetupError
+from bide.core.pacing.budget import read_limit
 from bide.lab.scenario import Rules, Scenario, parse_scenario
 from bide.lab.simulated_api import SimulatedApi, SimulatedJob, SimulatedStatus
 
@@ -39,6 +46,7 @@ class Vendor:
         key: str | None = None,
         speed: float = 1.0,
         world: SimulatedApi | None = None,
+        port: int = 0,
     ) -> None:
         self.world = world or _empty(replace(_NOTHING, limit=limit or Rules()))
         self.jobs: dict[str, SimulatedJob] = {
@@ -52,6 +60,7 @@ class Vendor:
         self._progress = progress
         self._key = key
         self._speed = speed
+        self._port = port
         self._rng = random.Random(0)
         self._failed: set[str] = set()
         self._cancelled: set[str] = set()
@@ -76,9 +85,10 @@ class Vendor:
         app.router.add_get("/v2/generate/{id}", self._status)
         app.router.add_delete("/v2/generate/{id}", self._cancel)
         app.router.add_get("/v2/files/{id}.mp4", self._file)
+        app.router.add_get("/", self._counts)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
         self._start = time.monotonic()
         host, port = self._runner.addresses[0][:2]
@@ -155,6 +165,9 @@ class Vendor:
         text = f"film of {request.match_info['id']}".encode()
         return web.Response(body=text, content_type="video/mp4")
 
+    async def _counts(self, request: web.Request) -> web.Response:
+        return self._json({"requests": self.requests, "refused": self.refused}, 200)
+
     def _refusal(self, request: web.Request) -> web.Response | None:
         denied = self._denied(request)
         if denied is not None:
@@ -183,3 +196,45 @@ def _empty(scenario: Scenario) -> SimulatedApi:
     world = SimulatedApi(scenario, 0)
     world.tasks.clear()
     return world
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bide.lab.vendor", description="A simulated vendor with the job API of sync.so."
+    )
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--limit", type=_rules, default=Rules(), help="e.g. 60/1m:10; default: no limit")
+    parser.add_argument(
+        "--hidden", action="store_true", help="no response states the limit; only refusals show it"
+    )
+    parser.add_argument("--takes", type=float, nargs=2, default=(1.0, 4.0), metavar=("LOW", "HIGH"))
+    parser.add_argument("--fails", type=float, default=0.0, help="the share of jobs that fail")
+    parser.add_argument("--key", help="the key that callers must send as x-api-key; default: any")
+    given = parser.parse_args()
+    low, high = given.takes
+    limit = replace(given.limit, advertised=not given.hidden)
+    with Vendor(
+        limit,
+        takes=lambda rng: rng.uniform(low, high),
+        fails=given.fails,
+        key=given.key,
+        port=given.port,
+    ) as vendor:
+        sys.stdout.write(f"the vendor is at {vendor.url}; stop it with Ctrl-C\n")
+        sys.stdout.flush()
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            sys.stdout.write(f"{vendor.requests} requests, {vendor.refused} of them refused\n")
+
+
+def _rules(text: str) -> Rules:
+    try:
+        limit = read_limit(text)
+    except (SetupError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return Rules(requests=limit.requests, per=limit.per, burst=limit.burst or 1.0)
+
+
+if __name__ == "__main__":
+    main()
