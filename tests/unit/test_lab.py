@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 
 import pytest
 
@@ -53,8 +54,8 @@ def test_a_shipped_scenario_can_be_read_and_has_a_limit(name: str) -> None:
 def test_all_that_was_promised_is_shipped() -> None:
     assert set(shipped()) == {
         "agency", "batches", "concurrency", "constant", "documents", "drift", "e-learning", "exact-progress",
-        "fixed-window", "grades-night", "healthcare", "heavy-tail", "hidden-limit", "lipsync-burst",
-        "lipsync-trickle", "marketing", "moderation", "noisy-progress", "two-modes",
+        "fixed-window", "grades-night", "healthcare", "heavy-tail", "hidden-limit", "internal-tool",
+        "lipsync-burst", "lipsync-trickle", "marketing", "moderation", "noisy-progress", "two-modes",
     }  # fmt: skip
 
 
@@ -71,6 +72,8 @@ def test_all_that_was_promised_is_shipped() -> None:
         ({"count": "0"}, r"jobs\[0\].count"),
         ({"arrival": '"now"'}, r"jobs\[0\].arrival"),
         ({"arrival": "{ every = 0 }"}, r"jobs\[0\].arrival.every"),
+        ({"arrival": "{ burst = 5 }"}, r"jobs\[0\].arrival.every"),
+        ({"arrival": "{ burst = 0.5, every = 9 }"}, r"jobs\[0\].arrival.burst"),
         ({"progress": '"some"'}, r"jobs\[0\].progress"),
         ({"batch": "0"}, r"jobs\[0\].batch"),
         ({"drift": "0"}, r"jobs\[0\].drift"),
@@ -258,8 +261,30 @@ def test_adaptive_meets_no_refusal_and_no_peer_is_both_faster_and_more_sparing(n
         assert theirs.requests > ours.requests or theirs.mean > ours.mean
 
 
+TEAMS = {
+    "agency": (500, 86400.0, 500),
+    "e-learning": (200, 86400.0, 1000),
+    "healthcare": (200, 86400.0, 400),
+    "internal-tool": (20, 86400.0, 100),
+    "marketing": (250, 172800.0, 500),
+    "moderation": (70, 600.0, 1260),
+}
+
+
+@pytest.mark.parametrize("name", TEAMS)
+def test_a_team_submits_in_bursts_and_only_fixed_intervals_are_refused(name: str) -> None:
+    burst, every, count = TEAMS[name]
+    scenario = read_scenario(name)
+    assert Counter(task.born for task in SimulatedApi(scenario, 0).tasks) == Counter(
+        i // burst * every for i in range(count)
+    )
+    assert simulate(scenario, "adaptive", 0).refused == 0
+    for fixed in ("fixed:10", "fixed:30", "fixed:60"):
+        assert simulate(scenario, fixed, 0).refused > 0
+
+
 def test_the_oracle_is_hardly_better_once_there_is_something_to_learn_from() -> None:
-    scenario = read_scenario("agency")
+    scenario = read_scenario("e-learning")
     ours, oracle = (simulate(scenario, policy, 0) for policy in ("adaptive", "oracle"))
     assert ours.mean + ours.per_job < 1.1 * (oracle.mean + oracle.per_job)
 
@@ -282,6 +307,8 @@ def test_figures_and_their_summary() -> None:
 
 def test_advice_about_a_scenario() -> None:
     assert not outlook(read_scenario("lipsync-burst"), 1.0).enough
+    assert not outlook(read_scenario("agency"), 1.0).enough
+    assert outlook(read_scenario("internal-tool"), 1.0).enough
     assert outlook(read_scenario("lipsync-trickle"), 1.0).enough
 
 

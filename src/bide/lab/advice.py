@@ -7,7 +7,7 @@ import random
 
 from bide.core.pacing.advice import Advice, Load, advise
 from bide.core.pacing.hazard import Sketch
-from bide.lab.scenario import Scenario
+from bide.lab.scenario import JobGroup, Scenario
 
 DRAWS = 2000
 
@@ -21,8 +21,15 @@ def outlook(scenario: Scenario, price: float) -> Advice:
         for _ in range(DRAWS):
             sketch.learn(group.draw(rng))
         table = sketch.table()
-        waiting = group.count if group.every is None else min(group.count, table.mean() / group.every)
+        waiting = min(group.count, _waiting(group, table.mean()))
         loads.append(Load(waiting / group.batch, table))
     rules = scenario.limit
     rate = rules.requests / rules.per / rules.cost
     return advise(loads, None if rate == math.inf else rate, price)
+
+
+def _waiting(group: JobGroup, mean: float) -> float:
+    """Return the largest number of jobs that wait at the same time, if `mean` is their mean duration."""
+    if group.every is None:
+        return group.count
+    return group.burst * max(1.0, mean / group.every) if group.burst else mean / group.every

@@ -40,6 +40,7 @@ class JobGroup:
     progress: str = "none"
     batch: int = 1
     drift: float = 1.0
+    burst: int = 0  # jobs that arrive together, every `every` seconds; 0: one by one
 
 
 @dataclass(frozen=True)
@@ -166,13 +167,15 @@ def _rules(fields: _Fields) -> Rules:
 
 def _group(fields: _Fields) -> JobGroup:
     arrival = fields.take("arrival", "burst")
-    every = None
+    every, burst = None, 0
     if isinstance(arrival, Mapping):
         inner = _Fields(arrival, f"{fields.where}.arrival")
         every = inner.positive("every", None)
+        burst = int(inner.number("burst", 0, whole=True))
         inner.done()
     elif arrival != "burst":
-        raise fields.wrong("arrival", f'must be "burst" or {{ every = 30.0 }}, not {arrival!r}')
+        forms = '"burst", { every = 30.0 } or { burst = 50, every = 86400.0 }'
+        raise fields.wrong("arrival", f"must be {forms}, not {arrival!r}")
     group = JobGroup(
         kind=str(fields.take("kind", "job")),
         count=int(fields.number("count", None, least=1, whole=True)),
@@ -181,6 +184,7 @@ def _group(fields: _Fields) -> JobGroup:
         progress=fields.choice("progress", "none", ("none", "exact", "noisy")),
         batch=int(fields.number("batch", 1, least=1, whole=True)),
         drift=fields.positive("drift", 1.0),
+        burst=burst,
     )
     fields.done()
     return group

@@ -99,7 +99,9 @@ def _tasks(scenario: Scenario, rng: random.Random) -> list[SimulatedJob]:
     for group in scenario.groups:
         at = 0.0
         for i in range(group.count):
-            if group.every is not None:
+            if group.burst:
+                at = i // group.burst * (group.every or 0.0)
+            elif group.every is not None:
                 at += rng.expovariate(1.0 / group.every)
             drift = 1.0 + (group.drift - 1.0) * i / max(1, group.count - 1)
             tasks.append(
