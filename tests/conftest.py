@@ -67,6 +67,12 @@ def postgres() -> Iterator[Postgres]:
     yield from started(lambda: Postgres(safe=False))
 
 
+@pytest.fixture
+def new_postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server as it is installed: it has neither a user nor a database for bide."""
+    yield from started(lambda: Postgres(safe=False, admin="postgres"))
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     """One Redis server for all tests of a run. A test that restarts it starts another one."""

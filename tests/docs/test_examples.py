@@ -12,11 +12,13 @@ import pytest
 
 from tests.docs.pages import ROOT, Block, blocks, commands, fits, name, pages
 from tests.docs.runner import BROKER_PORT, DATABASE_PORT, STORAGE_PORT, first_line, run
+from tests.servers.ports import HOST
 from tests.servers.postgres import Postgres
 from tests.servers.redis import RedisServer
 from tests.servers.swift import Swift
 
 DATABASE, BROKER = "@127.0.0.1:5432/jobs", "redis://127.0.0.1:6379"
+CREATES_DATABASE = "$ createdb "  # such a page starts without a database
 STORAGE = "endpoint=http://127.0.0.1:9000"
 # Blocks that are not run: page, the block's first line, and why. Nothing else is left out.
 NOT_RUN: dict[str, dict[str, str]] = {
@@ -65,14 +67,21 @@ def run_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None
         shutil.copytree(page.parent, folder / page.parent.relative_to(ROOT))
     for file in TAKEN.get(name(page), ()):
         shutil.copy(ROOT / file, folder)
-    text, servers, settings = page.read_text(encoding="utf-8"), {}, {}
-    if DATABASE in text:
+    text = page.read_text(encoding="utf-8")
+    servers: dict[str, int] = {}
+    settings: dict[str, str] = {}
+    if CREATES_DATABASE in text:
+        server: Postgres = request.getfixturevalue("new_postgres")
+        servers[DATABASE_PORT] = server.port
+        settings = {"PGHOST": HOST, "PGPORT": str(server.port), "PGUSER": server.admin}
+    elif DATABASE in text:
         servers[DATABASE_PORT] = _database(request)
     if BROKER in text:
         servers[BROKER_PORT] = _broker(request)
     if STORAGE in text:
         storage = _storage(request)
-        servers[STORAGE_PORT], settings = storage.port, storage.environment
+        servers[STORAGE_PORT] = storage.port
+        settings = {**settings, **storage.environment}
     run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), servers=servers, settings=settings)
 
 

@@ -47,8 +47,10 @@ class Postgres:
         safe: bool = True,
         settings: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        admin: str = "bide",
     ) -> None:
         """`safe=False`: do not wait for the disk, for tests in which the server is never killed."""
+        self.admin = admin
         self._env = {**os.environ, **(env or {})}
         self._programs = programs()
         self._as = _owner()
@@ -69,7 +71,7 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        return f"postgresql://bide@{HOST}:{self.port}/postgres"
+        return f"postgresql://{self.admin}@{HOST}:{self.port}/postgres"
 
     @property
     def pid(self) -> int:
@@ -81,8 +83,8 @@ class Postgres:
         return (self.folder / "log").read_text(errors="replace")
 
     def _initialise(self) -> None:
-        command = [str(self._programs / "initdb"), "-D", str(self._data), "-U", "bide", "--auth=trust"]
-        command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
+        command = [str(self._programs / "initdb"), "-D", str(self._data), "-U", self.admin]
+        command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False, **self._as)
         if done.returncode != 0:
             raise ServerMissing(f"initdb failed: {done.stderr.decode()}")
