@@ -5,8 +5,9 @@
 `documents.csv` has a URL and a number of pages per line. The key is in DOCUMENTS_KEY. `python documents.py --demo small`
 needs no key: it starts a simulated vendor. `--demo small medium` takes a little longer.
 
-How to read it: the size tells the client the expected duration and the timeout: one minute for small documents, three for
-medium ones, ten for large ones. So the client polls a leaflet after seconds, and a book much later.
+How to read it: `pages` returns the size of a document, which tells the client the expected duration and the timeout: one
+minute for small documents (up to 10 pages), three for medium ones (up to 50), ten for large ones. So the client polls a
+leaflet after seconds, and a book much later.
 """
 
 from __future__ import annotations
@@ -14,31 +15,28 @@ from __future__ import annotations
 import argparse
 import csv
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from bide import Client, JobFailed, WaitTimeout
+from bide import Client, JobFailed, WaitTimeout, pages
 from bide.lab.vendor import Vendor
 
 Size = Literal["small", "medium", "large"]
 DESCRIPTION = str(Path(__file__).with_suffix(".toml"))
-# The exclusive upper bound of each size.
-PAGES: dict[Size, int] = {"small": 10, "medium": 100, "large": 10**9}
+SIZES: tuple[Size, ...] = get_args(Size)
 
 
 def parse(url: str, key: str | None, documents: list[tuple[str, int]]) -> None:
     """Sends the documents by size, small ones first. All sizes share the budget of one account."""
-    left = sorted(documents, key=lambda document: document[1])
-    for size, most in PAGES.items():
-        group = [url for url, pages in left if pages < most]
-        left = left[len(group) :]
+    for size in SIZES:
+        group = [document for document, count in documents if pages(count) == size]
         if group:
             with Client(url, key, api=DESCRIPTION, size=size) as client:
                 parse_all(client, size, group)
 
 
-def parse_all(client: Client, size: Size, urles: list[str]) -> None:
+def parse_all(client: Client, size: Size, urls: list[str]) -> None:
     jobs = {}
-    for url in urles:
+    for url in urls:
         job = client.submit("parse", {"url": url}, idempotency_key=url.replace("/", "."))
         jobs[job.id] = (url, job)
     try:
@@ -54,13 +52,13 @@ def parse_all(client: Client, size: Size, urles: list[str]) -> None:
 
 def read(path: Path) -> list[tuple[str, int]]:
     with path.open(encoding="utf-8", newline="") as file:
-        return [(url, int(pages)) for url, pages in csv.reader(file)]
+        return [(url, int(count)) for url, count in csv.reader(file)]
 
 
 def demo(sizes: list[Size]) -> None:
     """Runs against a simulated vendor whose documents take a second or two."""
-    pages = {"small": (3, 1, 8), "medium": (40, 60), "large": (400,)}
-    documents = [(f"https://paper.example/{n}-pages.pdf", n) for size in sizes for n in pages[size]]
+    counts = {"small": (3, 1, 8), "medium": (40, 50), "large": (400,)}
+    documents = [(f"https://paper.example/{n}-pages.pdf", n) for size in sizes for n in counts[size]]
     with Vendor(takes=lambda rng: rng.uniform(0.5, 2.5)) as vendor:
         parse(vendor.url, "any", documents)
 
@@ -70,7 +68,7 @@ def main() -> None:
     parser.add_argument("documents", type=Path, nargs="?", help="a CSV file: URL, pages")
     parser.add_argument("--url", help="the URL of the API")
     parser.add_argument(
-        "--demo", choices=PAGES, nargs="+", help="send documents of these sizes to a simulated vendor"
+        "--demo", choices=SIZES, nargs="+", help="send documents of these sizes to a simulated vendor"
     )
     given = parser.parse_args()
     if given.demo:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bide.client.blocking import Client
     from bide.client.client import AsyncClient
     from bide.client.job import JobHandle
+    from bide.client.polling.kinds import pages
     from bide.core.errors import BideError, JobError, JobFailed, WaitTimeout
     from bide.server.registry import Accepts, File
     from bide.server.worker.context import Context, Partial
@@ -32,6 +33,7 @@ _HOMES = {
     "JobHandle": "bide.client.job",
     "Partial": "bide.server.worker.context",
     "WaitTimeout": "bide.core.errors",
+    "pages": "bide.client.polling.kinds",
 }
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "JobHandle",
     "Partial",
     "WaitTimeout",
+    "pages",
 ]
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 import bide.client.job
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
-from bide.client.polling.kinds import TIMEOUTS
+from bide.client.polling.kinds import TIMEOUTS, pages
 from bide.client.timing import Timing
 from bide.core.errors import WaitTimeout
 from bide.core.wire.http import JobStatus
@@ -204,10 +204,19 @@ async def test_a_dead_service_does_not_hold_up_who_wants_to_cancel(
     assert time.monotonic() - began < 5.0
 
 
+def test_the_number_of_pages_is_a_size() -> None:
+    sizes = {count: pages(count) for count in (0, 1, 10, 11, 37, 50, 51, 4000)}
+    assert [count for count, size in sizes.items() if size == "small"] == [0, 1, 10]
+    assert [count for count, size in sizes.items() if size == "medium"] == [11, 37, 50]
+    assert [count for count, size in sizes.items() if size == "large"] == [51, 4000]
+    with pytest.raises(ValueError, match="-1 pages"):
+        pages(-1)
+
+
 async def test_a_size_brings_a_time_out_with_it(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     assert TIMEOUTS == {"small": 60.0, "medium": 180.0, "large": 600.0}
     monkeypatch.setitem(TIMEOUTS, "small", 0.1)
-    async with tasks.client(size="small") as client:
+    async with tasks.client(size=pages(7)) as client:
         with pytest.raises(WaitTimeout, match=r"within 0\.1 s"):
             await client.wait_all([client.job("a")])
         with pytest.raises(WaitTimeout, match=r"within 0\.1 s"):

@@ -39,6 +39,16 @@ SIZES: dict[Size, Bounds] = {
     "large": Bounds(5.0, 15.0, 180.0),
 }
 TIMEOUTS: dict[Size, float] = {"small": 60.0, "medium": 180.0, "large": 600.0}
+SMALL_PAGES, MEDIUM_PAGES = 10, 50  # the largest small and the largest medium document
+
+
+def pages(count: int) -> Size:
+    """Return the size of a document: small up to 10 pages, medium up to 50, otherwise large."""
+    if count < 0:
+        raise ValueError(f"A document cannot have {count} pages")
+    if count <= SMALL_PAGES:
+        return "small"
+    return "medium" if count <= MEDIUM_PAGES else "large"
 
 
 class KindStats:
