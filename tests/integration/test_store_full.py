@@ -175,6 +175,27 @@ async def test_a_renewal_that_changes_nothing(tmp_path: Path) -> None:
     await harness.store.close()
 
 
+@pytest.mark.parametrize(
+    ("code", "raised"),
+    [(sqlite3.SQLITE_IOERR, StoreUnavailable), (sqlite3.SQLITE_ERROR, sqlite3.OperationalError)],
+)
+async def test_a_read_that_fails_says_what_to_do_unless_the_statement_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, raised: type[Exception]
+) -> None:
+    harness = await opened(tmp_path)
+    job = await harness.run()
+
+    def fail(connection: Disk, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        error = sqlite3.OperationalError("it failed")
+        error.sqlite_errorcode = code
+        raise error
+
+    with monkeypatch.context() as patch, pytest.raises(raised, match=r"failed|free space"):
+        patch.setattr(Disk, "execute", fail)
+        await harness.store.input(job.id)
+    await harness.store.close()
+
+
 async def test_files_are_swept_when_nothing_can_be_written(tmp_path: Path) -> None:
     harness = await opened(tmp_path, ManualClock())
     orphan = tmp_path / "work" / "01ARZ3NDEKTSV4RRFFQ69G5FAV"

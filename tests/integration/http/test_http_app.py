@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sqlite3
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from bide.server.http.request import Message
+from bide.server.store import StoreUnavailable
 from tests.integration.http.service import MAX_BODY, Service, scope
 
 JSON = {"content-type": "application/json"}
@@ -160,7 +160,7 @@ async def test_a_store_that_cannot_write_is_503(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(new: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise StoreUnavailable("the disk is full")
 
     monkeypatch.setattr(service.store, "insert", full)
     reply = await service.call("POST", "/jobs", json={"kind": "echo"})

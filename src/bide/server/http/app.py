@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Sequence
 
 from bide.core.errors import Internal, Problem, Unavailable
@@ -124,9 +123,6 @@ def _unexpected(request: HttpRequest, error: Exception) -> Problem:
     if isinstance(error, StoreUnavailable):
         log.error("%s %s: %s [%s]", method, path, error, request.trace_id)
         return Unavailable(f"the store is unavailable: {error}")
-    if isinstance(error, sqlite3.OperationalError):
-        log.error("%s %s: the store is unavailable: %s [%s]", method, path, error, request.trace_id)
-        return Unavailable("the store is unavailable")
     log.error("%s %s failed [%s]", method, path, request.trace_id, exc_info=error)
     return Internal("the service failed unexpectedly; its log has the error with this traceId")
 
