@@ -4,7 +4,7 @@ jobs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bide.server.blobs import Blobs
 from bide.server.config import Config
@@ -33,3 +33,5 @@ class Components:
     estimates: Estimates
     progress: ProgressPublisher
     uploads: UploadService
+    # The cache of status responses: rendered bodies by job id, ETag and base path.
+    status_bodies: dict[tuple[str, str, str], bytes] = field(default_factory=dict)

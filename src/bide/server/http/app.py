@@ -44,7 +44,6 @@ class HttpApp:
         self._components = components
         self._metrics = metrics.Metrics(components)
         self.health = health.Health(components)
-        self._rendered: dict[tuple[str, str, str], bytes] = {}  # the cache of status.JobView.body
         self.operations: list[HttpOperation] = [
             *submit.OPERATIONS,
             *jobs.OPERATIONS,
@@ -77,12 +76,12 @@ class HttpApp:
 
     def forget(self) -> None:
         """Clears the cache, because a version may name another state of the job after the store lost events."""
-        self._rendered.clear()
+        self._components.status_bodies.clear()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await _reject(scope, receive, send)
-        request = HttpRequest(self._components, scope, receive, self._rendered)
+        request = HttpRequest(self._components, scope, receive)
         try:
             response = await self._respond(request)
         except Problem as problem:

@@ -75,15 +75,8 @@ class HttpRequest:
 
     details = True  # False: the response to a probe contains only a status
 
-    def __init__(
-        self,
-        components: Components,
-        scope: Scope,
-        receive: Receive,
-        rendered: dict[tuple[str, str, str], bytes],
-    ) -> None:
+    def __init__(self, components: Components, scope: Scope, receive: Receive) -> None:
         self.components = components
-        self.rendered = rendered
         self.scope = scope
         self.receive = receive
         self.args: list[str] = []

@@ -37,8 +37,8 @@ IF_MATCH = Parameter(
 IF_NONE_MATCH = Parameter("If-None-Match", "header", "Respond with 304 if the ETag matches.")
 
 
-MAX_RENDERED = 5000  # jobs in the cache of rendered bodies
-MAX_RENDERED_SIZE = 4096  # bytes of each
+MAX_BODIES = 5000  # in Components.status_bodies
+MAX_BODY_SIZE = 4096  # bytes of each
 
 
 async def find(components: Components, job_id: str) -> Job:
@@ -94,16 +94,15 @@ class JobView:
 
     def body(self) -> bytes:
         """Returns the JSON, from the cache if the ETag has not changed."""
-        base = self.request.base
-        rendered = self.request.rendered
-        key = (self.job.id, self.tag, base)
-        body = rendered.get(key)
+        bodies = self.request.components.status_bodies
+        key = (self.job.id, self.tag, self.request.base)
+        body = bodies.get(key)
         if body is None:
             body = encode(self.wire())
-            if len(body) <= MAX_RENDERED_SIZE:
-                if len(rendered) >= MAX_RENDERED:
-                    rendered.clear()
-                rendered[key] = body
+            if len(body) <= MAX_BODY_SIZE:
+                if len(bodies) >= MAX_BODIES:
+                    bodies.clear()
+                bodies[key] = body
         return body
 
     def retry_after(self) -> int | None:
