@@ -273,6 +273,13 @@ async def test_nonsense_behind_a_request_does_not_take_its_answer(
     assert status_of(answer) == 200 and b'"DONE"' in answer and b"connection: close" in answer
 
 
+async def test_a_bad_body_behind_a_request_does_not_take_its_answer(served: Served) -> None:
+    chunked = SUBMIT + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"
+    answer = await served.say(HEALTH * 2 + chunked)
+    assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 ") == 2
+    assert answer.count(b"connection: close") == 1
+
+
 async def test_requests_ahead_are_answered_in_order_and_bounded(served: Served) -> None:
     ids = [await served.submit("quick") for _ in range(3)]
     asked = [f"GET /jobs/{i} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for i in ids]

@@ -1,19 +1,37 @@
-"""Requests that run without a task until they wait."""
+"""Requests that run without a task until they wait, and the ASGI interface of one request."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import weakref
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
 from bide.server.config import HttpConfig
-from bide.service.connection import ConnectionLimits, connection_class
-from bide.service.request_cycle import RequestCycle, begin
+from bide.service.httpd.connection import ConnectionLimits
+from bide.service.httpd.request_cycle import RequestCycle, begin
+from bide.service.httpd.server import HttpServer, bind
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def connected(app: Any) -> AsyncIterator[Pair]:
+    sock = bind("127.0.0.1", 0)
+    server = HttpServer(app, ConnectionLimits.of(HttpConfig(), 10))
+    await server.start(sock)
+    pair = await asyncio.open_connection(*sock.getsockname())
+    try:
+        yield pair
+    finally:
+        pair[1].close()
+        await server.stop()
+        sock.close()
 
 
 async def test_what_waits_for_nothing_needs_no_task() -> None:
@@ -82,34 +100,147 @@ async def test_cancelling_the_task_cancels_the_work_and_lets_it_clean_up() -> No
     assert cleaned == [1]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector(whole: bool) -> None:
-    cycles: weakref.WeakSet[RequestCycle] = weakref.WeakSet()
+@pytest.mark.parametrize("parts", [1, 2])
+async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector(parts: int) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if parts == 2:
+            await send({"type": "http.response.body", "body": b"o", "more_body": True})
+        await send({"type": "http.response.body", "body": b"ok"[parts - 1 :]})
+
+    async with connected(app) as (reader, writer):
+        gc.disable()
+        try:
+            for _ in range(3):
+                writer.write(GET)
+                assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+            assert not [x for x in gc.get_objects() if isinstance(x, RequestCycle)]
+        finally:
+            gc.enable()
+
+
+async def sent(app: Any, request: bytes = GET, end: bytes = b"") -> bytes:
+    """Returns the response; up to `end`, or all bytes until the connection is closed."""
+    async with connected(app) as (reader, writer):
+        writer.write(request)
+        async with asyncio.timeout(10):
+            return await (reader.readuntil(end) if end else reader.read())
+
+
+def responding(
+    *bodies: bytes, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None
+) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers or []})
+        for i, body in enumerate(bodies, 1):
+            await send({"type": "http.response.body", "body": body, "more_body": i < len(bodies)})
+
+    return app
+
+
+async def test_a_complete_response_gets_its_length_and_the_date() -> None:
+    answer = await sent(responding(b"ok"), end=b"ok")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\ndate: ") and b"content-length: 2\r\n" in answer
+
+
+async def test_a_body_of_unknown_length_is_sent_in_chunks() -> None:
+    answer = await sent(responding(b"one", b"", b"two", b""), end=b"0\r\n\r\n")
+    assert b"transfer-encoding: chunked" in answer
+    assert answer.endswith(b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+
+
+async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
+    answer = await sent(responding(b"one", b"two"), b"GET / HTTP/1.0\r\n\r\n")
+    assert b"chunked" not in answer and b"connection: close" in answer
+    assert answer.endswith(b"\r\n\r\nonetwo")
+
+
+@pytest.mark.parametrize("bodies", [(b"one",), (b"one", b"two")])
+async def test_head_gets_no_body(bodies: tuple[bytes, ...]) -> None:
+    head = b"HEAD / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    answer = await sent(responding(*bodies, headers=[(b"content-length", b"6")]), head)
+    assert b"content-length: 6" in answer and answer.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_some_responses_have_no_content(status: int) -> None:
+    answer = await sent(responding(b"", status=status), end=b"\r\n\r\n")
+    assert b"content-length" not in answer and b"chunked" not in answer
+
+
+@pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\0b"])
+async def test_a_header_with_a_line_break_is_not_sent(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "bide.http"):
+        answer = await sent(responding(b"ok", headers=[(b"x-name", value)]))
+    assert answer.startswith(b"HTTP/1.1 500 ") and b'"code":"internal"' in answer
+    assert "line break" in caplog.text
+
+
+@pytest.mark.parametrize("bodies", [(b"one", b"two"), (b"1", b"")])
+async def test_a_body_of_another_length_than_declared_closes_the_connection(
+    bodies: tuple[bytes, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "bide.http"):
+        answer = await sent(responding(*bodies, headers=[(b"content-length", b"4")]))
+    assert answer.startswith(b"HTTP/1.1 200 ") and "Content-Length" in caplog.text
+
+
+async def test_an_application_that_fails_or_does_not_respond(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        raise ValueError("odd")
+
+    async def forgets(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0)
+
+    with caplog.at_level(logging.ERROR, "bide.http"):
+        for app in (fails, forgets):
+            answer = await sent(app)
+            assert answer.startswith(b"HTTP/1.1 500 ") and b"application/problem+json" in answer
+    assert "ValueError: odd" in caplog.text and "without a complete response" in caplog.text
+
+
+async def test_a_body_is_received_in_parts_and_reading_waits_for_the_application() -> None:
+    """Only about HIGH_WATER bytes are in memory while the application does not receive."""
+    size = 20_000_000
+    going = asyncio.Event()
+    seen: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        cycles.add(scope["bide.reply"].__self__)
-        if not (whole and scope["bide.reply"](200, [(b"content-length", b"2")], b"ok")):
-            headers = [(b"content-length", b"2")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": b"ok"})
+        await going.wait()
+        more = True
+        while more:
+            message = await receive()
+            seen.append(len(message["body"]))
+            more = message["more_body"]
+        await responding(b"ok")(scope, receive, send)
 
-    config = uvicorn.Config(app, lifespan="off", access_log=False)
-    config.load()
-    connection = connection_class(ConnectionLimits.of(HttpConfig(), 10))
-    loop = asyncio.get_running_loop()
-    state = ServerState()
-    server = await loop.create_server(
-        lambda: connection(config=config, server_state=state, app_state={}), "127.0.0.1", 0
-    )
-    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    gc.disable()
-    try:
-        for _ in range(3):
-            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
-        assert len(cycles) == 1  # the last one, which its connection still has
-    finally:
-        gc.enable()
-        writer.close()
-        server.close()
-        await server.wait_closed()
+    async with connected(app) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size)
+        writer.write(bytes(size))
+        await asyncio.sleep(0.2)
+        assert writer.transport.get_write_buffer_size() > 0, "the client has to wait"
+        going.set()
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert sum(seen) == size and max(seen) < 1_000_000
+
+
+async def test_receive_reports_a_client_that_disconnects() -> None:
+    received: list[str] = []
+    done = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        received.append((await receive())["type"])
+        received.append((await receive())["type"])
+        await responding(b"ok")(scope, receive, send)  # is ignored
+        done.set()
+
+    async with connected(app) as (_, writer):
+        writer.write(GET)
+        while not received:
+            await asyncio.sleep(0.001)
+        writer.transport.abort()
+        await asyncio.wait_for(done.wait(), 5)
+    assert received == ["http.request", "http.disconnect"]

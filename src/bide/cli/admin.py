@@ -157,7 +157,7 @@ def _try(check: str, look: Callable[[], str]) -> Checkup:
 def _packages() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
-    names = ("uvicorn", "pydantic", "httptools", "prometheus-client")
+    names = ("httptools", "pydantic", "prometheus-client")
     try:
         return ", ".join(f"{name} {version(name)}" for name in names)
     except PackageNotFoundError as error:

@@ -33,7 +33,7 @@ from bide.demo.show import display, watch
 
 TARGET = "bide.demo.video:app"
 LENGTHS = (6, 12, 18)  # seconds of video; further jobs start with the first again
-NEEDED = ("imageio_ffmpeg", "prometheus_client", "pydantic", "uvicorn")
+NEEDED = ("httptools", "imageio_ffmpeg", "prometheus_client", "pydantic")
 
 
 @click.command()

@@ -177,7 +177,6 @@ def serve(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     location = parse(target)
     kept = f"data in {data}" + (f", store {backends.make_server(store).shown}" if store else "")
     if engine == "celery":

@@ -5,28 +5,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import socket
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-import uvicorn
 
+from bide.server.config import HttpConfig
+from bide.service.httpd.connection import ConnectionLimits
+from bide.service.httpd.server import HttpServer, bind
 from tests.integration.http.service import MAX_BODY, Service
 
 
 @pytest.fixture
 async def client(service: Service) -> AsyncIterator[aiohttp.ClientSession]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(service.app, lifespan="off", ws="none", log_level="critical")
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve([listener]))
+    listener = bind("127.0.0.1", 0)
+    server = HttpServer(service.app, ConnectionLimits.of(HttpConfig(), 100))
+    await server.start(listener)
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with aiohttp.ClientSession(base) as session:
         yield session
     service.notify.close()
-    server.should_exit = True
-    await serving
+    await server.stop()
     listener.close()
 
 

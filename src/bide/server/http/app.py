@@ -30,7 +30,7 @@ from bide.server.http import (
     uploads,
 )
 from bide.server.http.hosts import Hosts, read_names
-from bide.server.http.request import REPLY, Disconnected, HttpRequest, Receive, Response, Scope, Send
+from bide.server.http.request import Disconnected, HttpRequest, Receive, Response, Scope, Send
 from bide.server.http.routing import HttpOperation, Router
 from bide.server.store import StoreUnavailable
 
@@ -110,9 +110,6 @@ class HttpApp:
 
 async def _send(response: Response, scope: Scope, send: Send) -> None:
     body = b"" if scope["method"] == "HEAD" else response.body
-    reply = scope.get(REPLY)
-    if reply is not None and reply(response.status, response.headers, body):
-        return
     await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -31,9 +31,9 @@ Headers = list[tuple[bytes, bytes]]
 Stream = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_PARAMETERS = 200
-# Keys that bide's own server adds to the scope. REPLY sends status, headers and body at once; it returns False if it
-# cannot. STREAM announces that the handler reads the body as it arrives, with the minimal rate in bytes per second.
-REPLY = "bide.reply"
+# An ASGI extension of bide's own server: a dict in scope["extensions"]. An application that reads the body of the request
+# as it arrives sets "min_rate" in it, the minimal rate in bytes per second. Such a body has no time limit and does not
+# count as memory.
 STREAM = "bide.stream"
 _JSON = (b"content-type", b"application/json")
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
@@ -227,9 +227,9 @@ class BodyStream:
         self._receive = request.receive
         self._ended = False
         coding = request.header(b"content-encoding")
-        stream = request.scope.get(STREAM)
-        if stream is not None:
-            stream(request.components.config.uploads.min_rate)
+        extension = (request.scope.get("extensions") or {}).get(STREAM)
+        if extension is not None:
+            extension["min_rate"] = request.components.config.uploads.min_rate
         if coding is not None and coding.strip().lower() != "identity":
             raise _encoded(coding)
 

@@ -1,0 +1,307 @@
+"""One request and its response: the `receive` and `send` of ASGI.
+
+1. A request runs without a task until it waits: most requests are polls, which are answered from memory.
+2. `http.response.start` is written together with the first part of the body. The complete responses of one loop
+   iteration are written together at its end: each write wakes a client on another core, and a client that is woken once
+   reads many responses.
+3. A request that has ended is in no reference cycle, so it is freed immediately: the garbage collector would delay polls.
+
+Code that runs before the first wait is in no task, so it must not use `asyncio.timeout` or a TaskGroup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import logging
+from collections.abc import Coroutine, Generator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from bide.server.http.request import STREAM
+
+if TYPE_CHECKING:
+    from bide.service.httpd.connection import HttpConnection
+
+log = logging.getLogger("bide.http")
+
+HIGH_WATER = 64 * 1024  # bytes of a body in memory above which the connection is not read
+_STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus
+}
+_NO_CONTENT = (204, 304)
+
+Message = MutableMapping[str, Any]
+
+
+class WriteBuffer:
+    """Complete responses that are written at the end of the loop iteration."""
+
+    __slots__ = ("_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[tuple[asyncio.WriteTransport, bytes]] = []
+
+    def put(self, transport: asyncio.WriteTransport, data: bytes) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self.flush)
+        self._waiting.append((transport, data))
+
+    def flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for transport, data in waiting:
+            transport.write(data)
+
+
+class RequestCycle:
+    """A request that the connection receives, and the response that the application sends."""
+
+    __slots__ = (
+        "_chunked",
+        "_chunks",
+        "_connection",
+        "_event",
+        "_expects_continue",
+        "_read",
+        "_remaining",
+        "_start",
+        "_stream",
+        "body_complete",
+        "buffered",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+        "response_started",
+        "scope",
+    )
+
+    def __init__(
+        self,
+        connection: HttpConnection,
+        scope: dict[str, Any],
+        keep_alive: bool,
+        expects_continue: bool,
+    ) -> None:
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self.disconnected = False
+        self._connection = connection
+        self._event: asyncio.Event | None = None  # set when there is something to receive
+        # The request.
+        self.body_complete = False
+        self.buffered = 0  # bytes of the body that the application has not received
+        self._chunks: list[bytes] = []
+        self._read = False  # the application has received the whole body
+        self._expects_continue = expects_continue
+        self._stream: dict[str, float] = scope["extensions"][STREAM]
+        # The response.
+        self.response_started = self.response_complete = False
+        self._start: Message | None = None  # until the first part of the body
+        self._chunked = False
+        self._remaining: int | None = None  # bytes until Content-Length; None: not declared
+
+    @property
+    def min_rate(self) -> float:
+        """The minimal rate of a body that the application reads as it arrives; 0 if it waits for the whole body."""
+        return self._stream.get("min_rate", 0.0)
+
+    async def run(self, app: Any) -> None:
+        try:
+            await app(self.scope, self.receive, self.send)
+        except Exception:
+            log.exception("%s %s failed", self.scope["method"], self.scope["path"])
+            self._abandon()
+        except BaseException:
+            self._abandon()
+            raise
+        else:
+            if not self.response_complete and not self.disconnected:
+                log.error(
+                    "%s %s ended without a complete response", self.scope["method"], self.scope["path"]
+                )
+                self._abandon()
+
+    def _abandon(self) -> None:
+        """Ends a response that the application has not completed."""
+        if self.disconnected or self.response_complete:
+            return
+        self._connection.fail(self)
+
+    # --- from the connection
+
+    def add_body(self, data: bytes) -> None:
+        if not self.response_complete:  # otherwise the rest of the body is discarded
+            self._chunks.append(data)
+            self.buffered += len(data)
+            self._wake()
+
+    def complete_body(self) -> None:
+        self.body_complete = True
+        self._wake()
+
+    def disconnect(self) -> None:
+        self.disconnected = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._event is not None:
+            self._event.set()
+
+    # --- from the application
+
+    async def receive(self) -> Message:
+        connection = self._connection
+        if self._expects_continue:
+            self._expects_continue = False
+            if not self._chunks and not self.disconnected and not self.response_started:
+                connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self.min_rate:
+            connection.start_stream(self)
+        while not (self.disconnected or self.response_complete):
+            if self._chunks or (self.body_complete and not self._read):
+                chunks, self._chunks = self._chunks, []
+                self.buffered = 0
+                self._read = self.body_complete
+                connection.resume_reading()
+                body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+                return {"type": "http.request", "body": body, "more_body": not self.body_complete}
+            if self._event is None:
+                self._event = asyncio.Event()
+            self._event.clear()
+            connection.resume_reading()
+            await self._event.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            if self._start is not None or self.response_started:
+                raise RuntimeError("the response has already started")
+            self._start = message
+            return
+        if kind != "http.response.body":
+            raise RuntimeError(f"ASGI message {kind!r} is not supported")
+        if self.response_complete or (self._start is None and not self.response_started):
+            raise RuntimeError(
+                "a part of the body was sent before the start or after the end of the response"
+            )
+        if self._connection.write_paused and not self.disconnected:
+            await self._connection.drain()
+        if self.disconnected:
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        start = self._start
+        if start is not None:
+            status, headers = start["status"], start.get("headers", ())
+            if not more:
+                self._send_complete(status, headers, body)
+                return
+            self._connection.write(self._head(status, headers))
+            self.response_started, self._start = True, None
+        self._send_part(body, more)
+
+    def _send_complete(self, status: int, headers: Any, body: bytes) -> None:
+        if not self.body_complete and self.min_rate:
+            self.keep_alive = False  # do not read the rest of the body
+        connection = self._connection
+        lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, connection.date]
+        has_length = status in _NO_CONTENT or self.scope["method"] == "HEAD"
+        if has_length:
+            body = b""
+        for name, value in headers:
+            _check_header(name, value)
+            if name == b"content-length":
+                has_length = True
+            lines += (name, b": ", value, b"\r\n")
+        if not has_length:
+            lines.append(b"content-length: %d\r\n" % len(body))
+        lines += (b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n", body)
+        connection.write_later(b"".join(lines))
+        self.response_started, self._start = True, None
+        self._complete()
+
+    def _head(self, status: int, headers: Any) -> bytes:
+        """Returns the head of a response whose body is sent in parts."""
+        if not self.body_complete and self.min_rate:
+            self.keep_alive = False
+        lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self._connection.date]
+        for name, value in headers:
+            _check_header(name, value)
+            if name == b"content-length":
+                self._remaining = int(value)
+            lines += (name, b": ", value, b"\r\n")
+        if self.scope["method"] == "HEAD" or status in _NO_CONTENT:
+            self._remaining = None
+        elif self._remaining is None:
+            if self.scope["http_version"] == "1.0":
+                self.keep_alive = False  # the end of the connection is the end of the body
+            else:
+                self._chunked = True
+                lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        return b"".join(lines)
+
+    def _send_part(self, body: bytes, more: bool) -> None:
+        connection = self._connection
+        if self._remaining is not None:
+            self._remaining -= len(body)
+            if self._remaining < 0 or (self._remaining and not more):
+                raise RuntimeError("the body of the response does not have the length in Content-Length")
+            if body:
+                connection.write(body)
+        elif self._chunked:
+            parts = [b"%x\r\n" % len(body), body, b"\r\n"] if body else []
+            if not more:
+                parts.append(b"0\r\n\r\n")
+            if parts:
+                connection.write(b"".join(parts))
+        elif body and self.scope["method"] != "HEAD":
+            connection.write(body)
+        if not more:
+            self._complete()
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        self._chunks.clear()
+        self.buffered = 0
+        self._wake()
+        self._connection.on_response_complete(self)
+
+
+def _check_header(name: bytes, value: bytes) -> None:
+    if b"\n" in value or b"\r" in value or b"\0" in value:
+        raise RuntimeError(f"header {name!r} contains a line break or NUL")
+
+
+def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+    """Runs the coroutine until its first wait; returns the task that continues it, or None if it has ended."""
+    try:
+        waiting = work.send(None)
+    except StopIteration:
+        return None
+    return loop.create_task(_continue(work, waiting))
+
+
+async def _continue(work: Coroutine[Any, Any, None], waiting: Any) -> None:
+    await _Continuation(work, waiting)
+
+
+class _Continuation:
+    """Continues a coroutine that has started and waits for `waiting`."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], waiting: Any) -> None:
+        self._work = work
+        self._waiting = waiting
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        work, waiting = self._work, self._waiting
+        try:
+            while True:
+                try:
+                    value = yield waiting
+                except BaseException as error:
+                    waiting = work.throw(error)
+                else:
+                    waiting = work.send(value)
+        except StopIteration:
+            return
