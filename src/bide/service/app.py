@@ -100,9 +100,7 @@ class App(Registry):
             kind=kind, input=msgspec.Raw(msgspec.json.encode(input or {})), **options
         )
         if files:
-            inserted = await submit_with_files(
-                service.intake, service.uploads, submission, files, key=key
-            )
+            inserted = await submit_with_files(service.uploads.direct, submission, files, key=key)
         else:
             inserted = await service.intake.submit(submission, key=key, trace_id="")
         return wire_job(inserted.job, None, None)

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bide.server.intake import Intake, Submission
+from bide.server.intake import Submission
 from bide.server.store import Inserted
-from bide.server.upload_record import Upload
-from bide.server.uploads.direct import DirectUpload, store_files
+from bide.server.uploads.direct import DirectUpload, DirectUploads
 from bide.server.uploads.names import clean_name, clean_type
 from bide.server.uploads.upload_jobs import DEFAULT_PART
-from bide.server.uploads.upload_service import UploadService
 
 BLOCK = 1024 * 1024
 
@@ -38,34 +36,21 @@ def _listed(given: Any) -> Iterator[Any]:
 
 
 async def submit_with_files(
-    intake: Intake,
-    uploads: UploadService,
-    submission: Submission,
-    files: list[tuple[str, Any]],
-    *,
-    key: str | None,
+    uploads: DirectUploads, submission: Submission, files: list[tuple[str, Any]], *, key: str | None
 ) -> Inserted:
     """Copy the files and store them and the job in one transaction. If this raises, no file is left."""
     copies: list[tuple[str, DirectUpload]] = []
     try:
-        finished: dict[str, list[Upload]] = {}
         for parameter, given in files:
             name, content_type = _name_and_type(given)
-            copy = DirectUpload(uploads, intake.id(), clean_name(name), clean_type(content_type))
+            copy = uploads.begin(clean_name(name), clean_type(content_type))
             copies.append((parameter, copy))
             await _copy(given, copy)
-            finished.setdefault(parameter, []).append(await copy.finish())
-        new = await uploads.jobs.from_submission(submission, finished, key=key, trace_id="")
-        stored = await store_files(uploads, [copy for _, copy in copies], new)
+        return await uploads.submit(submission, copies, key=key, trace_id="")
     except BaseException:
         for _, copy in copies:
             await copy.discard()
         raise
-    assert isinstance(stored.job, Inserted)  # otherwise a Problem was raised
-    if not stored.job.created:  # the earlier job has its own copy of the files
-        for upload in stored.uploads:
-            await uploads.discard(upload)
-    return stored.job
 
 
 def _name_and_type(given: Any) -> tuple[str, str | None]:

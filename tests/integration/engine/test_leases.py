@@ -332,7 +332,7 @@ async def test_a_replica_forgets_what_a_lossy_failover_has_undone_and_wakes_who_
     (done,) = await work.end(one, [job])
     assert (await two.ended(job.id)).version == done.version
     await one.store.pause("default", True)
-    rendered = two.service.components.status_bodies
+    rendered = two.service.http._components.status_bodies
     rendered[job.id, f'"{done.version}.0"', ""] = b"as it was"
     last = (await two.store.events())[-1].id
     with two.service.notify.subscribe(job.id) as watch:
