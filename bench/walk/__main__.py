@@ -1,12 +1,24 @@
-"""`python -m bench.walk`: the calls between functions of bide on the path of one job, each pair of functions counted once.
+"""`python -m bench.walk`: the calls on the path of one job that a reader of the code follows, and their modules.
 
-A resumed coroutine is not a call. The first walk is `bide wait` of one job at an imitation of sync.so, with a limit and a
-ledger; the second is `submit` and `result(progress=True)` of a second job at a bide service.
+The first walk is `bide wait` of one job at an imitation of sync.so, with a limit and a ledger; the second is `submit` and
+`result(progress=True)` of a second job at a bide service. A call is a pair of functions of `bide.client`, `bide.cli` or
+`bide.core`, counted once, by this rule:
+
+1. A call to a function that calls no other function is not counted: its name says enough. Most constructors of data,
+   conversions and clocks are such functions.
+2. A comprehension, a lambda, a property and a special method such as `__repr__` belong to the function that uses them.
+3. All work of `bide.client.apis.loading`, which prepares the description of an API, is one function, `load`.
+4. A resumed coroutine is not a call, and neither is code that runs at import. A function that asyncio, click or a thread
+   calls has the caller "".
+
+`--list` prints the calls.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import functools
 import inspect
 import sys
 import tempfile
@@ -20,20 +32,28 @@ from bench.service import servers
 from bide import AsyncClient
 from bide.lab.vendor import Vendor
 
-PACKAGES = ("bide.client", "bide.cli")
+PACKAGES = ("bide.client", "bide.cli", "bide.core")
+LOADING = "bide.client.apis.loading"
 RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+CALLED = ("__init__", "__call__", "__enter__", "__exit__", "__aenter__", "__aexit__")
 Pair = tuple[str, str]
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.walk")
+    parser.add_argument("--list", action="store_true", help="print the calls")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bide-walk-") as folder:
         for title, pairs in (
             ("bide wait ID --api sync.so --limit 60/1m --ledger FILE", _wait(Path(folder))),
             ("client.submit() and job.result(progress=True)", asyncio.run(_submit(Path(folder)))),
         ):
-            functions = {name for pair in pairs for name in pair if name}
-            modules = {name.rpartition(":")[0] for name in functions}
-            print(f"{title}: {len(pairs)} calls, {len(functions)} functions, {len(modules)} modules")
+            callers = {caller for caller, _ in pairs}
+            followed = sorted((caller, callee) for caller, callee in pairs if callee in callers)
+            modules = {callee.partition(":")[0] for _, callee in followed}
+            print(f"{title}: {len(followed)} calls in {len(modules)} modules")
+            if arguments.list:
+                print("".join(f"  {caller or '-'} → {callee}\n" for caller, callee in followed))
     return 0
 
 
@@ -65,17 +85,17 @@ async def _submit(folder: Path) -> set[Pair]:
 @contextmanager
 def _traced() -> Iterator[set[Pair]]:
     pairs: set[Pair] = set()
-    started: set[int] = set()  # coroutines and generators, by their frame
+    started: set[FrameType] = set()  # of coroutines and generators
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         if event != "call" or not _ours(frame) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             return  # modules and classes that are being imported are not optimized
         if frame.f_code.co_flags & RESUMED:
-            if id(frame) in started:
+            if frame in started:
                 return
-            started.add(id(frame))
-        caller = frame.f_back
-        pairs.add((_name(caller) if caller is not None and _ours(caller) else "", _name(frame)))
+            started.add(frame)
+        if not _belongs_to_caller(frame) and not _is_loading(frame.f_back):
+            pairs.add((_caller(frame), _name(frame)))
 
     threading.setprofile(profile)
     sys.setprofile(profile)
@@ -86,12 +106,46 @@ def _traced() -> Iterator[set[Pair]]:
         threading.setprofile(None)
 
 
+def _caller(frame: FrameType) -> str:
+    caller = frame.f_back
+    while caller is not None and _ours(caller) and _belongs_to_caller(caller):
+        caller = caller.f_back
+    return _name(caller) if caller is not None and _ours(caller) else ""
+
+
+def _belongs_to_caller(frame: FrameType) -> bool:
+    name = frame.f_code.co_name
+    special = name.startswith("__") and name.endswith("__") and name not in CALLED
+    return special or name.startswith("<") or _is_property(_module(frame), frame.f_code.co_qualname)
+
+
+@functools.cache
+def _is_property(module: str, qualname: str) -> bool:
+    found: object = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    return isinstance(found, property | functools.cached_property)
+
+
+def _is_loading(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if _module(frame) == LOADING:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith(PACKAGES)
+    return _module(frame).startswith(PACKAGES)
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _name(frame: FrameType) -> str:
-    return f"{frame.f_globals['__name__']}:{frame.f_code.co_qualname}"
+    module = _module(frame)
+    return f"{LOADING}:load" if module == LOADING else f"{module}:{frame.f_code.co_qualname}"
 
 
 sys.exit(main())
