@@ -212,15 +212,14 @@ async def test_durations_and_budgets_come_back_unless_the_limit_is_another(
     plan.kind("large", size="large").plans.sketch.learn(900.0)
     plan.kind("never seen")
     plan.budget.record_response(0.0, 429, {"Retry-After": "300"}, NOW)
-    await AccountKnowledge(ledger, API, "account", limit, clock).save(plan, 0.0)
+    first = AccountKnowledge(ledger, await ledger.learned(), API, "account", limit, clock)
+    await first.save(plan, 0.0)
     clock.now += 100.0
-    later = AccountKnowledge(ledger, API, "account", limit, clock)
-    await later.open()
+    later = AccountKnowledge(ledger, await ledger.learned(), API, "account", limit, clock)
     kind = later.kind("lipsync", "", 1)
     assert kind is not None and kind.plans.sketch.count == 5
     assert isinstance(later.kind("large", "large", 1), KindStats)
     assert later.kind("never seen", "", 1) is None
     assert 190.0 <= later.budget(rng, 5000.0).ready(5000.0) - 5000.0 <= 230.0
-    other = AccountKnowledge(ledger, API, "account", Limit(5.0), clock)
-    await other.open()
+    other = AccountKnowledge(ledger, await ledger.learned(), API, "account", Limit(5.0), clock)
     assert other.budget(rng, 5000.0).ready(5000.0) <= 5000.0

@@ -187,8 +187,7 @@ def test_a_job_of_unknown_age_is_asked_about_at_once(batch: int) -> None:
     kind.expect(600.0)
     others = [plan.add(f"other {i}", 0.0, kind=kind) for i in range(3)]
     assert plan.next(0.0)[0] == []
-    stranger = plan.add("stranger", 0.0, kind=kind)
-    plan.poll_now(stranger, 0.0)
+    stranger = plan.add("stranger", 0.0, kind=kind, first="now")
     jobs, _ = plan.next(0.0)
     assert stranger in jobs
     assert batch > 1 or jobs == [stranger]
@@ -200,7 +199,7 @@ def test_a_job_of_unknown_age_is_asked_about_at_once(batch: int) -> None:
 def test_a_job_in_a_hurry_still_waits_for_the_budget() -> None:
     plan = schedule(Limit(1.0, 10.0))
     for i in range(3):
-        plan.poll_now(plan.add(i, 0.0, kind=plan.kind("k")), 0.0)
+        plan.add(i, 0.0, kind=plan.kind("k"), first="now")
     moments: list[float] = []
     drive(plan, dict.fromkeys(range(3), 0.0), sees=lambda job, now: moments.append(now))
     assert all(b - a >= 10.0 for a, b in pairwise(moments))
@@ -213,10 +212,8 @@ def test_a_question_that_the_api_holds_is_asked_again_at_the_moment_that_is_give
     plan = schedule(price=50.0)
     kind = plan.kind("k")
     kind.expect(600.0)
-    held = plan.add("held", 0.0, kind=kind)
-    others = [plan.add(i, 0.0, kind=kind) for i in range(30)]
-    for job in (held, *others):
-        plan.poll_now(job, 0.0)
+    held = plan.add("held", 0.0, kind=kind, first="now")
+    others = [plan.add(i, 0.0, kind=kind, first="now") for i in range(30)]
     asked = [job for _ in range(31) for job in plan.next(0.0)[0]]
     assert set(asked) == {held, *others}
     plan.still_live(held, 0.0, at=0.25)

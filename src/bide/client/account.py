@@ -45,7 +45,7 @@ from bide.client.ledger import Knowledge, Ledger
 from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.options import ClientOptions
-from bide.client.polling.kinds import TIMEOUTS, KindStats, Size
+from bide.client.polling.kinds import TIMEOUTS
 from bide.client.polling.knowledge import AccountKnowledge
 from bide.client.polling.planned_job import FOREVER
 from bide.client.polling.poller import Poller
@@ -80,9 +80,9 @@ class Account:
     ) -> None:
         self.api = api
         self.options = options or ClientOptions()
-        self.tries = TRIES  # of one request before its error is raised
+        self.policy = RetryPolicy(tries=TRIES, warn_at=0)  # of a request that a caller waits for
         # The results and files of a bide service are requested until the caller's timeout.
-        self._fetch_tries: float = math.inf if api.is_bide else TRIES
+        self._fetch_policy = RetryPolicy(tries=math.inf if api.is_bide else TRIES, warn_at=0)
         limit = self.options.get("limit")
         self.limit = (read_limit(limit) if isinstance(limit, str) else limit) or api.limit
         self._processes = self.options.get("processes") or 1
@@ -98,7 +98,6 @@ class Account:
         self._signer = Signer(
             api, credential, transport, self._timing.wall, self.options.get("headers") or {}
         )
-        self._kinds: dict[tuple[str, str], KindStats] = {}
         self._submitted: deque[float] = deque()  # the times of the latest submissions
         self._running: list[JobState] = []  # live jobs, if the API limits concurrent jobs
         self._submitting = 0  # submissions in progress, each with a slot
@@ -110,27 +109,27 @@ class Account:
         self.session: LedgerSession | None = None
         self._sharing: Sharing | None = None
 
-    async def open(self) -> None:
+    async def open(self) -> Poller:
         """Opens the account at its first use, because the poller belongs to the running event loop."""
-        if self._poller is None:
-            async with self._opening:
-                if self._poller is None:
-                    await self._open()
+        if self._poller is not None:
+            return self._poller
+        async with self._opening:
+            if self._poller is None:
+                self._poller = await self._start()
+        return self._poller
 
     async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:
         """Sends one request on the account's budget and returns its answer, whatever its status.
 
         `content` is a body of any size. With `only`, a body whose content type does not contain this text is not read.
         """
-        await self.open()
-        assert self._poller is not None
-        return await self._poller.sender.send(call, only, content)
+        poller = await self.open()
+        return await poller.sender.send(call, only, content)
 
     async def open_download(self, call: Call) -> Download:
         """Sends one request and returns a success whose body is still to be read; else Throttled or ServiceError."""
-        await self.open()
-        assert self._poller is not None
-        return await self._poller.sender.open(call)
+        poller = await self.open()
+        return await poller.sender.open(call)
 
     async def open_ledger(self) -> None:
         """Opens the ledger of the options. `open` does this, too."""
@@ -143,15 +142,19 @@ class Account:
             ledger = self._opened
         self.ledger = ledger
 
-    async def _open(self) -> None:
+    async def _start(self) -> Poller:
         await self.open_ledger()
-        sharing = self._sharing = await self._share()
+        sharing = None
+        if (url := self.options.get("budget")) is not None:
+            common = self.api, self._credential, self.options.get("headers") or {}
+            sharing = self._sharing = await share(url, *common, self.limit, self._timing)
         budget = Budget(self.limit, rng=self._rng)
         if (knowledge := self.knowledge or self.ledger) is not None:
             salt, credential = knowledge.salt, self._credential
             account = credential.fingerprint(salt) if credential is not None else "-"
-            self.learned = AccountKnowledge(knowledge, self.api, account, self.limit, self._timing.wall)
-            await self.learned.open()
+            self.learned = AccountKnowledge(
+                knowledge, await knowledge.learned(), self.api, account, self.limit, self._timing.wall
+            )
             budget = self.learned.budget(self._rng, self._timing.now())
             self._learning = asyncio.create_task(self._learn_periodically(self.learned))
         if self.ledger is not None:
@@ -163,21 +166,13 @@ class Account:
             "rng": self._rng,
             "ledger": self.session,
         }
-        common = self.api, self._transport, self._signer
+        connection = self.api, self._transport, self._signer
         if self._processes == 1:
-            self._poller = Poller(*common, budget if sharing is None else sharing.budget, **options)
-        else:
-            from bide.client.polling.processes.poller import start_process_poller
+            return Poller(*connection, budget if sharing is None else sharing.budget, **options)
+        from bide.client.polling.processes.poller import start_process_poller
 
-            options["sharing"] = sharing
-            self._poller = start_process_poller(self._processes, *common, budget, self.limit, **options)
-
-    async def _share(self) -> Sharing | None:
-        url = self.options.get("budget")
-        if url is None:
-            return None
-        common = self.api, self._credential, self.options.get("headers") or {}
-        return await share(url, *common, self.limit, self._timing)
+        options["sharing"] = sharing
+        return start_process_poller(self._processes, *connection, budget, self.limit, **options)
 
     async def close(self) -> None:
         try:
@@ -218,10 +213,6 @@ class Account:
         """Seconds since the epoch."""
         return self._timing.wall()
 
-    def moment(self, seconds: float) -> float:
-        """The time, by this account's clock, in this many seconds."""
-        return self._timing.now() + seconds * self._timing.speed
-
     def advice(self) -> Advice | None:
         poller = self._poller
         if poller is None or not poller.schedule.waiting:
@@ -251,49 +242,46 @@ class Account:
         self, jobs: Sequence[JobState], listener: JobListener, timeout: float | None = None
     ) -> None:
         """Stores jobs in the ledger and starts to wait for them."""
-        await self.add_to_ledger(jobs)
-        deadline = None if timeout is None else self.moment(timeout)
+        await self.open()
+        if self.session is not None:
+            await self.session.add(jobs)
+        deadline = FOREVER
+        if timeout is not None:
+            deadline = self._timing.now() + timeout * self._timing.speed
         for job in jobs:
             if job.seen is not None and not job.over:
                 listener.changed(job)
             self.watch(job, listener, deadline, len(jobs))
 
     def watch(
-        self, job: JobState, listener: JobListener, deadline: float | None = None, together: int = 1
+        self, job: JobState, listener: JobListener, deadline: float = FOREVER, together: int = 1
     ) -> None:
-        """Starts to wait for a job, after `add_to_ledger`. `deadline` is in this account's time.
+        """Starts to wait for a job of an open account. `deadline` is in this account's time.
 
         `together` is the number of jobs that the caller adds: a bide service holds requests for few jobs only.
         """
         poller = self._poller
         assert poller is not None
         size: Any = job.size or self.options.get("size")  # a job from the ledger has its own
+        name, batch = job.kind if size is None else (job.kind, size), self.api.batch or 1
+        if self.learned is not None and name not in poller.schedule.kinds:
+            before = self.learned.kind(job.kind, size or "", batch)
+            if before is not None:
+                poller.schedule.kinds[name] = before
         poller.watch(
             job,
             listener,
-            kind=self._kind(poller, job, size),
+            kind=poller.schedule.kind(job.kind, batch, size),
             asked_at=job.asked_at,
             expected=self.options.get("expected"),
             size=size,
-            deadline=FOREVER if deadline is None else deadline,
+            deadline=deadline,
             together=together,
         )
 
     def unwatch(self, job: JobState, listener: JobListener) -> None:
         if self._poller is not None:
             self._poller.unwatch(job, listener)
-
-    def _kind(self, poller: Poller, job: JobState, size: Size | None) -> KindStats:
-        name = (job.kind, size or "")
-        kind = self._kinds.get(name)
-        if kind is None:
-            batch = self.api.batch or 1
-            if self.learned is not None:
-                before = self.learned.kind(job.kind, size or "", batch)
-                if before is not None:
-                    poller.schedule.kinds[job.kind if size is None else (job.kind, size)] = before
-            kind = self._kinds[name] = poller.schedule.kind(job.kind, batch, size)
-        return kind
 
     # --- requests on behalf of a caller
 
@@ -306,9 +294,18 @@ class Account:
         guarantees that the request had no effect, because a retry could create a second job.
         """
         call = self.api.submissions.submit(kind, input, key) if call is None else call
+        safe = key is not None
+
+        async def send() -> tuple[Answer, Ref]:
+            await self._wait_for_submit_limit()
+            answer = self._raise_to_retry(await self.send(call), safe)
+            if self.api.is_bide:
+                return answer, Ref(answer.raise_for_status().read(JobStatus).job_id)
+            return answer, self.api.submissions.accepted(call, answer, key)
+
         await self._wait_for_slot()
         try:
-            answer, ref = await self._send_submission(call, key)
+            answer, ref = await Retrying(self.policy, self._timing, self._rng).run(send, safe)
             for following in self.api.submissions.then(ref, kind, input):
                 after = await self._send_with_retries(following, safe=False)
                 if after.status >= 400:
@@ -318,29 +315,18 @@ class Account:
             job.size = self.options.get("size") or ""
             job.requests = 1
             job.etag = job.seen.etag if job.seen is not None else None
-            await self.add_to_ledger([job])
-            if job.ended and self.session is not None:
-                await self.session.ended(job)
+            if self.session is not None:
+                await self.session.add([job])
+                if job.ended:
+                    await self.session.ended(job)
             if self.api.concurrent is not None:
                 self._running.append(job)
+        except BadPoll as error:
+            raise refusal(error, self.api) from None
         finally:
             self._submitting -= 1
             self._slots.freed.set()
         return job
-
-    async def _send_submission(self, call: Call, key: str | None) -> tuple[Answer, Ref]:
-        async def send() -> tuple[Answer, Ref]:
-            await self._wait_for_submit_limit()
-            answer = await self._send_with_retries(call, safe=key is not None)
-            if self.api.is_bide:
-                return answer, Ref(answer.raise_for_status().read(JobStatus).job_id)
-            return answer, self.api.submissions.accepted(call, answer, key)
-
-        try:
-            # `_send_with_retries` has retried failures: only a refusal because of a limit is retried here.
-            return await self._retrying(tries=1).run(send)
-        except BadPoll as error:
-            raise refusal(error, self.api) from None
 
     async def _wait_for_slot(self) -> None:
         """Reserves a slot. If the API limits concurrent jobs, it waits until one of this account's jobs has ended."""
@@ -462,10 +448,8 @@ class Account:
         if answer.status >= 400:
             raise answer.problem()
         kind = header(answer.headers, "Content-Type") or ""
-        if any(
-            lines in kind.lower() for lines in LINES
-        ):  # its first line could be read as the whole document
-            return seen.result_url
+        if any(lines in kind.lower() for lines in LINES):
+            return seen.result_url  # its first line could be read as the whole document
         try:
             value = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -485,7 +469,7 @@ class Account:
             answer = await self.send(call)
             return None if answer.status == 409 else answer.raise_for_status().read(Any)
 
-        return await self._retrying(self._fetch_tries).run(fetch)
+        return await Retrying(self._fetch_policy, self._timing, self._rng).run(fetch)
 
     @property
     def _paged(self) -> bool:
@@ -556,7 +540,12 @@ class Account:
         found = next((file for file in seen.files if file.name == name), None)
         target = await asyncio.to_thread(local_path, path, name)
         done = await download(
-            open, call, target, self._retrying(self._fetch_tries), pages=pages, **expectation(found)
+            open,
+            call,
+            target,
+            Retrying(self._fetch_policy, self._timing, self._rng),
+            pages=pages,
+            **expectation(found),
         )
         return done.path
 
@@ -565,19 +554,17 @@ class Account:
         answer that guarantees that the request had no effect."""
 
         async def send() -> Answer:
-            answer = await self.send(call, only)
-            if answer.status < 400 or self.api.reader.crowded(answer):
-                return answer
+            return self._raise_to_retry(await self.send(call, only), safe)
+
+        return await Retrying(self.policy, self._timing, self._rng).run(send, safe)
+
+    def _raise_to_retry(self, answer: Answer, safe: bool) -> Answer:
+        """Raises the problem of an answer that a retry may change."""
+        if answer.status >= 400 and not self.api.reader.crowded(answer):
             error = answer.problem()
-            if RetryPolicy().retries(error, safe):
+            if self.policy.retries(error, safe):
                 raise error
-            return answer
-
-        return await self._retrying().run(send, safe)
-
-    def _retrying(self, tries: float | None = None) -> Retrying:
-        policy = RetryPolicy(tries=tries or self.tries, warn_at=0)
-        return Retrying(policy, self._timing, self._rng)
+        return answer
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from bide.client.apis import Api
 from bide.client.client import AsyncClient
-from bide.client.job import JobHandle, bars, completed
+from bide.client.job import JobHandle, as_completed, bars
 from bide.client.options import ClientOptions, OnChange, WaitOptions
 from bide.client.service import PAGE, Jobs, Records
 from bide.client.submission import JobSubmission, SubmitOptions
@@ -286,7 +286,13 @@ class Client:
             groups.setdefault(job._loop, []).append(job._handle)
         with bars([job._handle for job in known.values()], progress) as show:
             waits = {
-                loop: completed(handles, timeout, show, on_change, cancel_on_timeout)
+                loop: as_completed(
+                    handles,
+                    timeout=timeout,
+                    progress=show,
+                    on_change=on_change,
+                    cancel_on_timeout=cancel_on_timeout,
+                )
                 for loop, handles in groups.items()
             }
             for handle in merged(waits):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from pathlib import Path
@@ -95,43 +94,35 @@ class JobHandle:
             timeout = self._account.timeout
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while not self._state.over:
-            await self._wait(timeout, until, progress, on_change, cancel_on_timeout)
+            left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+            ended = as_completed(
+                [self],
+                timeout=left,
+                progress=progress,
+                on_change=on_change,
+                cancel_on_timeout=cancel_on_timeout,
+            )
+            try:
+                async with aclosing(ended):
+                    await anext(ended)
+            except WaitTimeout:
+                raise WaitTimeout(self.id, timeout or 0.0) from None
+        # An error that ended the wait early is raised once.
+        error = self._state.error or self._account.not_found_error(self._state)
+        self._state.error = None
+        if error is not None:
+            raise error
+        status = self._known()
+        if status.status not in SUCCESSFUL:
+            raise JobFailed(self.id, status.status, status.error, status)
         scope = asyncio.timeout_at(until)
         try:
             async with scope:
-                return await self._outcome()
+                return await self._account.result(self._state)
         except TimeoutError:
             if not scope.expired() or timeout is None:
                 raise
             raise WaitTimeout(self.id, timeout) from None
-
-    async def _wait(
-        self,
-        timeout: float | None,
-        until: float | None,
-        progress: Any,
-        on_change: OnChange | None,
-        cancel_on_timeout: bool,
-    ) -> None:
-        left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
-        try:
-            with bars([self], progress) as show:
-                ended = completed([self], left, show, on_change, cancel_on_timeout)
-                async with aclosing(ended):
-                    await anext(ended)
-        except WaitTimeout:
-            raise WaitTimeout(self.id, timeout or 0.0) from None
-
-    async def _outcome(self) -> Any:
-        """The result of a job whose wait is over. An error that ended the wait early is raised once."""
-        state = self._state
-        error, state.error = state.error or self._account.not_found_error(state), None
-        if error is not None:
-            raise error
-        status = self._known()
-        if status.status in SUCCESSFUL:
-            return await self._account.result(state)
-        raise JobFailed(self.id, status.status, status.error, status)
 
     async def cancel(self) -> JobStatus:
         """Cancels the job. An ended job of another API is not changed: `cancelling` is True if a cancel was sent."""
@@ -170,66 +161,52 @@ async def as_completed(
 
     The jobs may belong to several clients. Without a timeout, each client's own `size` sets that of its jobs.
     """
-    handles = list(dict.fromkeys(jobs))
-    with bars(handles, progress) as show:
-        async with aclosing(completed(handles, timeout, show, on_change, cancel_on_timeout)) as ended:
-            async for handle in ended:
-                yield handle
-
-
-async def completed(
-    handles: Sequence[JobHandle],
-    timeout: float | None,
-    show: Show | None,
-    on_change: OnChange | None,
-    cancel_on_timeout: bool,
-) -> AsyncGenerator[JobHandle]:
-    """`as_completed` for distinct handles, with bars that the caller has made."""
-    by_state = {handle._state: handle for handle in handles}
+    by_state = {handle._state: handle for handle in jobs}
     now = asyncio.get_running_loop().time()
-    limits = {
-        account: math.inf if limit is None else limit
-        for account in dict.fromkeys(handle._account for handle in handles)
-        for limit in [account.timeout if timeout is None else timeout]
-    }
-    left = Counter(handle._account for handle in handles)
+    states: dict[Account, list[JobState]] = {}
+    for state, handle in by_state.items():
+        states.setdefault(handle._account, []).append(state)
+    limits = {account: account.timeout if timeout is None else timeout for account in states}
+    left = {account: len(jobs) for account, jobs in states.items()}
+    with bars(list(by_state.values()), progress) as show:
 
-    def changed(job: JobState) -> None:
-        status = job.latest
-        if status is not None:
-            if show is not None:
-                show(status, by_state[job])
-            if on_change is not None:
-                on_change(status)
+        def changed(job: JobState) -> None:
+            status = job.latest
+            if status is not None:
+                if show is not None:
+                    show(status, by_state[job])
+                if on_change is not None:
+                    on_change(status)
 
-    completions = Completions(changed if show is not None or on_change is not None else None)
-    try:
-        for account, limit in limits.items():
-            states = [handle._state for handle in handles if handle._account is account]
-            await account.watch_all(states, completions, None if limit == math.inf else limit)
-        while by_state:
-            limit = min(limits[account] for account in left)
-            wait = (
-                None if limit == math.inf else max(0.0, now + limit - asyncio.get_running_loop().time())
-            )
-            state = await completions.next(wait)
-            if state is None:
-                if cancel_on_timeout:
-                    await cancel_all([handle for state, handle in by_state.items() if not state.ended])
-                raise WaitTimeout(_some([handle.id for handle in by_state.values()]), limit)
-            handle = by_state.pop(state)
-            left[handle._account] -= 1
-            if not left[handle._account]:
-                del left[handle._account]
-            yield handle
-    finally:
-        for state, handle in by_state.items():
-            handle._account.unwatch(state, completions)
+        completions = Completions(changed if show is not None or on_change is not None else None)
+        try:
+            for account, limit in limits.items():
+                await account.watch_all(states[account], completions, limit)
+            while by_state:
+                limit = min(
+                    (limits[one] for one in left), key=lambda one: math.inf if one is None else one
+                )
+                wait = (
+                    None if limit is None else max(0.0, now + limit - asyncio.get_running_loop().time())
+                )
+                ended = await completions.next(wait)
+                if ended is None:
+                    if cancel_on_timeout:
+                        await cancel_all([one for one in by_state.values() if not one._state.ended])
+                    raise WaitTimeout(_some([handle.id for handle in by_state.values()]), limit or 0.0)
+                handle = by_state.pop(ended)
+                left[handle._account] -= 1
+                if not left[handle._account]:
+                    del left[handle._account]
+                yield handle
+        finally:
+            for state, handle in by_state.items():
+                handle._account.unwatch(state, completions)
 
 
 async def until_ended(account: Account, state: JobState, on_change: OnChange) -> JobStatus:
     """Waits until a job has ended and returns its status; an error that ends the wait early is raised."""
-    ended = completed([JobHandle(account, state)], None, None, on_change, cancel_on_timeout=False)
+    ended = as_completed([JobHandle(account, state)], on_change=on_change)
     async with aclosing(ended):
         await anext(ended)
     error, state.error = state.error, None
@@ -252,9 +229,11 @@ async def cancel_all(handles: Sequence[JobHandle]) -> None:
 
 
 def bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[Show | None]:
-    """`wanted` is the option `progress`."""
+    """`wanted` is the option `progress`, or a function that updates bars of the caller."""
     if wanted is None or wanted is False:
         return nullcontext()
+    if callable(wanted):
+        return nullcontext(wanted)
     if hasattr(wanted, "update"):
         from bide.client.progress import CallersBar
 

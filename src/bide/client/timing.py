@@ -24,7 +24,7 @@ class Timing:
 
     def later(self, at: float, what: Callable[[], object]) -> asyncio.TimerHandle:
         """Calls `what` at a time of `now`."""
-        wait = max(0.0, (at - self.now()) / self.speed)
+        wait = max(0.0, at / self.speed - time.monotonic())
         return asyncio.get_running_loop().call_later(min(wait, 86400.0), what)
 
     async def sleep(self, seconds: float) -> None:

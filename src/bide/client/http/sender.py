@@ -72,44 +72,22 @@ class Sender:
 
     # --- requests that a caller waits for
 
-    async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:
+    async def send(
+        self, call: Call, only: str = "", content: Content | None = None, *, stream: bool = False
+    ) -> Answer:
         """An Answer of any status. A denied credential is renewed once, if possible.
 
         `content` is a body of any size. With `only`, a body whose content type does not contain this text is not read.
+        With `stream`, a success is a Download.
         """
-        if content is None:
-            exchange = partial(self._transport.exchange, only=only, timeout=time_limit(call.hold))
-            return await self._send(call, exchange)
-        sized = {"Content-Length": str(content.size), **call.headers}
-        call = msgspec.structs.replace(call, headers=sized)
-        try:
-            async with asyncio.timeout(None) as scope:
-                flow = Flow(content, scope)
-                try:
-                    return await self._send(call, partial(self._send_flow, flow, call.hold))
-                except (ServiceUnreachable, UnusableService) as error:
-                    raise flow.error or error from None
-                finally:
-                    flow.close()
-        except TimeoutError as error:
-            self._transport.fail(error, call.url)
-
-    def _send_flow(
-        self, flow: Flow, hold: float, method: str, url: str, headers: Mapping[str, str], body: object
-    ) -> Awaitable[Answer]:
-        return self._transport.exchange(method, url, headers, flow.chunks(), timeout=silence_limit(hold))
-
-    async def open(self, call: Call) -> Download:
-        """A success whose body is still to be read. Otherwise Throttled or ServiceError."""
-        exchange = partial(self._transport.exchange, timeout=silence_limit(), stream=True)
-        answer = await self._send(call, exchange, stream=True)
-        if isinstance(answer, Download):
-            return answer
-        if self.api.reader.throttled(answer):
-            raise Throttled(answer.status, "too many requests")
-        raise answer.problem()
-
-    async def _send(self, call: Call, exchange: Exchange, stream: bool = False) -> Answer:
+        if content is not None:
+            call = msgspec.structs.replace(
+                call, headers={"Content-Length": str(content.size), **call.headers}
+            )
+            exchange: Exchange = partial(self._send_content, content, call.hold)
+        else:
+            timeout = silence_limit() if stream else time_limit(call.hold)
+            exchange = partial(self._transport.exchange, only=only, timeout=timeout, stream=stream)
         renewed = False
         while True:
             counted = not stream or call.authorized
@@ -134,6 +112,41 @@ class Sender:
             renewed = True
             if not await self._signer.denied(generation):
                 return answer
+
+    async def _send_content(
+        self,
+        content: Content,
+        hold: float,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        _: object,
+    ) -> Answer:
+        try:
+            async with asyncio.timeout(None) as scope:
+                flow = Flow(content, scope)
+                try:
+                    return await self._transport.exchange(
+                        method, url, headers, flow.chunks(), timeout=silence_limit(hold)
+                    )
+                except (ServiceUnreachable, UnusableService) as error:
+                    if flow.error is None:
+                        raise
+                    self.record_no_answer()
+                    raise flow.error from error
+                finally:
+                    flow.close()
+        except TimeoutError as error:
+            self._transport.fail(error, url)
+
+    async def open(self, call: Call) -> Download:
+        """A success whose body is still to be read. Otherwise Throttled or ServiceError."""
+        answer = await self.send(call, stream=True)
+        if isinstance(answer, Download):
+            return answer
+        if self.api.reader.throttled(answer):
+            raise Throttled(answer.status, "too many requests")
+        raise answer.problem()
 
     # --- one request with its redirects
 

@@ -42,6 +42,7 @@ class Completions:
             self._wake.set()
 
     def ended(self, job: JobState) -> None:
-        self.changed(job)
+        if self._on_change is not None:
+            self.changed(job)
         self._ended.append(job)
         self._wake.set()

@@ -15,20 +15,24 @@ from bide.core.pacing.budget import Budget, Limit
 
 
 class AccountKnowledge:
-    """`account` is a fingerprint of the credential, `wall` returns epoch seconds."""
+    """`learned` is the state that `store` has now, `account` a fingerprint of the credential; `wall` returns epoch
+    seconds."""
 
     def __init__(
-        self, store: Knowledge, api: Api, account: str, limit: Limit | None, wall: Callable[[], float]
+        self,
+        store: Knowledge,
+        learned: LearnedState,
+        api: Api,
+        account: str,
+        limit: Limit | None,
+        wall: Callable[[], float],
     ) -> None:
         self._store = store
+        self._learned = learned
         self._api = api
         self._account = account
         self._limit = limit
         self._wall = wall
-        self._learned = LearnedState()
-
-    async def open(self) -> None:
-        self._learned = await self._store.learned()
 
     def budget(self, rng: random.Random, now: float) -> Budget:
         """The budget of the last process; a new one if the limit is another, or none is stored."""

@@ -17,7 +17,7 @@ import logging
 import math
 import random
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from bide.client.apis import (
     TERMINAL,
@@ -99,9 +99,9 @@ class Poller:
         self._budget = budget
         self._breaker = Breaker(rng=self.rng)
         self._single_polls: deque[PlannedJob] = deque()  # due jobs that need a request of their own
-        self._workers = WorkerPool(self.timing)
+        self._workers = WorkerPool(self.timing, self._work)
         self.sender = Sender(
-            api, transport, signer, budget, self.timing, self._breaker, self._workers.wake
+            api, transport, signer, budget, self.timing, self._breaker, self._workers.wake_idle
         )
         self._early = 0  # consecutive requests that the API did not hold
         self._conditional = api.form.ask.etag
@@ -136,13 +136,15 @@ class Poller:
             asked = age if job.seen is not None else 0.0
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
+            first: Literal["planned", "now", "held"] = "planned"
             if self.api.is_bide and self._can_hold(now, together):
-                job.planned = self.schedule.hold(job, now, kind=kind, age=age, asked=asked, **options)
-            else:
-                job.planned = self.schedule.add(job, now, kind=kind, age=age, asked=asked, **options)
-                if job.submitted_at is None and (job.seen is None or asked_at is not None):
-                    self.schedule.poll_now(job.planned, now)
-            self._wake()
+                first = "held"
+            elif job.submitted_at is None and (job.seen is None or asked_at is not None):
+                first = "now"
+            job.planned = self.schedule.add(
+                job, now, kind=kind, age=age, asked=asked, first=first, **options
+            )
+            self._workers.wake()
 
     def unwatch(self, job: JobState, listener: JobListener) -> None:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
@@ -164,18 +166,13 @@ class Poller:
 
     # --- workers
 
-    def _wake(self) -> None:
-        """Wakes an idle worker, or starts one."""
-        if not self._workers.wake():
-            self._workers.start(self._work)
-
     async def _work(self, worker: Worker) -> None:
         while True:
             jobs, again = self._next()
             if not jobs:
                 await self._workers.rest(again)
                 continue
-            self._wake()  # more jobs may be due
+            self._workers.wake()  # more jobs may be due
             try:
                 if len(jobs) == 1:
                     await self._ask(worker, jobs[0])
@@ -293,7 +290,7 @@ class Poller:
     async def _ask_many(self, worker: Worker, jobs: list[PlannedJob]) -> None:
         if self._can_hold(self.timing.now()):
             self._single_polls.extend(jobs[1:])
-            self._wake()
+            self._workers.wake()
             await self._ask(worker, jobs[0])
             return
         refs = [planned.key.ref for planned in jobs]
@@ -333,7 +330,7 @@ class Poller:
                 elif planned.number == 0:
                     self._single_polls.append(planned)
             if self._single_polls:
-                self._wake()
+                self._workers.wake()
 
     def _disable_batches(self, jobs: list[PlannedJob]) -> None:
         """Polls each job in a request of its own from now on, because the API rejects a request for several."""
@@ -344,7 +341,7 @@ class Poller:
     def _queue_single_polls(self, jobs: list[PlannedJob]) -> None:
         """Polls each of these jobs in a request of its own, this time."""
         self._single_polls.extend(planned for planned in jobs if planned.number == 0)
-        self._wake()
+        self._workers.wake()
 
     def _update(self, planned: PlannedJob, seen: Seen, answer: Answer, at: float | None = None) -> None:
         """`at` is the time of the next poll if the job is live; None: as the schedule plans."""
@@ -411,21 +408,20 @@ class Poller:
         job.planned = None
         if job.seen is not None and job.seen.state in TERMINAL:
             log.info("job %s is %s", job.job_id, job.seen.word or job.status)
-        if self._ledger is None or job.error is not None:
-            self._notify(job)
-        else:
+        if self._ledger is not None and job.error is None:
             task = asyncio.get_running_loop().create_task(self._store_and_notify(self._ledger, job))
             self._endings.add(task)
             task.add_done_callback(self._endings.discard)
+            return
+        listeners, job.listeners = job.listeners, ()
+        for listener in listeners:
+            listener.ended(job)
 
     async def _store_and_notify(self, ledger: JobLedger, job: JobState) -> None:
         try:
             await ledger.ended(job)
         except Exception as error:  # for example a full disk: the end is reported anyway
             log.error("The end of job %s was not written to the ledger: %s", job.job_id, error)
-        self._notify(job)
-
-    def _notify(self, job: JobState) -> None:
         listeners, job.listeners = job.listeners, ()
         for listener in listeners:
             listener.ended(job)

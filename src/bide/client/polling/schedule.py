@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
 from bide.client.polling.batch import JobBatch
 from bide.client.polling.kinds import SIZES, SMALLEST_LEFT, KindStats, ProgressReport, Size
@@ -33,6 +33,14 @@ JITTER = 0.2  # of the price: about a tenth of a silence
 SPARE = 1.05  # the budget is not the limit while the price is at most this part of the floor
 FEW = 500  # jobs up to which the round-robin scan checks several at a time
 MOST_REPLANS = 16  # at the head of the queue, in one call
+
+
+class PlanOptions(TypedDict, total=False):
+    """The caller's knowledge of a job."""
+
+    expected: float | None  # its duration in seconds
+    size: Size | None
+    deadline: float  # a time
 
 
 class PollSchedule:
@@ -76,57 +84,32 @@ class PollSchedule:
         kind: KindStats,
         age: float = 0.0,
         asked: float = 0.0,
-        **options: Any,
+        first: Literal["planned", "now", "held"] = "planned",
+        **options: Unpack[PlanOptions],
     ) -> PlannedJob:
-        """Adds a job that is `age` seconds old and was last polled at age `asked`. Options: see `_entry`."""
-        job = self._entry(PlannedJob(key, kind, now - age, self._group(key)), now, **options)
-        job.asked = asked
-        self._plan(job, now)
-        return job
+        """Adds a job that is `age` seconds old and was last polled at age `asked`.
 
-    def hold(
-        self,
-        key: Any,
-        now: float,
-        *,
-        kind: KindStats,
-        age: float = 0.0,
-        asked: float = 0.0,
-        **options: Any,
-    ) -> PlannedJob:
-        """Adds a job that is polled now, without a plan, because the API holds the request until a change."""
-        job = self._entry(PlannedJob(key, kind, now - age, self._group(key)), now, **options)
+        `first` is the time of its next poll: as planned; now, because its age is unknown and it may have ended already;
+        or now in a request that the API holds until a change.
+        """
+        expected, size = options.get("expected"), options.get("size")
+        job = PlannedJob(key, kind, now - age, self._group(key))
         job.asked = asked
-        self._set_time(job, now)
-        return job
-
-    def _entry(
-        self,
-        job: PlannedJob,
-        now: float,
-        expected: float | None = None,
-        size: Size | None = None,
-        deadline: float = FOREVER,
-    ) -> PlannedJob:
-        """`expected` is the job's duration as far as the caller knows, `deadline` a time."""
-        job.deadline = deadline
+        job.deadline = options.get("deadline", FOREVER)
         if size is not None:
             job.shortest, job.longest, _ = SIZES[size]
         if expected is not None and expected > 0:
-            job.kind.hint = expected
-            job.apply_report(
-                ProgressReport("expected", max(SMALLEST_LEFT, expected)), self.price, 0.0, now
-            )
+            kind.hint = expected
+            report = ProgressReport("expected", max(SMALLEST_LEFT, expected))
+            job.apply_report(report, self.price, 0.0, now)
         self.waiting += 1
-        job.kind.wait(1)
+        kind.wait(1)
         self._ring.append(job)
+        if first == "planned":
+            self._plan(job, now)
+        else:
+            self._set_time(job, now, alone=first == "held")
         return job
-
-    def poll_now(self, job: PlannedJob, now: float) -> None:
-        """Makes a job due now, because its age is unknown and it may have ended already."""
-        job.planned = job.asked
-        job.given = True
-        self._push(job, now)
 
     def next(self, now: float) -> tuple[list[PlannedJob], float]:
         """The jobs to poll in one request now; or none, and the time at which to call again."""
@@ -255,14 +238,17 @@ class PollSchedule:
         ]
         return advise(loads, self.budget.rate(now), self.floor) if loads else None
 
-    def _set_time(self, job: PlannedJob, at: float) -> None:
-        """Sets the time of the next poll, in a request of its own. A plan would cost more than the request."""
+    def _set_time(self, job: PlannedJob, at: float, alone: bool = True) -> None:
+        """Sets the time of the next poll without a plan. If `alone`, it is not polled with other jobs."""
         job.made = self.price
         job.planned = job.asked
         job.given = True
-        self._number += 1
-        job.number = self._number
-        self._queue.push(at, self._number, job)
+        if alone:
+            self._number += 1
+            job.number = self._number
+            self._queue.push(at, self._number, job)
+        else:
+            self._push(job, at)
 
     def _plan(self, job: PlannedJob, now: float) -> None:
         dice = self._random

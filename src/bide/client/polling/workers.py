@@ -34,15 +34,28 @@ class Worker:
 
 
 class WorkerPool:
-    def __init__(self, timing: Timing) -> None:
+    """Each task runs `work`."""
+
+    def __init__(self, timing: Timing, work: Callable[[Worker], Coroutine[Any, Any, None]]) -> None:
         self._timing = timing
+        self._work = work
         self._workers: set[Worker] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = FOREVER
         self._sweeper: asyncio.TimerHandle | None = None
 
-    def wake(self) -> bool:
+    def wake(self) -> None:
+        """Wakes an idle worker. If there is none, adds one, up to CONNECTIONS."""
+        if self.wake_idle() or len(self._workers) >= CONNECTIONS:
+            return
+        worker = Worker()
+        worker.task = asyncio.get_running_loop().create_task(self._work(worker))
+        self._workers.add(worker)
+        if self._sweeper is None:
+            self._sweep_later()
+
+    def wake_idle(self) -> bool:
         """Wakes an idle worker; False if there is none."""
         while self._idle:
             future = self._idle.pop()
@@ -50,15 +63,6 @@ class WorkerPool:
                 future.set_result(None)
                 return True
         return False
-
-    def start(self, work: Callable[[Worker], Coroutine[Any, Any, None]]) -> None:
-        """Adds a worker, unless there are CONNECTIONS of them."""
-        if len(self._workers) < CONNECTIONS:
-            worker = Worker()
-            worker.task = asyncio.get_running_loop().create_task(work(worker))
-            self._workers.add(worker)
-            if self._sweeper is None:
-                self._sweep_later()
 
     async def rest(self, until: float) -> None:
         """Returns at this time, or when `wake` is called."""
@@ -73,7 +77,7 @@ class WorkerPool:
 
     def _on_time(self) -> None:
         self._timer, self._wakes_at = None, FOREVER
-        self.wake()
+        self.wake_idle()
 
     def _sweep_later(self) -> None:
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)

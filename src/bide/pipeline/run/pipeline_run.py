@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from bide.client.client import AsyncClient
+from bide.client.http.retrying import RetryPolicy
 from bide.client.options import ClientOptions
 from bide.client.timing import Timing
 from bide.core.clock import render_instant
@@ -151,7 +152,7 @@ class PipelineRun:
         table, account = self._plan.table.api, await client.account()
         account.knowledge = self._checkpoint
         # All exports wait for the end of an outage together: see RunContext.retrying.
-        account.tries = 1
+        account.policy = RetryPolicy(tries=1, warn_at=0)
         concurrent = table.concurrent or account.api.concurrent
         return RunContext(
             account,
