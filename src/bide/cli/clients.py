@@ -129,20 +129,21 @@ class Clients:
         self._elsewhere: dict[str, Api] = {}
         self._remembered: set[ApiAddress] = set()
 
-    async def job(self, text: str) -> tuple[ApiAddress, JobHandle]:
+    def job(self, text: str) -> tuple[ApiAddress, JobHandle]:
         """A job by the id or URL that the user gave."""
         if self._api is None:
             given = self._target.connection.url
             typed = "://" in text or self._target.connection.url_by_flag
             address, text = split_url(text) if "://" in text else (given, text)
-            place = await self._service(address)
+            place = self._service(address)
         else:
             near = self._near(self._api, text)
             typed = near.folder is None
-            place = await self._third(near)
-        if typed and place[1] and place not in self._remembered:
+            place = self._third(near)
+        if typed and place.base and place not in self._remembered:
             self._remembered.add(place)
-            self._target.remember_base(_shipped_form(place[0]), place[1])
+            form = _shipped_form(OWN) if self._api is None else self._api.form
+            self._target.remember_base(form, place.base)
         try:
             handle = self.all[place].job(text)
         except SetupError as error:  # not a job of this API
@@ -170,7 +171,7 @@ class Clients:
             at = bare((self._api.url or "") if self._api is not None else self._target.connection.url)
         return place.api == named and (at is None or place.base == at.rstrip("/"))
 
-    async def open_all(self, places: Iterable[ApiAddress]) -> None:
+    def open_all(self, places: Iterable[ApiAddress]) -> None:
         """Opens the missing clients for places of the ledger."""
         missing = [place for place in places if place not in self.all]
         alone = len(missing) == 1 and not self.all
@@ -178,39 +179,37 @@ class Clients:
             if name == OWN:
                 if self._target.connection.key_by_flag:
                     self._target.confirm_base(_shipped_form(OWN), base, True)
-                await self._service(base)
+                self._service(base)
             elif self._api is not None:
-                await self._third(self._target.described(base or None))
+                self._third(self._target.described(base or None))
             else:
                 form = _shipped_form(name)
                 given = alone and self._target.connection.key_by_flag
                 if base:
                     self._target.confirm_base(form, base, given)
-                await self._third(load(name, base or None), meant=alone)
+                self._third(load(name, base or None), meant=alone)
 
-    async def _service(self, address: str) -> ApiAddress:
+    def _service(self, address: str) -> ApiAddress:
         if address not in self._services:
             connection = self._target.connection
             # The same address as --url, except for a user and a password in it.
             at = connection.url if address == bare(connection.url).rstrip("/") else address
             client = AsyncClient(at, connection.key_for(at), **self._target.options)
-            self._services[address] = self._add(client)
+            place = self._services[address] = ApiAddress(client.api, bare(client._account.api.url or ""))
+            if place not in self.all:
+                self.all[place] = client
+                self._stack.push_async_callback(client.close)
         return self._services[address]
 
-    async def _third(self, api: Api, meant: bool = True) -> ApiAddress:
+    def _third(self, api: Api, meant: bool = True) -> ApiAddress:
         place = ApiAddress(api.name, bare(api.url or ""))
         if place in self.all:
             return place
         options = self._target.options
         if not meant:
             options = ClientOptions(**{**options, "headers": {}})
-        return self._add(self._target.third(api, options, meant))
-
-    def _add(self, client: AsyncClient) -> ApiAddress:
-        place = ApiAddress(client.api, bare(client._account.api.url or ""))
-        if place not in self.all:
-            self.all[place] = client
-            self._stack.push_async_callback(client.close)
+        self.all[place] = client = self._target.third(api, options, meant)
+        self._stack.push_async_callback(client.close)
         return place
 
 

@@ -136,7 +136,7 @@ async def _run(
         clients = Clients(target, stack)
         jobs: dict[ApiAddress, dict[str, JobHandle]] = {}
         for text in texts:
-            place, handle = await clients.job(text)
+            place, handle = clients.job(text)
             jobs.setdefault(place, {})[handle.id] = handle
         if ledger is not None:
             end.failed += await _resume(clients, ledger, jobs)
@@ -151,7 +151,7 @@ async def _run(
 async def _resume(clients: Clients, ledger: Ledger, jobs: dict[ApiAddress, dict[str, JobHandle]]) -> int:
     """Adds the unacknowledged jobs of the ledger, and drops acknowledged ones. Returns how many of those had failed."""
     counts = await ledger.counts()
-    await clients.open_all(
+    clients.open_all(
         place for place, found in counts.items() if found.unacknowledged and clients.concerned(place)
     )
     for place, client in clients.all.items():

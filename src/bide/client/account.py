@@ -55,7 +55,6 @@ from bide.core.pacing.advice import Advice
 from bide.core.pacing.budget import Budget, read_limit
 from bide.core.pacing.intervals import PRICE
 from bide.core.pacing.meter import SLACK
-from bide.core.wire.http import JobStatus
 
 log = logging.getLogger("bide.client")
 
@@ -296,25 +295,30 @@ class Account:
         call = self.api.submissions.submit(kind, input, key) if call is None else call
         safe = key is not None
 
-        async def send() -> tuple[Answer, Ref]:
+        async def send() -> tuple[Ref, Seen | None] | ServiceError:
             await self._wait_for_submit_limit()
-            answer = self._raise_to_retry(await self.send(call), safe)
-            if self.api.is_bide:
-                return answer, Ref(answer.raise_for_status().read(JobStatus).job_id)
-            return answer, self.api.submissions.accepted(call, answer, key)
+            answer = self._raise_to_retry(await poller.sender.send(call), safe)
+            try:
+                return self.api.submitted(call, answer, key)
+            except ServiceError as error:  # no retry would change it
+                return error
 
+        poller = await self.open()
         await self._wait_for_slot()
         try:
-            answer, ref = await Retrying(self.policy, self._timing, self._rng).run(send, safe)
+            accepted = await Retrying(self.policy, self._timing, self._rng).run(send, safe)
+            if isinstance(accepted, ServiceError):
+                raise accepted
+            ref, seen = accepted
             for following in self.api.submissions.then(ref, kind, input):
                 after = await self._send_with_retries(following, safe=False)
                 if after.status >= 400:
                     raise after.problem()
             job = JobState(ref, kind, self._timing.wall(), self.api.job_id(ref))
-            job.seen = self.api.first(ref, answer)
+            job.seen = seen
             job.size = self.options.get("size") or ""
             job.requests = 1
-            job.etag = job.seen.etag if job.seen is not None else None
+            job.etag = seen.etag if seen is not None else None
             if self.session is not None:
                 await self.session.add([job])
                 if job.ended:
@@ -554,8 +558,9 @@ class Account:
         answer that guarantees that the request had no effect."""
 
         async def send() -> Answer:
-            return self._raise_to_retry(await self.send(call, only), safe)
+            return self._raise_to_retry(await poller.sender.send(call, only), safe)
 
+        poller = await self.open()
         return await Retrying(self.policy, self._timing, self._rng).run(send, safe)
 
     def _raise_to_retry(self, answer: Answer, safe: bool) -> Answer:

@@ -67,7 +67,11 @@ class AsyncClient(ServiceOperations):
         """`pace` and `timing` are the clocks of uploads and of polling, for tests."""
         check_names("a client", options, ClientOptions)
         self._pace = pace
-        at = _service(url, key, options) if api is None or api == "bide" else _other(api, url, key)
+        if api is None or api == "bide":
+            at = _service(url, key, options)
+        else:
+            described = load(api, url) if isinstance(api, str) else api
+            at = _Endpoint(described.url or "", described, described.credential(key), ClientOptions())
         self._transport = Transport()
         options = ClientOptions(**{**options, **at.options})
         self._account = Account(at.api, self._transport, at.credential, options, timing=timing)
@@ -186,7 +190,9 @@ class AsyncClient(ServiceOperations):
         Given jobs that were acknowledged before are left out.
         """
         session = await self._session()
-        found = {job.id: job for job in await self.unacknowledged()}
+        found = {
+            state.job_id: JobHandle(self._account, state) for state in await session.unacknowledged()
+        }
         await session.add([job._state for job in jobs])
         wanted = {job.id: job for job in jobs if not job._state.acknowledged}
         return list_of((found | wanted).values())
@@ -235,8 +241,3 @@ def _service(url: str | None, key: str | None, options: ClientOptions) -> _Endpo
     headers = {**proof, **({"Authorization": f"Bearer {key}"} if key else {}), **given}
     changed = ClientOptions(limit=options.get("limit") or NO_LIMIT, headers=headers)
     return _Endpoint(url, bide_api(address), None, changed)
-
-
-def _other(api: str | Api, url: str | None, key: str | None) -> _Endpoint:
-    described = load(api, url) if isinstance(api, str) else api
-    return _Endpoint(described.url or "", described, described.credential(key), ClientOptions())

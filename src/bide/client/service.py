@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -123,11 +123,11 @@ class ServiceOperations:
             pace = self._pace or Pace()
             sending = Sending(self._service, pace, account.wall, outbox, submission, show)
             answer = await sending.submit()
-        (handle,) = await self._known_jobs([answer.read(JobStatus)], answer.headers.get("ETag"))
+        (handle,) = await self._known_jobs([answer.read(JobStatus)], answer.headers)
         return handle
 
     async def _known_jobs(
-        self, jobs: Sequence[JobStatus], etag: str | None = None
+        self, jobs: Sequence[JobStatus], headers: Mapping[str, str] | None = None
     ) -> list_of[JobHandle]:
         """Handles on jobs that the service has just described."""
         api, account = self._api("describe a job"), self._account
@@ -135,7 +135,8 @@ class ServiceOperations:
         for job in jobs:
             state = account.job(job.job_id, job.kind)
             state.submitted_at = account.wall()
-            state.seen, state.etag = api.seen(job, etag), etag
+            state.seen = api.seen(job, headers)
+            state.etag = state.seen.etag
             states.append(state)
         if states:
             await account.add_to_ledger(states)

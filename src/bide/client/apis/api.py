@@ -124,15 +124,21 @@ class Api:
     def submits(self) -> bool:
         return self.form.submit is not None
 
-    def first(self, ref: Ref, answer: Answer) -> Seen | None:
-        """The state of a live job in the answer to its submission; None if the description does not set `answers`."""
+    def submitted(
+        self, call: Call, answer: Answer, key: str | None = None
+    ) -> tuple[Ref, Seen | None]:
+        """The job of an accepted submission, and its state if it is live and the description sets `answers`.
+
+        Throttled, Crowded or ServiceError if it is not accepted.
+        """
+        ref = self.submissions.accepted(call, answer, key)
         if self.form.submit is None or not self.form.submit.answers:
-            return None
+            return ref, None
         try:
             seen = self.read(ref, Answer(200, answer.headers, answer.body, answer.url))
         except BadPoll:
-            return None
-        return seen if seen.state == "live" else None
+            return ref, None
+        return ref, seen if seen.state == "live" else None
 
     def read(self, ref: Ref, answer: Answer, age: float = ALWAYS) -> Seen:
         """The state of the job; BadPoll if the answer does not contain it. `age` is in seconds since the submission."""

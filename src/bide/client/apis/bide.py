@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from bide.client.apis import Answer, Api, BadPoll, Call, Found, Ref, Seen, State, load
+from bide.client.apis.paths import Headers
 from bide.client.apis.reading import ALWAYS
 from bide.client.apis.values import retry_after
 from bide.core.jobs.record import SUCCESSFUL, Status
@@ -44,8 +45,7 @@ class BideApi(Api):
         job = _read(_decode, answer)
         if job.job_id != ref.id:
             raise BadPoll(answer.status, f"The response is about another job, {job.job_id}")
-        headers = answer.headers
-        return self.seen(job, etag=headers.get("ETag"), retry_after=retry_after(headers))
+        return self.seen(job, answer.headers)
 
     def read_many(self, refs: Sequence[Ref], answer: Answer) -> dict[str, Seen]:
         self.reader.refuse(answer)
@@ -56,9 +56,12 @@ class BideApi(Api):
             found[job_id] = self.reader.absent(404, "it is not in the list")
         return found
 
-    def first(self, ref: Ref, answer: Answer) -> Seen | None:
-        """The answer to a submission: the status of the job, which may have ended already."""
-        return self.read(ref, answer)
+    def submitted(
+        self, call: Call, answer: Answer, key: str | None = None
+    ) -> tuple[Ref, Seen | None]:
+        """The answer is the status of the job, which may have ended already."""
+        job = answer.raise_for_status().read(JobStatus)
+        return Ref(job.job_id), self.seen(job, answer.headers)
 
     def retry(self, ref: Ref) -> Call | None:
         return Call("POST", f"{self.job_url(ref.id)}/retry")
@@ -66,25 +69,22 @@ class BideApi(Api):
     def delete(self, ref: Ref) -> Call | None:
         return Call("DELETE", self.job_url(ref.id))
 
-    def seen(self, job: JobStatus, etag: str | None = None, retry_after: float | None = None) -> Seen:
+    def seen(self, job: JobStatus, headers: Headers | None = None) -> Seen:
+        """`headers` are those of an answer about this job alone."""
         percent = job.progress.percent if job.progress is not None else None
+        large = job.result is None and job.status in SUCCESSFUL  # it is not part of the status
         return Seen(
             state=ENDINGS.get(job.status, "live"),
             word=job.status,
             progress=None if percent is None else percent / 100.0,
             error=job.error,
             result=job.result,
-            result_url=self._result_url(job),
+            result_url=f"{self.job_url(job.job_id)}/result" if large else None,
             files=self._files(job) if job.files else (),
-            etag=etag,
-            retry_after=retry_after,
+            etag=None if headers is None else headers.get("ETag"),
+            retry_after=None if headers is None else retry_after(headers),
             record=job,
         )
-
-    def _result_url(self, job: JobStatus) -> str | None:
-        """A large result is not part of the status."""
-        large = job.result is None and job.status in SUCCESSFUL
-        return f"{self.job_url(job.job_id)}/result" if large else None
 
     def _files(self, job: JobStatus) -> tuple[Found, ...]:
         here = f"{self.job_url(job.job_id)}/files"

@@ -225,19 +225,16 @@ class Sender:
                     at = self._budget.take(now)
                     if at <= now:
                         return
-                    await self._answer_until(at)
+                    self._answer.clear()
+                    timer = self._timing.later(at, self._answer.set)
+                    try:
+                        await self._answer.wait()
+                    finally:
+                        timer.cancel()
         finally:
             self.waiting -= 1
             self.poll_next = True
             self._wake_poller()
-
-    async def _answer_until(self, at: float) -> None:
-        self._answer.clear()
-        timer = self._timing.later(at, self._answer.set)
-        try:
-            await self._answer.wait()
-        finally:
-            timer.cancel()
 
     def record(self, answer: Answer, throttled: bool) -> None:
         now = self._timing.now()

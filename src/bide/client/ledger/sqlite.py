@@ -76,7 +76,8 @@ class SqliteLedger:
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
         self._lock: int | None = None  # a file descriptor
-        self._writer: LedgerWriter | None = None
+        self._writer = LedgerWriter(self._unusable)
+        self._do = self._writer.submit
         self._salt = b""
         self._noted: dict[Key, LedgerRow] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -105,20 +106,19 @@ class SqliteLedger:
             if isinstance(error, OSError | sqlite3.Error):
                 raise self._unusable(error) from error
             raise
-        self._writer = LedgerWriter(connection, self._unusable)
+        self._writer.open(connection)
 
     async def close(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is None:
+        if not self._writer.is_open:
             return
         if self._timer is not None:
             self._timer.cancel()
         try:
             if self._noted:
-                await self._do(_Notes(self._noted), writer)
-                self._noted = {}
+                noted, self._noted = self._noted, {}
+                await self._do(_Notes(noted))
         finally:
-            await writer.close()
+            await self._writer.close()
             self._release()
 
     def _release(self) -> None:
@@ -207,8 +207,7 @@ class SqliteLedger:
     def _flush(self) -> None:
         self._timer = None
         noted, self._noted = self._noted, {}
-        writer = self._writer
-        if not noted or writer is None:
+        if not noted or not self._writer.is_open:
             return
 
         def written(future: asyncio.Future[None]) -> None:
@@ -220,18 +219,10 @@ class SqliteLedger:
                 log.warning("%s. The wait continues; the client tries to write again", error)
             self._warned = True
             self._noted = noted | self._noted  # newer notes replace these
-            if self._timer is None and self._writer is not None:
+            if self._timer is None and self._writer.is_open:
                 self._timer = asyncio.get_running_loop().call_later(EVERY, self._flush)
 
-        writer.submit(_Notes(noted)).add_done_callback(written)
-
-    def _do(
-        self, operation: Callable[[sqlite3.Connection], T], writer: LedgerWriter | None = None
-    ) -> asyncio.Future[T]:
-        writer = writer or self._writer
-        if writer is None:
-            raise RuntimeError("the ledger is not open")
-        return writer.submit(operation)
+        self._do(_Notes(noted)).add_done_callback(written)
 
     def _unusable(self, error: OSError | sqlite3.Error) -> SetupError:
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
@@ -284,7 +275,7 @@ class _Notes:
 
     def __init__(self, noted: dict[Key, LedgerRow]) -> None:
         self._rows = [
-            (row.asked_at, row.status, _json(row.progress), row.etag, row.requests, *row.key)
+            (row.asked_at, row.status, _progress(row), row.etag, row.requests, *row.key)
             for row in noted.values()
         ]
 
@@ -292,21 +283,19 @@ class _Notes:
         connection.executemany(_NOTE, self._rows)
 
 
+def _progress(row: LedgerRow) -> bytes | None:
+    return None if row.progress is None else _encode(row.progress)
+
+
 def _nothing(_: object) -> None:
     return None
-
-
-def _json(value: Progress | ErrorInfo | Ref | tuple[Found, ...] | None) -> bytes | None:
-    return _encode(value) if value else None
 
 
 def _values(row: LedgerRow) -> tuple[Any, ...]:
     """In the order of the columns."""
     values = {name: getattr(row, name) for name in _FIELDS}
-    values["progress"] = _json(row.progress)
-    values["error"] = _json(row.error)
-    values["ref"] = _json(row.ref)
-    values["files"] = _json(row.files)
+    for name in ("progress", "error", "ref", "files"):
+        values[name] = _encode(values[name]) if values[name] else None
     values["result"] = None if row.result is None else bytes(row.result)
     return tuple(values.values())
 

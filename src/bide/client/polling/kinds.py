@@ -54,13 +54,12 @@ def pages(count: int) -> Size:
 class KindStats:
     """The statistics of one kind, or of one size class of it."""
 
-    __slots__ = ("batch", "hint", "plans", "reports", "waiting")
+    __slots__ = ("batch", "hint", "plans", "reports")
 
     def __init__(self, sketch: Sketch | None = None, batch: int = 1) -> None:
         self.plans = Plans(sketch)
         self.batch = batch  # jobs that one request can poll
         self.reports: dict[Hashable, Plans] = {}
-        self.waiting = 0  # jobs of this kind that the client waits for
         self.hint: float | None = None  # the duration that the caller expects
 
     @property
@@ -68,9 +67,10 @@ class KindStats:
         """Whether enough ends of its jobs have been seen, or the caller knows how long they take."""
         return self.hint is not None or self.plans.sketch.count >= ENOUGH
 
-    def wait(self, more: int) -> None:
-        self.waiting += more
-        self.plans.sketch.crowd = self.waiting
+    @property
+    def waiting(self) -> int:
+        """How many jobs of this kind the client waits for."""
+        return self.plans.sketch.crowd
 
     def expect(self, duration: float) -> None:
         """Assumes a duration until jobs have ended."""

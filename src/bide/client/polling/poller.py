@@ -226,7 +226,15 @@ class Poller:
         try:
             call = self.api.calls.ask(job.ref, etag, hold)
             answer = await self.sender.exchange(call, worker)
-            seen = self._read(planned, job, answer)
+            # Most answers about a job are byte for byte the same as the one before.
+            same = self.api.by_body and answer.status == 200 and "Retry-After" not in answer.headers
+            body = hash(answer.body) if same else None
+            if body is not None and body == job.body and job.seen is not None:
+                seen = job.seen
+            else:
+                age = self.timing.now() - planned.born if job.submitted_at is not None else math.inf
+                seen = self.api.read(job.ref, answer, age)
+                job.body = body
         except (ServiceUnreachable, UnusableService) as error:
             self._unanswered([planned], error)
         except SetupError as error:  # the URL of the job is unknown
@@ -275,17 +283,6 @@ class Poller:
         elif not hold and not comparable:
             return None
         return max(now, sent + GAP) if self._can_hold(now) else None
-
-    def _read(self, planned: PlannedJob, job: JobState, answer: Answer) -> Seen:
-        """Reads the answer. Most answers about a job are byte for byte the same as the one before."""
-        same = self.api.by_body and answer.status == 200 and "Retry-After" not in answer.headers
-        body = hash(answer.body) if same else None
-        if body is not None and body == job.body and job.seen is not None:
-            return job.seen
-        age = self.timing.now() - planned.born if job.submitted_at is not None else math.inf
-        seen = self.api.read(job.ref, answer, age)
-        job.body = body
-        return seen
 
     async def _ask_many(self, worker: Worker, jobs: list[PlannedJob]) -> None:
         if self._can_hold(self.timing.now()):

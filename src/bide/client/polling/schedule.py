@@ -103,7 +103,7 @@ class PollSchedule:
             report = ProgressReport("expected", max(SMALLEST_LEFT, expected))
             job.apply_report(report, self.price, 0.0, now)
         self.waiting += 1
-        kind.wait(1)
+        kind.plans.sketch.crowd += 1
         self._ring.append(job)
         if first == "planned":
             self._plan(job, now)
@@ -223,7 +223,7 @@ class PollSchedule:
         if job.number >= 0:
             job.number = -1
             self.waiting -= 1
-            job.kind.wait(-1)
+            job.kind.plans.sketch.crowd -= 1
 
     def jobs(self) -> list[PlannedJob]:
         """All waiting jobs."""

@@ -145,7 +145,8 @@ class Checkpoint:
             connection = sqlite_file.connect(self._path, FORM)
         except (OSError, sqlite3.Error) as error:
             raise unusable(self.folder, error) from None
-        self._writer = writer = LedgerWriter(connection, lambda error: unusable(self.folder, error))
+        self._writer = writer = LedgerWriter(lambda error: unusable(self.folder, error))
+        writer.open(connection)
         try:
             yield
         finally:

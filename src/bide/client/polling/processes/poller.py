@@ -97,7 +97,7 @@ class ProcessPoller(Poller):
             if asked_at is not None:
                 options["asked_at"] = asked_at
             self.schedule.waiting += 1
-            kind.wait(1)
+            kind.plans.sketch.crowd += 1
             child = min(self._children, key=lambda child: len(child.jobs))
             self._place(_AssignedJob(job, kind, options), child)
 
@@ -124,7 +124,7 @@ class ProcessPoller(Poller):
         number, child = self._assigned.pop(job)
         assigned = child.jobs.pop(number)
         self.schedule.waiting -= 1
-        assigned.kind.wait(-1)
+        assigned.kind.plans.sketch.crowd -= 1
         return number, child
 
     def _know(self, kind: KindStats, size: str | None) -> None:
