@@ -22,7 +22,7 @@ from bide.client.apis import load
 from bide.client.http.transport import Transport
 from bide.client.job_state import JobState
 from bide.client.options import ClientOptions
-from bide.client.polling.workers import CONNECTIONS
+from bide.client.polling.poller import CONNECTIONS
 from bide.core.pacing.budget import Limit
 
 SECONDS = 3.0

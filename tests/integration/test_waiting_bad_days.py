@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from bide.client.http import sender
-from bide.client.polling import workers
+from bide.client.polling import poller
 from bide.core.errors import JobFailed, ServiceError, ServiceUnreachable, WaitTimeout
 from tests.integration import third_party as their
 from tests.integration.third_party import (
@@ -43,7 +43,7 @@ def server(caplog: pytest.LogCaptureFixture) -> Iterator[ThirdParty]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hanging request times out after a moment instead of 30 seconds."""
     monkeypatch.setattr(sender, "ANSWER_TIMEOUT", 0.15)
-    monkeypatch.setattr(workers, "SWEEP", 0.05)
+    monkeypatch.setattr(poller, "SWEEP", 0.05)
 
 
 BAD_DAYS: dict[str, Reply] = {
@@ -112,7 +112,7 @@ async def test_a_hanging_server_takes_no_more_than_a_few_connections(
         handles = [client.job(f"gen-{number}") for number in range(300)]
         with pytest.raises(WaitTimeout):
             await client.wait_all(handles, timeout=0.5)
-    assert len(server.asked) <= 2 * workers.CONNECTIONS
+    assert len(server.asked) <= 2 * poller.CONNECTIONS
 
 
 async def test_a_redirect_loop_ends_with_a_precise_error(server: ThirdParty) -> None:

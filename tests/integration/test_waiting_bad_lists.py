@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from bide.client.http import sender
-from bide.client.polling import workers
+from bide.client.polling import poller
 from bide.core.clock import render_instant
 from bide.core.errors import ServiceError, WaitTimeout
 from tests.integration import third_party as their
@@ -86,7 +86,7 @@ async def test_a_list_that_hangs_is_given_up_and_asked_for_again(
     bad: fake.Reply, server: ThirdParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender, "ANSWER_TIMEOUT", 0.15)
-    monkeypatch.setattr(workers, "SWEEP", 0.05)
+    monkeypatch.setattr(poller, "SWEEP", 0.05)
     server.on("GET", "/jobs", bad, page())
     async with own(server) as client:
         await client.wait_all([client.job(id) for id in ids(MANY)], timeout=20)

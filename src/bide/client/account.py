@@ -34,10 +34,9 @@ from bide.client.apis import (
 from bide.client.apis.reading import ALWAYS
 from bide.client.apis.values import header
 from bide.client.budgets.sharing import Sharing, share
-from bide.client.http.content import Content
 from bide.client.http.download import FollowingPages, download, expectation, local_path
 from bide.client.http.retrying import Retrying, RetryPolicy
-from bide.client.http.sender import refusal
+from bide.client.http.sender import Content, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import LARGEST, Download, Transport
 from bide.client.job_state import JobListener, JobState

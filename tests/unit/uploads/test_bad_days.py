@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from bide.client.client import AsyncClient
-from bide.client.http import content
+from bide.client.http import sender
 from bide.client.uploads import submitting
 from bide.client.uploads.source import Source
 from bide.core.errors import ServiceError, ServiceUnreachable, UploadFailed
@@ -142,7 +142,7 @@ async def test_a_file_that_gets_shorter_says_by_how_much(
 async def test_a_connection_that_takes_no_byte_is_left(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "STALL", 0.2)
+    monkeypatch.setattr(sender, "STALL", 0.2)
 
     class Endless:
         size = 2**30

@@ -124,9 +124,7 @@ class Api:
     def submits(self) -> bool:
         return self.form.submit is not None
 
-    def submitted(
-        self, call: Call, answer: Answer, key: str | None = None
-    ) -> tuple[Ref, Seen | None]:
+    def submitted(self, call: Call, answer: Answer, key: str | None = None) -> tuple[Ref, Seen | None]:
         """The job of an accepted submission, and its state if it is live and the description sets `answers`.
 
         Throttled, Crowded or ServiceError if it is not accepted.

@@ -56,9 +56,7 @@ class BideApi(Api):
             found[job_id] = self.reader.absent(404, "it is not in the list")
         return found
 
-    def submitted(
-        self, call: Call, answer: Answer, key: str | None = None
-    ) -> tuple[Ref, Seen | None]:
+    def submitted(self, call: Call, answer: Answer, key: str | None = None) -> tuple[Ref, Seen | None]:
         """The answer is the status of the job, which may have ended already."""
         job = answer.raise_for_status().read(JobStatus)
         return Ref(job.job_id), self.seen(job, answer.headers)

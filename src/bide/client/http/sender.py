@@ -17,7 +17,6 @@ import msgspec
 
 from bide.client.apis import Answer, Api, BadPoll, Call, Throttled
 from bide.client.apis.values import absolute, header, without_credentials
-from bide.client.http.content import Content, Flow
 from bide.client.http.signer import Signer
 from bide.client.http.transport import (
     ANSWER_TIMEOUT,
@@ -32,8 +31,48 @@ from bide.core.pacing.backoff import Breaker
 from bide.core.pacing.budget import RequestBudget
 
 REDIRECTS = 5
+STALL = 60.0  # seconds without a byte that the connection accepts
 # Sends one request to (method, URL, headers, body).
 Exchange = Callable[[str, str, Mapping[str, str], bytes | AsyncIterator[bytes]], Awaitable[Answer]]
+
+
+class Content(Protocol):
+    """A request body of any size, which is generated while it is sent. Each call of `chunks` starts at the beginning."""
+
+    @property
+    def size(self) -> int: ...
+
+    def chunks(self) -> AsyncIterator[bytes]: ...
+
+
+class Flow:
+    """One request with a Content. `error` is an error of the Content itself, not of the connection."""
+
+    def __init__(self, content: Content, scope: asyncio.Timeout) -> None:
+        self.content = content
+        self.error: Exception | None = None
+        self._scope: asyncio.Timeout | None = scope
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """The request has ended; its generator of chunks may be closed later."""
+        self._scope = None
+
+    def _limit(self, seconds: float | None) -> None:
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(None if seconds is None else self._loop.time() + seconds)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self.content.chunks():
+                self._limit(STALL)
+                yield chunk
+                # The connection asks for the next chunk after it has accepted this one.
+        except Exception as error:
+            self.error = error
+            raise
+        finally:
+            self._limit(None)  # the answer has a time limit of its own
 
 
 class Slot(Protocol):

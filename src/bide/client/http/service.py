@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from bide.client.apis import Answer, Call
 from bide.client.apis.values import absolute, origin
 from bide.client.http.addresses import split_credentials
-from bide.client.http.content import Content
+from bide.client.http.sender import Content
 from bide.client.http.transport import Download
 from bide.core.wire.http import JSON_TYPE, encode
 

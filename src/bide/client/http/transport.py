@@ -28,7 +28,7 @@ CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 30.0  # beyond the seconds that the service is asked to hold the request
 CHUNK = 256 * 1024
 LARGEST = 16 * 1024 * 1024  # bytes of an answer that is read as a whole
-# Polls have no timer of their own: one sweeper ends those that hang (see `polling.workers`).
+# Polls have no timer of their own: one sweeper ends those that hang (see `polling.poller`).
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 
 
