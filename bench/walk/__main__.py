@@ -60,7 +60,8 @@ def main() -> int:
 def _wait(folder: Path) -> set[Pair]:
     from bide.cli import root
 
-    with Vendor(takes=lambda rng: 0.2) as vendor:
+    # Long enough to be polled while it runs and after its end.
+    with Vendor(takes=lambda rng: 2.0) as vendor:
         (job_id,) = asyncio.run(_submitted(vendor.url))
         arguments = [job_id, "--api", "sync.so", "--url", vendor.url, "--key", "k", "--limit", "60/1m"]
         with _traced() as pairs:
