@@ -132,7 +132,10 @@ async def test_a_word_that_nobody_knows_is_polled_until_the_deadline_and_no_long
     assert asked > 2
     assert len(server.bodies_of(KNOWHERE.ask)) == asked
     assert (
-        caplog.text.count("reports the status 'hibernating', which its description does not have") == 1
+        caplog.text.count(
+            "has the status 'hibernating', which the description of knowhere does not have"
+        )
+        == 1
     )
 
 

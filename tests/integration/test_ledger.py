@@ -12,9 +12,10 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from bide.client.ledger import LearnedState, Ledger, sqlite_file
+from bide.client.ledger import ApiAddress, LearnedState, Ledger, WaitSettings, sqlite_file
 from bide.client.ledger.sqlite import FORMAT, SqliteLedger
 from bide.core.errors import SetupError
 from bide.testing.ledger import LedgerSuite, entry
@@ -210,7 +211,7 @@ async def test_a_ledger_from_before_there_were_parcels_keeps_its_jobs(tmp_path: 
     await ledger.add([entry()])
     await ledger.close()
     old = sqlite3.connect(path)
-    old.executescript("DROP TABLE parcels; PRAGMA user_version = 1")
+    old.executescript("DROP TABLE parcels; DROP TABLE settings; PRAGMA user_version = 1")
     old.close()
     for _ in range(2):
         again = SqliteLedger(path)
@@ -218,3 +219,26 @@ async def test_a_ledger_from_before_there_were_parcels_keeps_its_jobs(tmp_path: 
         assert len(await again.rows()) == 1
         assert await again.outbox.get("https://jobs.example", "what") is None
         await again.close()
+
+
+async def test_a_ledger_from_before_there_were_settings_keeps_its_jobs_and_stores_settings(
+    tmp_path: Path,
+) -> None:
+    path, place = tmp_path / "wait.ledger", ApiAddress("sync.so", "https://api.sync.so")
+    ledger = SqliteLedger(path)
+    await ledger.open()
+    await ledger.add([entry()])
+    await ledger.close()
+    old = sqlite3.connect(path)
+    old.executescript("DROP TABLE settings; PRAGMA user_version = 2")
+    old.close()
+    found: list[dict[ApiAddress, WaitSettings]] = []
+    first = WaitSettings(limit="20/1s", out="/films")
+    for settings in (first, msgspec.structs.replace(first, timeout=60.0)):
+        again = SqliteLedger(path)
+        await again.open()
+        assert len(await again.rows()) == 1
+        found.append(await again.settings())
+        await again.remember({place: settings})
+        await again.close()
+    assert found == [{}, {place: first}]

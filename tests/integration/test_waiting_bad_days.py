@@ -194,7 +194,7 @@ async def test_an_unknown_status_word_is_waited_out_and_told_once(
     server.generation(1, odd, odd, odd, done())
     async with sync_so(server) as client:
         assert await client.job("gen-1").result(timeout=20) == film()
-    assert caplog.text.count("which its description does not have") == 1
+    assert caplog.text.count("which the description of sync.so does not have") == 1
 
 
 RETRY_AFTER = ["-5", "0", "1e9", "999999999999999999999", "soon", "Tue, 99 Foo 2030", "0.001", "nan"]

@@ -137,7 +137,7 @@ def test_bars_of_the_same_id_under_two_keys_are_two() -> None:
 
 def test_an_upload_shows_its_bytes() -> None:
     console, screen = terminal()
-    with upload_bar("film [1].mp4", 3_000_000, console=console) as show:
+    with upload_bar("film [1].mp4", 3_000_000, console) as show:
         show(1_500_000)
     assert "film [1].mp4" in screen.getvalue()
     assert "1.5/3.0 MB" in screen.getvalue()
@@ -145,7 +145,7 @@ def test_an_upload_shows_its_bytes() -> None:
 
 def test_an_upload_that_nobody_watches_shows_nothing() -> None:
     silent = io.StringIO()
-    with upload_bar("film.mp4", 3, console=Console(file=silent, force_terminal=False)) as show:
+    with upload_bar("film.mp4", 3, Console(file=silent, force_terminal=False)) as show:
         show(2)
     assert silent.getvalue() == ""
 

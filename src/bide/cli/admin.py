@@ -310,7 +310,7 @@ def _service(url: str) -> Iterator[Checkup]:
     async def ask() -> str:
         check_address(url)
         address, headers = split_credentials(url.rstrip("/"))
-        transport = Transport()
+        transport = Transport(service=True)
         try:
             sent = await transport.exchange("GET", f"{address}/readyz", headers, timeout=time_limit(0.0))
             answer = sent.raise_for_status().read(dict[str, Any])

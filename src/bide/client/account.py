@@ -376,7 +376,7 @@ class Account:
         except BadPoll as error:
             raise refusal(error, self.api, answer) from None
         if not seen.unchanged:
-            job.take(seen)
+            job.take(self._signer.hide_in_error(seen))
             job.etag = seen.etag
 
     def not_found_error(self, job: JobState) -> ServiceError | None:

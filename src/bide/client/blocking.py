@@ -186,6 +186,10 @@ class Client:
     def requests(self) -> int:
         return self._client.requests
 
+    @property
+    def refused(self) -> int:
+        return self._client.refused
+
     def __enter__(self) -> Self:
         return self
 

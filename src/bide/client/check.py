@@ -180,8 +180,9 @@ class DescriptionCheck:
         try:
             seen = self._api.read(ref, answer)
         except BadPoll as error:
-            field = "read.id" if "another job" in error.detail else "read.status"
-            yield Finding(field, False, f"{error.detail}; its fields: {_keys(answer)}")
+            other = "another job" in error.detail
+            fields = f"; its fields: {_keys(answer)}" if other else ""
+            yield Finding("read.id" if other else "read.status", False, error.detail + fields)
             return
         yield _status(seen, answer.status)
         yield from _fields(self._api.form, seen, answer.headers, body, ref)
@@ -292,7 +293,9 @@ class DescriptionCheck:
 def _status(seen: Seen, status: int) -> Finding:
     if seen.state == "unknown":
         return Finding(
-            "read.status", False, f"{seen.word!r} is in none of the lists: live, done, failed, …"
+            "read.status",
+            False,
+            f"{seen.word!r} is in no list. Add it to live, done, failed, cancelled or partial in [read]",
         )
     reported = f"{seen.word!r}" if seen.word else f"HTTP {status} alone"
     return Finding("read.status", True, f"{reported} is {seen.state}")

@@ -72,7 +72,7 @@ class AsyncClient(ServiceOperations):
         else:
             described = load(api, url) if isinstance(api, str) else api
             at = _Endpoint(described.url or "", described, described.credential(key), ClientOptions())
-        self._transport = Transport()
+        self._transport = Transport(service=at.api.is_bide)
         options = ClientOptions(**{**options, **at.options})
         self._account = Account(at.api, self._transport, at.credential, options, timing=timing)
         self._service = ServiceRequests(at.url, self.account)
@@ -93,6 +93,11 @@ class AsyncClient(ServiceOperations):
     def requests(self) -> int:
         """How many requests this client has sent."""
         return self._transport.requests
+
+    @property
+    def refused(self) -> int:
+        """How many of them the API rejected because there were too many."""
+        return self._transport.refused
 
     async def __aenter__(self) -> Self:
         return self

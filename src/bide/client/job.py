@@ -280,7 +280,7 @@ def bars(handles: Sequence[JobHandle], wanted: Any) -> AbstractContextManager[Sh
         return nullcontext(CallersBar(wanted, len(handles)).show)
     from bide.client.progress import bars
 
-    return bars(handles)
+    return bars(handles, wanted)
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

@@ -43,12 +43,13 @@ class Show(Protocol):
 
 
 @contextmanager
-def bars(job_ids: Sequence[Hashable], console: Console | None = None) -> Iterator[Show | None]:
+def bars(job_ids: Sequence[Hashable], wanted: object = True) -> Iterator[Show | None]:
     """Yields a function to call at each change; None if stderr is not a terminal.
 
-    `job_ids` are the keys that `Show` is called with: jobs of two services may have the same id.
+    `job_ids` are the keys that `Show` is called with: jobs of two services may have the same id. `wanted` may be the
+    caller's console: its lines go above the bars.
     """
-    console = console or Console(stderr=True)
+    console = wanted if isinstance(wanted, Console) else Console(stderr=True)
     if not console.is_terminal:
         yield None
         return
@@ -66,10 +67,9 @@ def bars(job_ids: Sequence[Hashable], console: Console | None = None) -> Iterato
 
 
 @contextmanager
-def upload_bar(
-    name: str, size: int, wanted: Any = True, console: Console | None = None
-) -> Iterator[Callable[[int], object]]:
-    """Yields a function that takes the number of sent bytes; `wanted` may be the caller's own bar, e.g. of tqdm."""
+def upload_bar(name: str, size: int, wanted: Any = True) -> Iterator[Callable[[int], object]]:
+    """Yields a function that takes the number of sent bytes; `wanted` may be the caller's own bar, e.g. of tqdm, or its
+    console."""
     if hasattr(wanted, "update"):
         wanted.total = size
         shown = 0
@@ -81,7 +81,7 @@ def upload_bar(
 
         yield move
         return
-    console = console or Console(stderr=True)
+    console = wanted if isinstance(wanted, Console) else Console(stderr=True)
     if not console.is_terminal:
         yield lambda sent: None
         return

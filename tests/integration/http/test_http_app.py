@@ -38,6 +38,21 @@ async def test_nothing_there(service: Service, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("/file", "/files"),
+        ("/job/01J/cancle", "/jobs/01J/cancel"),
+        ("/jobs/", "/jobs"),
+        ("/nothing", None),
+    ],
+)
+async def test_a_near_path_is_suggested(service: Service, path: str, near: str | None) -> None:
+    detail = (await service.call("GET", path)).json()["detail"]
+    hint = "See /docs for all paths." if near is None else f"Did you mean {near}?"
+    assert detail == f"No such path: {path!r}. {hint}"
+
+
+@pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
         ("PUT", "/jobs", "GET, HEAD, POST"),

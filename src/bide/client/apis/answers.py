@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from bide.client.apis.values import retry_after, without_credentials
+from bide.client.apis.values import quoted, retry_after, without_credentials
 from bide.core.errors import BideError, ErrorInfo, ServiceError
 from bide.core.wire.http import JobStatus
 
@@ -52,9 +52,10 @@ class Call(msgspec.Struct, frozen=True):
 class Answer:
     """One HTTP response with its whole body."""
 
-    __slots__ = ("body", "headers", "status", "url")
+    __slots__ = ("body", "credential", "headers", "status", "url")
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes, url: str = "") -> None:
+        self.credential = ""  # of a 401 or 403: a sentence that names the source of the credential
         self.status = status
         self.headers = headers
         self.body = body
@@ -92,6 +93,10 @@ class Answer:
             document = {**document, "code": f"http-{self.status}", "title": title}
             if self.status == TOO_LARGE and "detail" not in document:
                 document["detail"] = self._too_large()
+            elif "detail" not in document and self.body:
+                document["detail"] = quoted(self.body)
+        if self.credential:
+            document["detail"] = f"{document.get('detail') or document['title']}. {self.credential}"
         pause = retry_after(self.headers)
         if pause is not None:
             document["retryAfter"] = pause

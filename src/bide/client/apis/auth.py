@@ -49,6 +49,19 @@ class Credential:
         """Return the headers for a Call that is `authorized`."""
         return self._headers
 
+    def source(self) -> str:
+        """A sentence that names the source of the credential; empty if the API needs none."""
+        auth = self._auth
+        if auth.kind == "none":
+            return ""
+        if self._key is not None:
+            return "The credential is the one that you passed."
+        if auth.kind != "oauth2" and not self._headers:
+            return f"No credential was sent: {_where(auth.secret)}."
+        refresh = auth.grant == "refresh_token" and auth.kind == "oauth2"
+        place = auth.refresh_token if refresh and auth.refresh_token is not None else auth.secret
+        return f"The credential is from {_origin(place, self._environ)}."
+
     def secrets(self) -> Iterator[str]:
         """Yield every secret that must not appear in messages: as it is sent, and as it was read."""
         for value in self._headers.values():
@@ -257,6 +270,16 @@ def _run(command: list[str], what: str) -> str | None:
             f"The command `{command[0]}` for {what} failed with exit code {done.returncode}"
         )
     return done.stdout.strip() or None
+
+
+def _origin(place: Secret, environ: Mapping[str, str]) -> str:
+    """The variable, file or command that `read_secret` reads."""
+    for name in [place.env] if isinstance(place.env, str) else place.env:
+        if environ.get(name, "").strip():
+            return name
+    if place.file is not None:
+        return f"the file {place.file}"
+    return f"the command `{place.command[0]}`" if place.command else "the description"
 
 
 def _where(place: Secret) -> str:

@@ -82,19 +82,19 @@ def load(name: str | Path, url: str | None = None, approve: Approve | None = Non
 
 def form_of(text: str, file: str) -> Description:
     """Parse a description without using it. BadDescription names the error and its line."""
-    with _ONE_AT_A_TIME, located(text, file, "the description") as tables:
+    with _ONE_AT_A_TIME, located(text, file, "the description", Description) as tables:
         return msgspec.convert(tables, Description)
 
 
 def read(text: str, file: str, url: str | None = None, folder: Path | None = None) -> Api:
     """Return the API of a description. BadDescription names the error and its line."""
-    with _ONE_AT_A_TIME, located(text, file, "the description") as tables:
+    with _ONE_AT_A_TIME, located(text, file, "the description", Description) as tables:
         return Api(msgspec.convert(tables, Description), url, folder)
 
 
 @contextmanager
-def located(text: str, file: str, whole: str) -> Iterator[dict[str, Any]]:
-    """Return the tables of a TOML text. Errors in it, or raised inside the context, get their line."""
+def located(text: str, file: str, whole: str, form: Any) -> Iterator[dict[str, Any]]:
+    """Return the tables of a TOML text of this form. Errors in it, or raised inside the context, get their line."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -103,7 +103,7 @@ def located(text: str, file: str, whole: str) -> Iterator[dict[str, Any]]:
         yield tables
     except msgspec.ValidationError as error:
         place, message = _placed(str(error), whole)
-        raise BadDescription(file, line_of(text, place), message) from None
+        raise BadDescription(file, line_of(text, place), message + choices(form, place)) from None
     except Misplaced as error:
         place = _narrowed(error.place, tables, str(error))
         raise BadDescription(file, line_of(text, place), f"[{error.place[0]}] {error}") from None
@@ -123,6 +123,37 @@ def _placed(message: str, whole: str) -> tuple[Place, str]:
     if field is not None and "missing" in reason:
         return tuple(place), f"{f'[{table}]' if table else whole} lacks `{field['name']}`"
     return tuple(place), f"`{table}`: {reason[:1].lower()}{reason[1:]}"
+
+
+def choices(form: Any, place: Place) -> str:
+    """List the values that a field permits, if it permits only some; else an empty text."""
+    found = msgspec.inspect.type_info(form)
+    for step in place:
+        inner = [one for part in _parts(found) if (one := _inside(part, step)) is not None]
+        if not inner:
+            return ""
+        found = inner[0]
+    values = [
+        str(value)
+        for part in _parts(found)
+        if isinstance(part, msgspec.inspect.LiteralType)
+        for value in part.values
+    ]
+    return f". Use {', '.join(values[:-1])} or {values[-1]}" if len(values) > 1 else ""
+
+
+def _parts(form: Any) -> tuple[Any, ...]:
+    return form.types if isinstance(form, msgspec.inspect.UnionType) else (form,)
+
+
+def _inside(form: Any, step: str | int) -> Any:
+    """The type of a field, of an item or of a value; None if there is none."""
+    if isinstance(form, msgspec.inspect.StructType):
+        return next((field.type for field in form.fields if field.encode_name == step), None)
+    if isinstance(form, msgspec.inspect.DictType):
+        return form.value_type
+    items = msgspec.inspect.ListType | msgspec.inspect.VarTupleType
+    return form.item_type if isinstance(form, items) else None
 
 
 def _narrowed(place: Place, tables: Any, message: str) -> Place:

@@ -80,6 +80,29 @@ def walk(document: Any, path: tuple[Step, ...]) -> Any:
     return document
 
 
+def missing(described: str | Sequence[str], body: Any) -> str:
+    """A source that found no value, and the keys that the body has where the path ends, for an error message."""
+    texts = [described] if isinstance(described, str) else list(described)
+    return ", or ".join(f"{text!r}{_keys_there(text, body)}" for text in texts)
+
+
+def _keys_there(text: str, body: Any) -> str:
+    kind, colon, _ = text.partition(":")
+    if colon and kind in ("header", "ref"):
+        return ""
+    path, names = steps(text), re.split(r"(?<!\\)\.", text)
+    depth = 0
+    while depth < len(path) and (inner := walk(body, path[depth : depth + 1])) is not None:
+        body, depth = inner, depth + 1
+    where = ".".join(names[:depth]) if len(names) == len(path) and depth else "the response"
+    if type(body) is dict:
+        found = ", ".join(str(key) for key in list(body)[:20]) or "no key"
+        return f"; {where} has: {found}"
+    if type(body) is list:
+        return f"; {where} is a list of {len(body)}"
+    return f"; {where} is not an object"
+
+
 def _of_body(path: tuple[Step, ...]) -> Source:
     """Short paths have no loop, because they are read with every poll."""
     if len(path) == 1 and type(path[0]) is str:

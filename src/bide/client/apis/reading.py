@@ -32,11 +32,22 @@ from bide.client.apis.lines import within
 from bide.client.apis.outputs import Outputs
 from bide.client.apis.paths import Headers, Source, source
 from bide.client.apis.signs import Signs, document
-from bide.client.apis.values import count, header, instant, number, retry_after, seconds, share, text
+from bide.client.apis.values import (
+    count,
+    header,
+    instant,
+    number,
+    quoted,
+    retry_after,
+    seconds,
+    share,
+    text,
+)
 from bide.client.apis.words import Words
 from bide.core.errors import ErrorInfo
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 _TAIL = 2000  # characters at the end of a log that are searched for progress
 ALWAYS = math.inf  # the age of a job that is known to exist
 Convert = Callable[[Any], Any]
@@ -191,7 +202,7 @@ class Reader:
         code = code or (word if word and state != "partial" else state).upper()
         return ErrorInfo(
             code=code,
-            message=message or f"the API reports {word or state} without a message",
+            message=message or f"the API reports {word or state} without a message{_quote(body)}",
             retryable=code.lower() in self._retryable,
             failed_step=step,
         )
@@ -257,11 +268,17 @@ class Reader:
         """Return the message of a refusal, in one line."""
         body = answer.body
         found = document(body)
+        message = None
         for get in (self._message, *_DETAILS):
             message = text(get(found, {}, None)) if get is not None and found is not None else None
             if message:
-                return " ".join(message.split())[:300]
-        return f"the response is not JSON ({len(body)} bytes)" if found is None else "no message"
+                message = " ".join(message.split())[:300]
+                break
+        if not message and not body:
+            message = "empty"
+        elif not message:
+            message = f"{'not JSON' if found is None else 'no message'}: {quoted(body)}"
+        return f"{message}. {answer.credential}" if answer.credential else message
 
     def _undecodable(self, answer: Answer, error: Exception) -> Any:
         """The body need not be JSON if the HTTP status gives the state. A web page, an incomplete document and an empty
@@ -273,7 +290,11 @@ class Reader:
         page = "html" in kind or start.startswith((b"<!doctype", b"<html"))
         broken = body and ("json" in kind or start[:1] in b"{[")
         if self._words.by_code(status) is None or page or broken or (status == 200 and not body):
-            found = "empty" if not body else "a web page" if page else f"not JSON: {error}"
+            found = (
+                "empty"
+                if not body
+                else f"{'a web page' if page else f'not JSON: {error}'}: {quoted(body)}"
+            )
             raise BadPoll(status, f"the response is {found}")
         return None
 
@@ -282,6 +303,13 @@ _DETAILS = [
     source(path)
     for path in ("detail", "error.message", "message", "Message", "error_description", "error", "title")
 ]
+
+
+def _quote(body: Any) -> str:
+    try:
+        return f": {quoted(_encode(body))}"
+    except (msgspec.MsgspecError, OverflowError, ValueError):  # e.g. a number that is too large
+        return ""
 
 
 def _fields(read: Read, wanted: list[tuple[str, Convert]]) -> tuple[Field, ...]:

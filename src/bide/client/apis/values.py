@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 from bide.core.pacing.limits import read_retry_after
 
 LONGEST_TEXT = 4000  # characters of a message that is shown
+LONGEST_QUOTE = 200  # characters of an answer without a message
 _MILLISECONDS = 1e11  # an epoch beyond this (the year 5138) is in milliseconds
 _LATEST = 253402300799.0
 _LARGE = 1 << 63
@@ -69,6 +70,13 @@ def text(value: Any) -> str | None:
     if kind is int or kind is float:
         return str(value)
     return None
+
+
+def quoted(body: bytes | str) -> str:
+    """The beginning of an answer for an error message, in one line."""
+    text = body[: 8 * LONGEST_QUOTE].decode("utf-8", "replace") if isinstance(body, bytes) else body
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    return f'"{line}"' if len(line) <= LONGEST_QUOTE else f'"{line[:LONGEST_QUOTE]}…"'
 
 
 def word(value: Any) -> str | None:

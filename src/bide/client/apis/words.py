@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from bide.client.apis.answers import BadPoll, Ref, State
 from bide.client.apis.form import Read, Tally
-from bide.client.apis.paths import Headers, Source, source
+from bide.client.apis.paths import Headers, Source, missing, source
 from bide.client.apis.values import number, word
 
 STATES: tuple[State, ...] = ("live", "done", "failed", "cancelled", "partial")
@@ -31,12 +31,14 @@ class Words:
         "_otherwise",
         "_outcome",
         "_partial_if",
+        "_path",
         "_status",
         "_tally",
         "_words_only",
     )
 
     def __init__(self, read: Read) -> None:
+        self._path = read.status
         self._status = source(read.status) if read.status is not None else None
         self._known: dict[str, _Meaning] = {}
         meanings: tuple[_Meaning, ...] = (*STATES, _ENDED)
@@ -80,7 +82,7 @@ class Words:
                 raise BadPoll(status, "the status in the response is not a text")
             state = by_code or self._absent
             if state is None:
-                raise BadPoll(status, "the response has no status")
+                raise BadPoll(status, f"the response has no status{self._missing(body)}")
             if state == "done":
                 state = self._confirm_done(body, headers, ref)
             return state, "", by_code is not None
@@ -94,6 +96,9 @@ class Words:
         if known == "done":
             known = self._confirm_done(body, headers, ref)
         return known, found, False
+
+    def _missing(self, body: Any) -> str:
+        return "" if self._path is None else f". `read.status` is {missing(self._path, body)}"
 
     def _ended(self, body: Any, headers: Headers, ref: Ref | None, ended: str) -> tuple[State, str]:
         if self._outcome is not None:

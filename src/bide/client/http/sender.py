@@ -281,6 +281,7 @@ class Sender:
             self._breaker.failed(now)
         else:
             self._breaker.succeeded(now)
+        self._transport.refused += throttled
         status = 429 if throttled else answer.status
         self._budget.record_response(now, status, answer.headers, self._timing.wall())
         self._answer.set()

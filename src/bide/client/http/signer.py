@@ -9,10 +9,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from bide.client.apis import Answer, Api, BadPoll, Call, Credential, Denied
+import msgspec
+
+from bide.client.apis import Answer, Api, BadPoll, Call, Credential, Denied, Seen
 from bide.client.http.transport import Transport, time_limit
 from bide.core.errors import BideError, ServiceUnreachable, SetupError, UnusableService
 
@@ -58,7 +61,7 @@ class Signer:
             try:
                 await self._fetch()
             except Denied as error:
-                self._failure = Denied(401, error.detail, final=True)
+                self._failure = Denied(401, f"{error.detail}. {self.credential_source()}", final=True)
             except UnusableService as error:
                 self._failure = error
             except (BadPoll, ServiceUnreachable) as error:
@@ -120,10 +123,35 @@ class Signer:
     def clean(self, answer: Answer) -> Answer:
         """Hides secrets in a refusal: it may repeat the key, and its text goes into errors and logs."""
         if answer.status >= 400:
+            if answer.status in (401, 403):
+                answer.credential = self.credential_source()
             for secret in self._secrets():
                 if secret in answer.body:
                     answer.body = answer.body.replace(secret, b"[hidden]")
         return answer
+
+    def hide_in_error(self, seen: Seen) -> Seen:
+        """Hides secrets in the error of a failed job: it may quote the answer."""
+        error = seen.error
+        if error is None:
+            return seen
+        message = error.message
+        for secret in self._secrets():
+            message = _without(message, secret.decode())
+        if message == error.message:
+            return seen
+        return msgspec.structs.replace(seen, error=msgspec.structs.replace(error, message=message))
+
+    def credential_source(self) -> str:
+        """A sentence that names the source of the credential, for the error of a refusal."""
+        if self._credential is not None and (found := self._credential.source()):
+            return found
+        sent = next((v for name, v in self._added.items() if name.lower() == "authorization"), None)
+        if sent is None:
+            return "No credential was sent: set BIDE_KEY." if self._api.is_bide else ""
+        if self._api.is_bide and sent.rpartition(" ")[2] == os.environ.get("BIDE_KEY"):
+            return "The credential is from BIDE_KEY."
+        return "The credential is the one that you passed."
 
     def _secrets(self) -> Iterator[bytes]:
         added = [value for name, value in self._added.items() if _SECRET.search(name)]
@@ -135,3 +163,11 @@ class Signer:
     def _renewed(self) -> None:
         self.generation += 1
         self._merged.clear()
+
+
+def _without(message: str, secret: str) -> str:
+    """The message without a secret, also if a quote in it ends within the secret."""
+    message = message.replace(secret, "[hidden]")
+    for length in range(len(secret) - 1, SHORTEST_SECRET - 1, -1):
+        message = message.replace(f'{secret[:length]}…"', '[hidden]…"')
+    return message

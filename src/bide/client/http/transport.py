@@ -82,10 +82,14 @@ class Download(Answer):
 
 
 class Transport:
-    """The connections of one client."""
+    """The connections of one client. `service`: its address should be that of a bide service."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: bool = False) -> None:
         self.requests = 0
+        self.refused = (
+            0  # requests that the API rejected because there were too many; `sender` counts them
+        )
+        self._service = service
         self._session: aiohttp.ClientSession | None = None
         self._context: ssl.SSLContext | None = None
         self._routes: dict[str, _Route] = {}
@@ -154,7 +158,8 @@ class Transport:
             and url.startswith("http:")
         ):
             what += "; if it speaks TLS, write https://"
-        hint = "; is `bide serve` running there?" if loopback(urlsplit(url).hostname or "") else ""
+        local = self._service and loopback(urlsplit(url).hostname or "")
+        hint = "; is `bide serve` running there?" if local else ""
         failure = ServiceUnreachable(f"no answer from {without_credentials(host)}: {what}{hint}")
         failure.connected = not isinstance(
             error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError

@@ -78,6 +78,21 @@ class Counts(msgspec.Struct):
     failed: int = 0  # acknowledged jobs that did not succeed
 
 
+class WaitSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The settings of a wait at one place, so that a later command resumes with the same ones.
+
+    It never contains a key, a header or a command. The URL is that of the place.
+    """
+
+    description: str | None = None  # the absolute path; None: the description comes with bide
+    out: str | None = None  # the absolute path of the folder for results
+    limit: str | None = None
+    price: float | None = None
+    expected: float | None = None
+    size: str | None = None
+    timeout: float | None = None
+
+
 class LearnedState(msgspec.Struct, kw_only=True):
     """Durations by (api, kind, size), and budgets by fingerprint with the time of their dump."""
 

@@ -6,14 +6,23 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from bide.client.apis.answers import Found, Ref
-from bide.client.ledger import ApiAddress, Counts, Key, LearnedState, LedgerRow, bare, sqlite_file
+from bide.client.ledger import (
+    ApiAddress,
+    Counts,
+    Key,
+    LearnedState,
+    LedgerRow,
+    WaitSettings,
+    bare,
+    sqlite_file,
+)
 from bide.client.ledger.outbox import Item, Parcel
 from bide.client.ledger.writer import LedgerWriter
 from bide.core.errors import ErrorInfo, SetupError
@@ -53,6 +62,13 @@ CREATE TABLE parcels (
   PRIMARY KEY (base, what)
 ) WITHOUT ROWID;
 """,
+        # The second version had no settings.
+        """
+CREATE TABLE settings (
+  api TEXT NOT NULL, base TEXT NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (api, base)
+) WITHOUT ROWID;
+""",
     ),
 )
 
@@ -70,6 +86,7 @@ _END = (
 )
 _encode = msgspec.json.Encoder().encode
 _items = msgspec.json.Decoder(dict[str, Item]).decode
+_settings = msgspec.json.Decoder(WaitSettings).decode
 
 
 class SqliteLedger:
@@ -203,6 +220,17 @@ class SqliteLedger:
             )
 
         return await self._do(read)
+
+    def remember(self, settings: Mapping[ApiAddress, WaitSettings]) -> Awaitable[None]:
+        """Replaces the settings of these places; others stay. Returns after they are on disk."""
+        rows = [(*place, _encode(found)) for place, found in settings.items()]
+        return self._do(
+            lambda c: _nothing(c.executemany("REPLACE INTO settings VALUES (?, ?, ?)", rows))
+        )
+
+    async def settings(self) -> dict[ApiAddress, WaitSettings]:
+        rows = await self._do(lambda c: c.execute("SELECT api, base, data FROM settings").fetchall())
+        return {ApiAddress(api, base): _settings(data) for api, base, data in rows}
 
     def _flush(self) -> None:
         self._timer = None

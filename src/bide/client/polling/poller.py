@@ -48,6 +48,7 @@ from bide.client.polling.kinds import (
 )
 from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.schedule import PollSchedule
+from bide.client.polling.trouble import Trouble, described
 from bide.client.timing import Timing
 from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
 from bide.core.pacing.backoff import Breaker, backoff
@@ -194,7 +195,7 @@ class Poller:
         )
         self._early = 0  # consecutive requests that the API did not hold
         self._conditional = api.form.ask.etag
-        self._failing = False
+        self._trouble = Trouble(api.name, self.timing)
         self._unproven = False  # no request with the newest credential has been accepted yet
         self._unknown_words: set[str] = set()  # statuses that the description does not have
         self._endings: set[asyncio.Task[None]] = set()
@@ -239,6 +240,7 @@ class Poller:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
         if not job.listeners and job.planned is not None:
             self.schedule.remove(job.planned)
+            self._trouble.stopped(job)
             self._store_times(job, job.planned)
             job.planned = None
 
@@ -250,6 +252,7 @@ class Poller:
             job.asked_at = wall - (now - planned.born - planned.asked)
 
     async def close(self) -> None:
+        self._trouble.close()
         await self._workers.close()
         await asyncio.gather(*self._endings, return_exceptions=True)
 
@@ -433,9 +436,7 @@ class Poller:
         """`at` is the time of the next poll if the job is live; None: as the schedule plans."""
         job: JobState = planned.key
         job.failures, job.denied, self._unproven = 0, 0, False
-        if self._failing:
-            self._failing = False
-            log.warning("%s answers again", self.api.name)
+        self._trouble.answered(job)
         if planned.number < 0:  # its wait has ended
             return
         now = self.timing.now()
@@ -446,7 +447,7 @@ class Poller:
         if seen.etag is not None:
             job.etag = seen.etag
         if seen.terminal:
-            job.take(seen)
+            job.take(self._signer.hide_in_error(seen))
             self.schedule.ended(planned, now, took(now - planned.born, planned.asked, seen, answer))
             self._finish(job)
             return
@@ -456,9 +457,11 @@ class Poller:
         if seen.state == "unknown" and seen.word not in self._unknown_words:
             self._unknown_words.add(seen.word)
             log.warning(
-                "%s reports the status %r, which its description does not have; the wait continues",
-                self.api.name,
+                "Job %s has the status %r, which the description of %s does not have. The wait continues. Add the status "
+                "to a list in [read] of the description: live, done, failed, cancelled or partial",
+                job.job_id,
                 seen.word,
+                self.api.name,
             )
         if job.submitted_at is None and seen.started_at is not None:
             self._set_age(planned, now, seen.started_at, clock_of(answer))
@@ -530,7 +533,7 @@ class Poller:
         elif error.final:
             self._give_up(planned, refusal(error, self.api, answer))
         else:
-            self._retry_later(planned, error)
+            self._retry_later(planned, described(self.api.form.ask.method, error, answer))
 
     async def _denied(
         self, worker: Worker, planned: PlannedJob, error: Denied, answer: Answer | None
@@ -556,13 +559,11 @@ class Poller:
         else:
             self._give_up(planned, refusal(error, self.api, answer))
 
-    def _retry_later(self, planned: PlannedJob, error: Exception) -> None:
+    def _retry_later(self, planned: PlannedJob, failure: str) -> None:
         if planned.number < 0:
             return
-        if not self._failing:
-            self._failing = True
-            log.warning("%s; trying again", error)
         job: JobState = planned.key
+        self._trouble.failed(job, failure)
         now = self.timing.now()
         self.schedule.failed(planned, now, now + backoff(job.failures, BASE, CAP, self.rng))
         job.failures += 1
@@ -572,7 +573,7 @@ class Poller:
         self.sender.record_failed_poll()
         if isinstance(error, ServiceUnreachable):
             for planned in jobs:
-                self._retry_later(planned, error)
+                self._retry_later(planned, str(error))
             return
         origins = {self._origin(planned) for planned in jobs}
         for planned in self.schedule.jobs():
@@ -585,6 +586,7 @@ class Poller:
     def _give_up(self, planned: PlannedJob, error: ServiceError) -> None:
         job: JobState = planned.key
         job.error = error
+        self._trouble.stopped(job)
         self.schedule.remove(planned)
         self._finish(job)
 

@@ -111,7 +111,7 @@ def read_plan(
     approve: Approve | None = None,
     url_typed: bool = True,
 ) -> PipelinePlan:
-    with located(text, str(path), "the pipeline") as tables:
+    with located(text, str(path), "the pipeline", PipelineTable) as tables:
         table = msgspec.convert(tables, PipelineTable)
         if not table.exports:
             raise Misplaced(("exports",), "there is nothing to export. Add a table [[exports]]")

@@ -16,6 +16,7 @@ import msgspec
 
 from bide.client.apis.form import Secret, Table
 from bide.client.apis.lines import Misplaced, Place
+from bide.client.apis.loading import choices
 
 Type = Literal["string", "integer", "float", "decimal", "boolean", "date", "timestamp", "json"]
 EPOCHS = ("epoch", "epoch-ms")
@@ -125,7 +126,8 @@ def _misplaced(message: str) -> Misplaced:
     if field is not None:
         return Misplaced(tuple(place), f"`{field['name']}` is missing")
     name = next((step for step in reversed(place) if isinstance(step, str)), "schema")
-    return Misplaced(tuple(place), f"`{name}`: {said[:1].lower()}{said[1:]}")
+    permitted = choices(Schema, tuple(place))
+    return Misplaced(tuple(place), f"`{name}`: {said[:1].lower()}{said[1:]}{permitted}")
 
 
 def _column_of(table: Any, place: Place) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from bide.core.errors import InvalidInput, MethodNotAllowed, NotFound, Problem
@@ -99,13 +100,13 @@ class Router:
             if following is None:
                 following = node.parameter
                 if following is None or not segment:
-                    raise _not_found(request)
+                    raise self._not_found(request)
                 request.args.append(segment)
             node = following
         entry = node.methods.get(request.scope["method"])
         if entry is None:
             if not node.methods:
-                raise _not_found(request)
+                raise self._not_found(request)
             allowed = ", ".join(sorted(node.methods))
             method = request.scope["method"][:50]
             raise MethodNotAllowed(
@@ -117,9 +118,25 @@ class Router:
             _check_names(request, known)
         return handler
 
+    def _not_found(self, request: HttpRequest) -> NotFound:
+        path, base = request.path[:200], request.base
+        near = self._near(path)
+        hint = f"See {base}/docs for all paths." if near is None else f"Did you mean {base}{near}?"
+        return NotFound(f"No such path: {path!r}. {hint}")
 
-def _not_found(request: HttpRequest) -> NotFound:
-    return NotFound(f"{request.path[:200]!r} does not exist; see {request.base}/docs for all paths")
+    def _near(self, path: str) -> str | None:
+        """Returns the path with misspelled segments corrected; None if there is no such path either."""
+        node, found = self._root, []
+        for segment in path.rstrip("/").split("/")[1:]:
+            near = get_close_matches(segment, node.literals, 1)
+            if near:
+                node = node.literals[near[0]]
+            elif node.parameter is not None and segment:
+                node = node.parameter
+            else:
+                return None
+            found.append(near[0] if near else segment)
+        return "/" + "/".join(found) if node.methods and found else None
 
 
 def _check_names(request: HttpRequest, known: frozenset[str]) -> None:

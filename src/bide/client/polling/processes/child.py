@@ -61,6 +61,7 @@ class GivenSigner(Signer):
         super().__init__(api, None, transport, timing.wall)
         self._channel = channel
         self._answer: asyncio.Future[None] | None = None
+        self._source = ""
 
     @property
     def stale(self) -> bool:
@@ -68,10 +69,13 @@ class GivenSigner(Signer):
 
     def take(self, proof: m.CredentialUpdate) -> None:
         self._credential, self._added = GivenCredential(proof.headers), proof.added
-        self.generation = proof.generation
+        self.generation, self._source = proof.generation, proof.source
         self._merged.clear()
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
+
+    def credential_source(self) -> str:
+        return self._source
 
     async def denied(self, generation: int) -> bool:
         async with self._lock:
@@ -107,7 +111,7 @@ class PollingProcess:
         timing = StaggeredTiming(*start.clock, rng)
         make = BideApi if start.own else Api
         api = make(start.form, start.url, None if start.folder is None else Path(start.folder))
-        self._transport = Transport()
+        self._transport = Transport(service=start.own)
         self._signer = GivenSigner(channel, api, self._transport, timing)
         self._budgets: BudgetFolder | BudgetConnection
         name = SHARED
@@ -183,9 +187,13 @@ class PollingProcess:
         for count in range(1, sys.maxsize):
             await asyncio.sleep(HEARTBEAT)
             self._budget.settle()
-            self._channel.send(m.PollingHeartbeat(self._sent()))
+            self._channel.send(self._heartbeat())
             if count % LEARN_EVERY == 0:
                 self._send_news()
+
+    def _heartbeat(self) -> m.PollingHeartbeat:
+        refused, self._transport.refused = self._transport.refused, 0
+        return m.PollingHeartbeat(self._sent(), refused)
 
     def _sent(self) -> int:
         more = self._transport.requests - self._counted
@@ -202,7 +210,7 @@ class PollingProcess:
         await self._poller.close()
         await self._transport.close()
         self._send_news()
-        self._channel.send(m.PollingHeartbeat(self._sent()))
+        self._channel.send(self._heartbeat())
         self._budgets.close()
 
 

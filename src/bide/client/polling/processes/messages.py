@@ -56,6 +56,7 @@ class CredentialUpdate(PollingMessage):
     generation: int
     headers: dict[str, str]  # of the credential
     added: dict[str, str]  # of the caller
+    source: str  # a sentence about where the credential comes from
 
     def __repr__(self) -> str:
         return f"<CredentialUpdate {self.generation}>"
@@ -134,6 +135,7 @@ class PollingHeartbeat(PollingMessage):
     """The child is alive."""
 
     sent: int
+    refused: int  # requests that the API rejected because there were too many, since the last heartbeat
 
 
 class LogLine(PollingMessage):

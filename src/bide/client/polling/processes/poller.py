@@ -151,6 +151,8 @@ class ProcessPoller(Poller):
         if isinstance(message, m.JobObserved | m.JobGivenUp | m.PollingHeartbeat):
             self._transport.requests += message.sent
         match message:
+            case m.PollingHeartbeat(_, refused):
+                self._transport.refused += refused
             case m.JobObserved(number) if number in child.jobs:
                 self._observed(child.jobs[number], message)
             case m.JobGivenUp(number) if number in child.jobs:
@@ -197,7 +199,8 @@ class ProcessPoller(Poller):
     # --- the credential
 
     def credential_update(self) -> m.CredentialUpdate:
-        return m.CredentialUpdate(self._signer.generation, *self._signer.proof())
+        signer = self._signer
+        return m.CredentialUpdate(signer.generation, *signer.proof(), signer.credential_source())
 
     async def _renew(self, child: _ChildSlot, generation: int) -> None:
         """Reply to the child when there is a new credential, or when there will be none."""
