@@ -20,6 +20,7 @@ from rich.console import Console
 
 from bide.cli import root
 from bide.cli import sync as cli_sync
+from bide.cli.output import Terminal
 from bide.client.apis.answers import Ref
 from bide.core.errors import ErrorInfo
 from bide.pipeline.run.context import ExportUpdate
@@ -224,15 +225,14 @@ def test_a_schedule_stays_and_nobody_else_may_run_it_meanwhile(folder: Folder) -
     assert refused.exit_code == 1 and "another process" in refused.output
 
 
-def test_rows_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.StringIO()
-    monkeypatch.setattr(
-        cli_sync, "Console", lambda **options: Console(file=written, force_terminal=True, width=100)
-    )
+def test_rows_in_a_terminal() -> None:
+    written, terminal = io.StringIO(), Terminal()
+    terminal.console = Console(file=written, force_terminal=True, width=100)
+    terminal.shows_bars = True
     export = Export(key="k", name="gradebook course=1", dataset="gradebook", output="o")
     sent = advance(export, PhaseEvent.SEND)
     going = advance(sent, PhaseEvent.ACCEPTED, ref=Ref("job1"))
-    with cli_sync.view_for(as_json=False) as view:
+    with cli_sync.view_for(False, terminal) as view:
         assert isinstance(view, cli_sync.LiveSyncView)
         view.on_export(ExportUpdate(sent))
         view.on_export(ExportUpdate(going, 40.0, "running", moved=False))

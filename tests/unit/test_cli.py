@@ -477,4 +477,9 @@ def test_an_interrupted_wait_is_130(service: FakeService) -> None:
     _, stderr = process.communicate(timeout=20)
     never.set()
     assert process.returncode == 130
-    assert stderr == "bide: interrupted\n"
+    assert stderr.splitlines() == [
+        "bide: 0 done, 0 failed, 1 not ended, 1 request, 0 refused",
+        "bide: the jobs are not affected. Run the same command again to wait for them. With --ledger FILE, a short "
+        "command resumes.",
+        "bide: interrupted",
+    ]

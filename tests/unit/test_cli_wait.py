@@ -103,9 +103,33 @@ def test_a_description_of_ones_own_does_as_well(shop: Shop, tmp_path: Path) -> N
     bide("job-1", "--api", "shop.toml", "--key", "wrong", "--ledger", "l")
     result = bide("--ledger", "l")
     assert result.exit_code == 1
+    assert (
+        "There is no credential: give a key" in result.stderr
+    )  # the ledger knows the file, not the key
+    (tmp_path / "shop.toml").rename(tmp_path / "moved.toml")
+    result = bide("--ledger", "l", "--key", KEY)
+    assert result.exit_code == 2
+    assert f"The description {tmp_path}/shop.toml cannot be read" in result.stderr
     assert "pass its file with --api" in result.stderr
-    result = bide("--ledger", "l", "--api", "shop.toml", "--key", KEY, "--json")
+    result = bide("--ledger", "l", "--api", "moved.toml", "--key", "wrong", "--json")
+    assert result.exit_code == 1
+    result = bide("--ledger", "l", "--key", KEY, "--json")
     assert (result.exit_code, list(lines(result))) == (1, ["job-1"])
+    assert lines(result)["job-1"]["status"] == "ERROR"
+
+
+def test_a_ledger_names_a_file_only_if_the_user_confirmed_it(shop: Shop, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    (tmp_path / "own.toml").write_text(text)
+    args = ("--api", "own.toml", "--url", shop.url, "--ledger", "l", "--timeout", "0", "--trust")
+    assert bide("job-0", *args, "--key", KEY).exit_code == 3
+    (tmp_path / "own.toml").write_text(text + "# changed\n")
+    shop.heard.clear()
+    result = bide("--ledger", "l", "--key", KEY, "--timeout", "30")
+    assert result.exit_code == 2
+    assert "own.toml does not come with bide" in result.stderr
+    assert shop.heard == []
+    assert bide("--ledger", "l", "--key", KEY, "--timeout", "30", "--trust").exit_code == 0
 
 
 def test_a_result_at_an_address_is_saved_beside_its_json(shop: Shop, tmp_path: Path) -> None:
@@ -265,7 +289,10 @@ def test_one_ledger_for_several_apis(shop: Shop, service: FakeService) -> None:
         result = at(shop, "job-0", "--ledger", "l", "--json")
         assert (result.exit_code, list(lines(result))) == (0, ["job-0"])
         assert "not waiting for 2 jobs of other APIs or addresses" in result.stderr
-        result = bide("--ledger", "l", "--json", "--header", "x-team: whose?")
+        result = bide("--ledger", "l")  # each place has its own settings
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert "settings from the ledger for sync.so: --timeout 0" in result.stderr
+        result = bide("--ledger", "l", "--json", "--header", "x-team: whose?", "--timeout", "60")
     assert result.exit_code == 0, result.stderr
     found = lines(result)
     assert {id: line["api"] for id, line in found.items()} == {"job-0": "sync.so", job_id(1): "bide"}

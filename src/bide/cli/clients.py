@@ -7,10 +7,11 @@ would be sent to the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -23,7 +24,7 @@ from bide.client.apis.form import Description
 from bide.client.apis.loading import form_of
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
-from bide.client.ledger import ApiAddress, bare
+from bide.client.ledger import ApiAddress, WaitSettings, bare
 from bide.client.options import ClientOptions
 from bide.core.errors import SetupError
 
@@ -120,9 +121,14 @@ class CommandTarget:
 
 
 class Clients:
-    def __init__(self, target: CommandTarget, stack: AsyncExitStack) -> None:
+    """`saved` are the settings of a ledger."""
+
+    def __init__(
+        self, target: CommandTarget, stack: AsyncExitStack, saved: Mapping[ApiAddress, WaitSettings]
+    ) -> None:
         self._target = target
         self._stack = stack
+        self._saved = saved
         self._api: Api | None = None if target.own else target.described()
         self.all: dict[ApiAddress, AsyncClient] = {}
         self._services: dict[str, ApiAddress] = {}  # by the address that was given
@@ -140,10 +146,9 @@ class Clients:
             near = self._near(self._api, text)
             typed = near.folder is None
             place = self._third(near)
-        if typed and place.base and place not in self._remembered:
+        if typed and place[1] and place not in self._remembered:
             self._remembered.add(place)
-            form = _shipped_form(OWN) if self._api is None else self._api.form
-            self._target.remember_base(form, place.base)
+            self._target.remember_base(_shipped_form(place[0]), place[1])
         try:
             handle = self.all[place].job(text)
         except SetupError as error:  # not a job of this API
@@ -175,13 +180,17 @@ class Clients:
         """Opens the missing clients for places of the ledger."""
         missing = [place for place in places if place not in self.all]
         alone = len(missing) == 1 and not self.all
-        for name, base in missing:
+        for place in missing:
+            name, base = place
+            saved = self._saved.get(place)
             if name == OWN:
                 if self._target.connection.key_by_flag:
                     self._target.confirm_base(_shipped_form(OWN), base, True)
                 self._service(base)
             elif self._api is not None:
                 self._third(self._target.described(base or None))
+            elif saved is not None and saved.description is not None:
+                self._third(self._stored(saved.description, place), meant=alone)
             else:
                 form = _shipped_form(name)
                 given = alone and self._target.connection.key_by_flag
@@ -189,32 +198,53 @@ class Clients:
                     self._target.confirm_base(form, base, given)
                 self._third(load(name, base or None), meant=alone)
 
+    def _stored(self, description: str, place: ApiAddress) -> Api:
+        """The API of a file that the ledger names. The user must have confirmed the file for this address."""
+        if not Path(description).exists():
+            raise click.UsageError(
+                f"The description {description} cannot be read: it was moved or removed. To wait for the jobs of "
+                f"{place.api}, pass its file with --api"
+            )
+        return replace(self._target, api=description).described(place.base or None)
+
     def _service(self, address: str) -> ApiAddress:
         if address not in self._services:
             connection = self._target.connection
             # The same address as --url, except for a user and a password in it.
             at = connection.url if address == bare(connection.url).rstrip("/") else address
-            client = AsyncClient(at, connection.key_for(at), **self._target.options)
-            place = self._services[address] = ApiAddress(client.api, bare(client._account.api.url or ""))
-            if place not in self.all:
-                self.all[place] = client
-                self._stack.push_async_callback(client.close)
+            options = self._options(ApiAddress(OWN, bare(at).rstrip("/")))
+            client = AsyncClient(at, connection.key_for(at), **options)
+            self._services[address] = self._add(client)
         return self._services[address]
 
     def _third(self, api: Api, meant: bool = True) -> ApiAddress:
         place = ApiAddress(api.name, bare(api.url or ""))
         if place in self.all:
             return place
-        options = self._target.options
+        options = self._options(place)
         if not meant:
             options = ClientOptions(**{**options, "headers": {}})
-        self.all[place] = client = self._target.third(api, options, meant)
-        self._stack.push_async_callback(client.close)
+        return self._add(self._target.third(api, options, meant))
+
+    def _options(self, place: ApiAddress) -> ClientOptions:
+        """The options of the command; where it has none, those of the ledger."""
+        saved = self._saved.get(place)
+        if saved is None:
+            return self._target.options
+        given = {name: value for name, value in self._target.options.items() if value is not None}
+        stored = {name: getattr(saved, name) for name in ("limit", "price", "expected", "size")}
+        return cast(ClientOptions, {**stored, **given})
+
+    def _add(self, client: AsyncClient) -> ApiAddress:
+        place = ApiAddress(client.api, bare(client._account.api.url or ""))
+        if place not in self.all:
+            self.all[place] = client
+            self._stack.push_async_callback(client.close)
         return place
 
 
 def _shipped_form(name: str) -> Description:
-    """By name only: a ledger must not name a file."""
+    """A description that comes with bide. Files are used only if the ledger's settings name them."""
     if name not in names():
         raise SetupError(
             f"the ledger has jobs of {name}, which is not an API that bide ships: pass its file with --api"

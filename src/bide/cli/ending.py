@@ -13,10 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import click
 import msgspec
 
-from bide.cli.output import compact, print_json
+from bide.cli.output import Terminal, compact
 from bide.client.http.download import local_name
 from bide.client.job import JobHandle
 from bide.core.errors import BideError, ErrorInfo, JobFailed, ServiceError
@@ -39,29 +38,61 @@ class EndedLine(msgspec.Struct, rename="camel"):
 
 
 class Ending:
-    def __init__(self, as_json: bool, out: Path | None, command: str | None) -> None:
+    def __init__(self, terminal: Terminal, as_json: bool, command: str | None) -> None:
+        self.done = 0
         self.failed = 0
+        self._terminal = terminal
         self._as_json = as_json
-        self._out = out
         self._command = command
 
-    async def report(self, handle: JobHandle, api: str, place: str = "") -> bool:
+    async def report(self, handle: JobHandle, api: str, out: Path | None, place: str = "") -> bool:
         """Returns whether everything was done, so that the job can be acknowledged.
 
-        `place` is the address of the API if there are several: two of them may have jobs with the same id.
+        `out` is the folder for the result. `place` is the address of the API if there are several: two of them may have
+        jobs with the same id.
         """
         line, done = await _line(handle, api)
         good = done and line.status in SUCCESSFUL
-        if self._out is not None and good:
-            done = good = await _save(handle, line, self._out, place)
+        if out is not None and good:
+            done = good = await self._save(handle, line, out, place)
         if self._as_json:
-            print_json(line)
+            self._terminal.json(line)
         else:
-            click.echo(_text(line))
+            self._terminal.result(_text(line))
         if self._command is not None:
-            done = await _execute(self._command, line) and done
-        self.failed += not (good and done)
+            done = await self._execute(self._command, line) and done
+        if good and done:
+            self.done += 1
+        else:
+            self.failed += 1
         return done
+
+    async def _save(self, handle: JobHandle, line: EndedLine, out: Path, place: str) -> bool:
+        """A result that cannot be saved counts as a failure and does not stop the others."""
+        try:
+            await _write(handle, line, out, place)
+        except (BideError, OSError) as error:
+            self._terminal.note(f"{handle.id}: not saved: {error}")
+            return False
+        return True
+
+    async def _execute(self, command: str, line: EndedLine) -> bool:
+        """The command's output goes to stderr, so that stdout has one line per job."""
+        known = {"BIDE_JOB_ID": line.job_id, "BIDE_JOB_STATUS": str(line.status or "")}
+        bars = self._terminal.shows_bars
+        process = await asyncio.create_subprocess_shell(
+            command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE if bars else STDERR,
+            stderr=asyncio.subprocess.STDOUT if bars else None,
+            env={**os.environ, **known},
+        )
+        output, _ = await process.communicate(msgspec.json.encode(line) + b"\n")
+        if output:
+            self._terminal.error_line(output.decode(errors="replace").rstrip("\n"))
+        if process.returncode:
+            self._terminal.note(f"{line.job_id}: --exec ended with {process.returncode}")
+        return process.returncode == 0
 
 
 async def _line(handle: JobHandle, api: str) -> tuple[EndedLine, bool]:
@@ -94,24 +125,18 @@ def _text(line: EndedLine) -> str:
     return " ".join(filter(None, (line.job_id, line.status or "UNKNOWN", said)))
 
 
-async def _save(handle: JobHandle, line: EndedLine, out: Path, place: str) -> bool:
-    """A result that cannot be saved counts as a failure and does not stop the others."""
-    try:
-        name = local_name(_file_stem(handle, f"{line.api} {place}" if place else ""))
-        await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
-        result = msgspec.json.encode(line.result) + b"\n"
-        await asyncio.to_thread((out / f"{name}.json").write_bytes, result)
-        # A JSON result is already in the line.
-        files = [file for file in handle.files if file != RESULT or isinstance(line.result, str)]
-        if files:
-            await asyncio.to_thread((out / name).mkdir, exist_ok=True)
-        for file in files:
-            await handle.download(file, out / name / _file_name(file, line))
-        line.requests = handle.requests
-    except (BideError, OSError) as error:
-        click.echo(f"bide: {handle.id}: not saved: {error}", err=True)
-        return False
-    return True
+async def _write(handle: JobHandle, line: EndedLine, out: Path, place: str) -> None:
+    name = local_name(_file_stem(handle, f"{line.api} {place}" if place else ""))
+    await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
+    result = msgspec.json.encode(line.result) + b"\n"
+    await asyncio.to_thread((out / f"{name}.json").write_bytes, result)
+    # A JSON result is already in the line.
+    files = [file for file in handle.files if file != RESULT or isinstance(line.result, str)]
+    if files:
+        await asyncio.to_thread((out / name).mkdir, exist_ok=True)
+    for file in files:
+        await handle.download(file, out / name / _file_name(file, line))
+    line.requests = handle.requests
 
 
 def _file_stem(handle: JobHandle, place: str) -> str:
@@ -129,18 +154,3 @@ def _file_name(file: str, line: EndedLine) -> str:
         suffix = PurePosixPath(urlsplit(line.result).path).suffix
         return file + suffix if suffix[1:].isalnum() else file
     return local_name(file)
-
-
-async def _execute(command: str, line: EndedLine) -> bool:
-    """The command's output goes to stderr, so that stdout has one line per job."""
-    known = {"BIDE_JOB_ID": line.job_id, "BIDE_JOB_STATUS": str(line.status or "")}
-    process = await asyncio.create_subprocess_shell(
-        command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=STDERR,
-        env={**os.environ, **known},
-    )
-    await process.communicate(msgspec.json.encode(line) + b"\n")
-    if process.returncode:
-        click.echo(f"bide: {line.job_id}: --exec ended with {process.returncode}", err=True)
-    return process.returncode == 0

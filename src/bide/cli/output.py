@@ -1,9 +1,12 @@
-"""Output of commands: tables on stdout, or one JSON object per line with --json."""
+"""Output of commands: tables and lines on stdout, or one JSON object per line with --json; notes and bars on stderr."""
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +26,94 @@ COLOURS = {
     "RETRYING": "yellow",
 }
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+
+
+verbose_option = click.option(
+    "--verbose", "-v", is_flag=True, help="Also print each change of a job's status, on stderr."
+)
+
+
+def ignore_change(job: JobStatus) -> None:
+    """For a wait whose changes only the log reports: without a listener a bide service reports only the end."""
+
+
+class Terminal:
+    """Prints the lines of a command that may show bars.
+
+    `console` shows the bars. Lines in the same terminal go through it, too, so that neither overwrites the other.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True)
+        self.shows_bars = self.console.is_terminal
+        self._shows_results = self.shows_bars and _same_terminal()
+
+    def result(self, text: str) -> None:
+        """Prints a line on stdout."""
+        if self._shows_results:
+            self._print(text)
+        else:
+            click.echo(text)
+
+    def json(self, record: Any) -> None:
+        self.result(msgspec.json.encode(record).decode())
+
+    def note(self, text: str) -> None:
+        """Prints a message on stderr."""
+        self.error_line(f"bide: {text}")
+
+    def error_line(self, text: str) -> None:
+        """Prints a line on stderr."""
+        if self.shows_bars:
+            self._print(text)
+        else:
+            click.echo(text, err=True)
+
+    def _print(self, text: str) -> None:
+        # The text may come from an API: no character of it may move the cursor.
+        shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in text.expandtabs())
+        self.console.out(shown, highlight=False)
+
+    @contextmanager
+    def log(self, verbose: bool = False) -> Iterator[None]:
+        """Prints the warnings of bide's log, with `verbose` also its information."""
+        log, level = logging.getLogger("bide"), logging.INFO if verbose else logging.WARNING
+        printer, before = LogPrinter(self, level), log.level
+        log.addHandler(printer)
+        if verbose:
+            log.setLevel(level)
+        try:
+            yield
+        finally:
+            log.removeHandler(printer)
+            log.setLevel(before)
+
+
+class LogPrinter(logging.Handler):
+    """Prints log records on stderr; the same message is printed once for consecutive jobs."""
+
+    _last = ""
+
+    def __init__(self, terminal: Terminal, level: int) -> None:
+        super().__init__(level)
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text != self._last:
+            self._terminal.note(text)
+        self._last = text
+
+
+def _same_terminal() -> bool:
+    """Whether stdout and stderr are the same terminal."""
+    try:
+        out, error = sys.stdout.fileno(), sys.stderr.fileno()
+        return os.isatty(out) and os.fstat(out).st_rdev == os.fstat(error).st_rdev
+    except (OSError, ValueError):  # not a file, e.g. in a test
+        return False
 
 
 def print_json(record: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,16 +13,20 @@ import click
 import msgspec
 
 from bide.cli.clients import CommandTarget, api_option
-from bide.cli.output import json_option, print_json
+from bide.cli.command_text import MASK, command_text
+from bide.cli.output import Terminal, ignore_change, json_option, print_json, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.trust import trust_option
 from bide.client.account import Account
+from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
 from bide.client.options import ClientOptions
 from bide.client.submission import SubmitOptions, read_time
 from bide.client.uploads.file_submission import ONLY
-from bide.core.errors import JobFailed
+from bide.core.errors import BideError, JobFailed, WaitTimeout
 from bide.core.jobs.record import Status
+
+QUEUE_EVERY = 30.0  # seconds between two looks at the queue of a job that has not started
 
 
 def read_input(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
@@ -142,12 +148,20 @@ class Sent(msgspec.Struct, rename="camel"):
 )
 @click.option("--label", "labels", multiple=True, callback=_read_labels, metavar="NAME=VALUE")
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds after which the wait ends.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    help="With --wait: seconds after which the command stops waiting. The job continues.",
+)
 @api_option
 @trust_option
+@verbose_option
 @json_option
 @speaks_to_service
+@click.pass_context
 def submit(
+    ctx: click.Context,
+    /,
     connection: Connection,
     kind: str,
     body: Any,
@@ -158,6 +172,7 @@ def submit(
     timeout: float | None,
     api: str | None,
     trust: bool,
+    verbose: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -187,61 +202,104 @@ def submit(
     if not kind and target.own:
         raise click.UsageError("KIND is missing: the service's name for the job")
     given = cast(SubmitOptions, {**options, "labels": labels or None, **_file_options(files)})
+    terminal = Terminal()
+    if files:
+        given["progress"] = terminal.console
+    run = SubmitRun(ctx, target, terminal, kind, body, given, as_json)
     try:
-        if wait:
-            asyncio.run(_submit_and_wait(target, kind, body, given, timeout, as_json))
-        else:
-            asyncio.run(_submit(target, kind, body, given, as_json))
+        with terminal.log(verbose):
+            asyncio.run(run.wait(timeout, verbose) if wait else run.submit())
     except KeyboardInterrupt:
         if ledger is not None:
-            click.echo("bide: run the same command again to resume", err=True)
+            terminal.note("run the same command again to resume")
         raise
 
 
-async def _submit(
-    target: CommandTarget, kind: str, body: Any, options: SubmitOptions, as_json: bool
-) -> None:
-    async with target.client() as client:
-        job = await client.submit(kind, body, **options)
-        if not target.own:
-            _print_sent(await client.account(), job, kind, as_json)
-        elif as_json:
-            print_json(job.latest)
-        else:
-            click.echo(job.id)
+@dataclass(frozen=True)
+class SubmitRun:
+    """One run of the command."""
 
+    ctx: click.Context
+    target: CommandTarget
+    terminal: Terminal
+    kind: str
+    body: Any
+    options: SubmitOptions
+    as_json: bool
 
-def _print_sent(account: Account, job: JobHandle, kind: str, as_json: bool) -> None:
-    """Prints what `bide wait`, `status` and `cancel` accept: at some APIs an id alone is not enough."""
-    api, ref = account.api, job.ref
-    if as_json:
-        status = job.latest.status if job.latest is not None else None
-        print_json(Sent(job.id, api.name, kind, status, api.status_url(ref)))
-    else:
-        click.echo(api.text(ref))
-
-
-async def _submit_and_wait(
-    target: CommandTarget,
-    kind: str,
-    body: Any,
-    options: SubmitOptions,
-    timeout: float | None,
-    as_json: bool,
-) -> None:
-    async with target.client() as client:
-        job = await client.submit(kind, body, **options)
-        try:
-            result = await job.result(timeout=timeout, progress=True)
-        except JobFailed:
-            if as_json:
+    async def submit(self) -> None:
+        async with self.target.client() as client:
+            job = await client.submit(self.kind, self.body, **self.options)
+            if not self.target.own:
+                self._print_sent(await client.account(), job)
+            elif self.as_json:
                 print_json(job.latest)
-            if target.options.get("ledger") is not None:
+            else:
+                click.echo(job.id)
+
+    def _print_sent(self, account: Account, job: JobHandle) -> None:
+        """Prints what `bide wait`, `status` and `cancel` accept: at some APIs an id alone is not enough."""
+        api, ref = account.api, job.ref
+        if self.as_json:
+            status = job.latest.status if job.latest is not None else None
+            print_json(Sent(job.id, api.name, self.kind, status, api.status_url(ref)))
+        else:
+            click.echo(api.text(ref))
+
+    async def wait(self, timeout: float | None, verbose: bool) -> None:
+        async with self.target.client() as client:
+            job = await client.submit(self.kind, self.body, **self.options)
+            watching = asyncio.create_task(self._watch_queue(client, job))
+            try:
+                await self._wait(client, job, timeout, verbose)
+            except (asyncio.CancelledError, WaitTimeout):
+                self.terminal.note(self._hint(client, job))
+                raise
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+    async def _wait(
+        self, client: AsyncClient, job: JobHandle, timeout: float | None, verbose: bool
+    ) -> None:
+        stored = self.target.options.get("ledger") is not None
+        on_change = ignore_change if verbose else None
+        try:
+            result = await job.result(timeout, self.terminal.console, on_change)
+        except JobFailed:
+            if self.as_json:
+                print_json(job.latest)
+            if stored:
                 await client.acknowledge(job)
             raise
-        if as_json:
+        if self.as_json:
             print_json(job.latest)
         else:
             click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
-        if target.options.get("ledger") is not None:
+        if stored:
             await client.acknowledge(job)
+
+    def _hint(self, client: AsyncClient, job: JobHandle) -> str:
+        """How to wait for the job again."""
+        text = client._account.api.text(job.ref)
+        command = command_text(self.ctx, "wait", [text], ("api", "url", "key", "key_file"))
+        secret = f"  (replace {MASK} by the secret)" if MASK in command else ""
+        return f"job {text} is still running. Wait for it again with: {command}{secret}"
+
+    async def _watch_queue(self, client: AsyncClient, job: JobHandle) -> None:
+        """Says once if the job cannot start because no worker serves its queue, or because the queue is paused."""
+        said = not self.target.own
+        while not said and job.latest is not None and job.latest.status is Status.PENDING:
+            name = job.latest.queue
+            with suppress(BideError):
+                for queue in await client.queues():
+                    if queue.get("name") == name and not queue.get("served", True):
+                        text = f"No worker serves queue {name}. The job waits until a worker of that queue starts."
+                        self.terminal.note(text)
+                        said = True
+                    elif queue.get("name") == name and queue.get("paused"):
+                        self.terminal.note(
+                            f"Queue {name} is paused. Resume it with: bide queue resume {name}"
+                        )
+                        said = True
+            await asyncio.sleep(QUEUE_EVERY)

@@ -7,7 +7,6 @@ row per export in a terminal, otherwise a line per change.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,14 +18,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bide.cli import FAILED
 from bide.cli.clients import budget_option
-from bide.cli.output import json_option, print_json, print_table
+from bide.cli.output import Terminal, json_option, print_json, print_table
 from bide.cli.trust import confirm, trust_option
-from bide.cli.wait import Warnings
 from bide.client.apis.demands import Demands
 from bide.client.progress import SHOWN
 from bide.core.errors import SetupError
@@ -154,27 +151,25 @@ def sync(
         _show(plan, as_json)
         return
     options = RunOptions(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
-    log, trouble = logging.getLogger("bide"), Warnings(logging.WARNING)
-    log.addHandler(trouble)
+    terminal = Terminal()
     try:
-        with Checkpoint(state or pipeline.with_suffix(".sync")) as checkpoint:
+        with terminal.log(), Checkpoint(state or pipeline.with_suffix(".sync")) as checkpoint:
             if cron is None:
-                good = asyncio.run(_run(plan, checkpoint, options, as_json, budget))
+                good = asyncio.run(_run(plan, checkpoint, options, view_for(as_json, terminal), budget))
             else:
                 schedule = RunSchedule(cron, zone, checkpoint, time.time)
-                good = asyncio.run(_follow(schedule, load, options, as_json, budget))
+                good = asyncio.run(
+                    _follow(schedule, load, options, lambda: view_for(as_json, terminal), budget)
+                )
     except KeyboardInterrupt:
         click.echo("bide: interrupted; run it again to resume", err=True)
         raise
-    finally:
-        log.removeHandler(trouble)
     raise click.exceptions.Exit(0 if good else FAILED)
 
 
 async def _run(
-    plan: PipelinePlan, checkpoint: Checkpoint, options: RunOptions, as_json: bool, budget: str | None
+    plan: PipelinePlan, checkpoint: Checkpoint, options: RunOptions, view: SyncView, budget: str | None
 ) -> bool:
-    view: SyncView = view_for(as_json)
     with view:
         run = PipelineRun(
             plan, checkpoint, on_export=view.on_export, on_output=view.on_output, budget=budget
@@ -188,12 +183,12 @@ async def _follow(
     schedule: RunSchedule,
     plan: Callable[[], PipelinePlan],
     given: RunOptions,
-    as_json: bool,
+    new_view: Callable[[], SyncView],
     budget: str | None,
 ) -> bool:
     async def make_run(options: RunOptions) -> None:
         options = replace(options, resubmit=given.resubmit)
-        await _run(plan(), schedule.checkpoint, options, as_json, budget)
+        await _run(plan(), schedule.checkpoint, options, new_view(), budget)
 
     at = schedule.cron.next(time.time(), schedule.zone)
     click.echo(f"bide: the next run is at {schedule.name(at)}", err=True)
@@ -214,10 +209,10 @@ def _show(plan: PipelinePlan, as_json: bool) -> None:
         print_table(("dataset", "exports", "output"), rows, empty="nothing to export")
 
 
-def view_for(as_json: bool) -> SyncView:
+def view_for(as_json: bool, terminal: Terminal) -> SyncView:
     if as_json:
         return JsonSyncView()
-    return LiveSyncView() if Console(stderr=True).is_terminal else SyncView()
+    return LiveSyncView(terminal) if terminal.shows_bars else SyncView()
 
 
 class SyncView:
@@ -278,7 +273,7 @@ class JsonSyncView(SyncView):
 class LiveSyncView(SyncView):
     """Shows a row per export, as many as fit, and a row for the total."""
 
-    def __init__(self) -> None:
+    def __init__(self, terminal: Terminal) -> None:
         columns = (
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
@@ -286,7 +281,8 @@ class LiveSyncView(SyncView):
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._terminal = terminal
+        self._progress = Progress(*columns, console=terminal.console)
         self._rows: dict[str, TaskID] = {}
         self._phases: dict[str, Phase] = {}
         self._all: TaskID | None = None
@@ -322,7 +318,7 @@ class LiveSyncView(SyncView):
 
     def on_output(self, update: OutputUpdate) -> None:
         if update.stage != "normalizing":
-            self._progress.console.print(_output(update), markup=False, highlight=False)
+            self._terminal.result(_output(update))
 
 
 def _line(export: Export) -> str:

@@ -73,6 +73,19 @@ def read_headers(
     return found
 
 
+def rate_text(limit: Limit) -> str:
+    """The text that `read_limit` reads as this limit."""
+    size, unit = next(
+        ((size, unit) for size, unit in ((3600, "h"), (60, "m")) if limit.per % size == 0), (1, "s")
+    )
+    burst = "" if limit.burst is None else f":{_number(limit.burst)}"
+    return f"{_number(limit.requests)}/{_number(limit.per / size)}{unit}{burst}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:.12f}".rstrip("0")
+
+
 def read_rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Limit | None:
     try:
         return None if value is None else read_limit(value)

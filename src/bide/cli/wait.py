@@ -1,31 +1,35 @@
 """`bide wait`: waits for jobs of any API and reports how each ended; with a ledger it resumes after a crash.
 
-With a ledger each completion is reported at least once. Bars, advice and warnings are on stderr.
+With a ledger each completion is reported at least once. The ledger stores the settings of the wait, so that
+`bide wait --ledger FILE` alone resumes it. Bars, advice and warnings are on stderr.
 """
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import gc
-import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
+from shlex import join
 from typing import Any, cast
 
 import click
+import msgspec
 
 from bide.cli import FAILED, TIMED_OUT
 from bide.cli.clients import Clients, CommandTarget, api_option, budget_option
+from bide.cli.command_text import MASK, command_text
 from bide.cli.ending import Ending
-from bide.cli.output import json_option
+from bide.cli.output import Terminal, ignore_change, json_option, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
-from bide.cli.targets import read_headers, read_rate, read_targets
+from bide.cli.targets import rate_text, read_headers, read_rate, read_targets
 from bide.cli.trust import trust_option
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle, as_completed
-from bide.client.ledger import ApiAddress, Ledger
+from bide.client.ledger import ApiAddress, WaitSettings
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.options import ClientOptions
 from bide.core.errors import SetupError, WaitTimeout
@@ -33,6 +37,8 @@ from bide.core.pacing.advice import Advice
 
 FIRST_ADVICE, NEXT_ADVICE = 5.0, 60.0  # seconds after the start, and between two checks
 MUCH = 2.0  # the factor by which advice must change before it is printed again
+# The flags that a ledger does not store, in a command that resumes.
+NOT_STORED = ("headers", "key", "key_file", "budget", "processes", "command", "as_json", "verbose")
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -47,23 +53,44 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     callback=read_headers,
     help="'NAME: VALUE', added to every request.",
 )
-@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds after which the wait ends.")
 @click.option(
-    "--price", type=_POSITIVE, help="Seconds of waiting that one request is worth.  [default: 1]"
+    "--timeout",
+    type=click.FloatRange(min=0),
+    help="Seconds after which the command stops waiting. The jobs continue.",
 )
 @click.option(
-    "--limit", callback=read_rate, help="The rate limit of the API: 60/1m, or 60/1m:10 with a burst."
+    "--price",
+    type=_POSITIVE,
+    help="Seconds of delay that one request is worth. Trade-off: a higher price means fewer requests and later "
+    "news.  [default: 1]",
 )
-@click.option("--expect", "expected", type=_POSITIVE, help="Seconds that a job takes, if you know.")
-@click.option("--size", type=click.Choice(["small", "medium", "large"]), help="How large the jobs are.")
 @click.option(
-    "--processes", type=click.IntRange(min=1), help="Processes that share the polling.  [default: 1]"
+    "--limit",
+    callback=read_rate,
+    help="How many requests the API allows: 60/1m is 60 per minute; 60/1m:10 allows 10 of them at once.",
+)
+@click.option(
+    "--expect",
+    "expected",
+    type=_POSITIVE,
+    help="Seconds that a job usually takes, if you know. Few requests are sent before that time.",
+)
+@click.option(
+    "--size",
+    type=click.Choice(["small", "medium", "large"]),
+    help="How large the jobs are, if you do not know how long they take. Also sets a timeout.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Processes that poll. Use more than one for tens of thousands of jobs.  [default: 1]",
 )
 @budget_option
 @click.option(
     "--ledger",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that stores the jobs, to resume after a crash. Without jobs: resumes those in it.",
+    help="A file that stores the jobs and the settings of this command, except keys, headers and --exec. After an "
+    "interruption or a crash, `bide wait --ledger FILE` alone resumes.",
 )
 @click.option(
     "--out",
@@ -77,9 +104,13 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     help="A shell command to run for each ended job, with the --json line on stdin, and BIDE_JOB_ID and "
     "BIDE_JOB_STATUS in the environment.",
 )
+@verbose_option
 @json_option
 @speaks_to_service
+@click.pass_context
 def wait(
+    ctx: click.Context,
+    /,
     connection: Connection,
     targets: tuple[str, ...],
     api: str | None,
@@ -88,13 +119,15 @@ def wait(
     ledger: Path | None,
     out: Path | None,
     command: str | None,
+    verbose: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Wait for jobs and print how each ended.
 
-    A job is an id or a URL; @FILE and - (stdin) contain one per line, or the output of --json. Exit code: 0 all
-    succeeded, 1 some failed, 2 usage error, 3 timed out, 130 interrupted.
+    A job is an id or a URL; @FILE and - (stdin) contain one per line, or the output of --json. The last line on stderr
+    counts the jobs and the requests; refused requests are those that the API rejected because of its limit. Exit code:
+    0 all succeeded, 1 some failed, 2 usage error, 3 timed out, 130 interrupted.
 
     \b
     Examples:
@@ -105,106 +138,243 @@ def wait(
       bide wait --ledger films.ledger
       bide wait @half.txt --api sync.so --limit 60/1m --budget redis://budgets.example.org/0
     """
-    if not targets and ledger is None:
-        raise click.UsageError("no jobs: give ids, URLs, @FILE or -, or a --ledger that has some")
+    if not targets:
+        _check_ledger(ledger)
     texts = read_targets(targets)
     target = CommandTarget(connection, api, cast(ClientOptions, options), trust)
-    log, warnings = logging.getLogger("bide"), Warnings(logging.WARNING)
-    log.addHandler(warnings)
+    terminal = Terminal()
+    run = WaitRun(
+        target,
+        terminal,
+        Ending(terminal, as_json, command),
+        ledger,
+        _settings(api, out, timeout, options),
+        verbose,
+    )
     try:
-        end = Ending(as_json, out, command)
-        code = asyncio.run(_run(target, texts, ledger, timeout, end))
+        with terminal.log(verbose):
+            code = asyncio.run(run.run(texts))
     except KeyboardInterrupt:
-        if ledger is not None:
-            click.echo(f"bide: resume with: bide wait --ledger {quote(str(ledger))}", err=True)
+        terminal.note(_hint(ctx, run, ledger))
         raise
-    finally:
-        log.removeHandler(warnings)
     raise click.exceptions.Exit(code)
 
 
-async def _run(
-    target: CommandTarget, texts: list[str], path: Path | None, timeout: float | None, end: Ending
-) -> int:
-    async with AsyncExitStack() as stack:
-        ledger = None
-        if path is not None:
-            ledger = SqliteLedger(path)
-            await ledger.open()
-            stack.push_async_callback(ledger.close)
-            target.options["ledger"] = ledger
-        clients = Clients(target, stack)
-        jobs: dict[ApiAddress, dict[str, JobHandle]] = {}
-        for text in texts:
-            place, handle = clients.job(text)
-            jobs.setdefault(place, {})[handle.id] = handle
-        if ledger is not None:
-            end.failed += await _resume(clients, ledger, jobs)
-        try:
-            await _wait(clients, jobs, timeout, end, acknowledge=ledger is not None)
-        except WaitTimeout as error:
-            click.echo(f"bide: {error}", err=True)
-            return TIMED_OUT
-    return FAILED if end.failed else 0
+def _check_ledger(path: Path | None) -> None:
+    """Without jobs on the command line, the ledger must exist: a wrong name would create an empty one."""
+    if path is None:
+        raise click.UsageError("no jobs: give ids, URLs, @FILE or -, or a --ledger that has some")
+    if not path.exists():
+        others = [one.name for one in path.parent.glob("*.ledger")] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, others, 1)
+        hint = f"Did you mean {path.parent / near[0]}?" if near else "Give jobs to start a new one."
+        raise click.UsageError(f"There is no ledger {path}. {hint}")
 
 
-async def _resume(clients: Clients, ledger: Ledger, jobs: dict[ApiAddress, dict[str, JobHandle]]) -> int:
-    """Adds the unacknowledged jobs of the ledger, and drops acknowledged ones. Returns how many of those had failed."""
-    counts = await ledger.counts()
-    clients.open_all(
-        place for place, found in counts.items() if found.unacknowledged and clients.concerned(place)
+def _settings(
+    api: str | None, out: Path | None, timeout: float | None, options: Mapping[str, Any]
+) -> WaitSettings:
+    """The settings of this command that a ledger stores."""
+    described = api is not None and (api.endswith(".toml") or "/" in api)
+    return WaitSettings(
+        description=str(Path(cast(str, api)).absolute()) if described else None,
+        out=None if out is None else str(out.absolute()),
+        limit=None if options["limit"] is None else rate_text(options["limit"]),
+        price=options["price"],
+        expected=options["expected"],
+        size=options["size"],
+        timeout=timeout,
     )
-    for place, client in clients.all.items():
-        handles = await client.resume(*jobs.get(place, {}).values())
-        jobs[place] = {handle.id: handle for handle in handles}
-    mine = [found for place, found in counts.items() if clients.concerned(place) or place in clients.all]
-    ended, failed = sum(one.acknowledged for one in mine), sum(one.failed for one in mine)
-    if ended:
-        click.echo(f"bide: {ended} had ended before, {failed} of them failed", err=True)
-    total = sum(one.acknowledged + one.unacknowledged for one in counts.values())
-    others = total - sum(one.acknowledged + one.unacknowledged for one in mine)
-    if others:
-        click.echo(f"bide: not waiting for {others} jobs of other APIs or addresses", err=True)
-    return failed
 
 
-async def _wait(
-    clients: Clients,
-    jobs: dict[ApiAddress, dict[str, JobHandle]],
-    timeout: float | None,
-    end: Ending,
-    *,
-    acknowledge: bool,
-) -> None:
-    places = {handle: place for place, handles in jobs.items() for handle in handles.values()}
-    if not places:
-        return
-    several = len(set(places.values())) > 1
-    gc.freeze()  # with 100,000 jobs the garbage collector would take a tenth of the time
-    advising = asyncio.create_task(_advise({clients.all[place] for place in places.values()}))
-    acknowledging: set[asyncio.Task[None]] = set()
-    try:
-        async for handle in as_completed(places, timeout=timeout, progress=True):
-            place = places[handle]
-            done = await end.report(handle, place.api, (place.base or place.api) if several else "")
-            if done and acknowledge:
-                # Not awaited, so that one commit acknowledges many jobs.
-                task = asyncio.create_task(_acknowledge(clients.all[place], handle))
-                acknowledging.add(task)
-                task.add_done_callback(acknowledging.discard)
-    finally:
-        advising.cancel()
-        await asyncio.gather(advising, *acknowledging, return_exceptions=True)
+def _hint(ctx: click.Context, run: WaitRun, ledger: Path | None) -> str:
+    """The command that resumes an interrupted wait."""
+    if ledger is None or not run.stored:
+        more = "" if ledger is not None else " With --ledger FILE, a short command resumes."
+        return f"the jobs are not affected. Run the same command again to wait for them.{more}"
+    flags = list(NOT_STORED)
+    if "@" in run.target.connection.url:  # the ledger stores the URL without its password
+        flags.insert(0, "url")
+    text = command_text(ctx, "wait", ["--ledger", str(ledger)], flags)
+    return f"resume with: {text}" + (f"  (replace {MASK} by the secret)" if MASK in text else "")
 
 
-async def _acknowledge(client: AsyncClient, handle: JobHandle) -> None:
-    try:
-        await client.acknowledge(handle)
-    except SetupError as error:
-        click.echo(f"bide: {handle.id} will be reported again: {error}", err=True)
+@dataclass
+class WaitRun:
+    """One run of the command."""
+
+    target: CommandTarget
+    terminal: Terminal
+    end: Ending
+    path: Path | None
+    given: WaitSettings
+    verbose: bool = False
+    stored: bool = False  # the ledger has all jobs and the settings
+    failed_before: int = 0  # jobs that an earlier run has reported
+    _saved: dict[ApiAddress, WaitSettings] = field(default_factory=dict)
+
+    async def run(self, texts: list[str]) -> int:
+        """Returns the exit code."""
+        timed_out, left = False, 0
+        clients: Clients | None = None
+        try:
+            async with AsyncExitStack() as stack:
+                ledger = None
+                if self.path is not None:
+                    ledger = SqliteLedger(self.path)
+                    await ledger.open()
+                    stack.push_async_callback(ledger.close)
+                    self.target.options["ledger"] = ledger
+                    self._saved = await ledger.settings()
+                clients = Clients(self.target, stack, self._saved)
+                jobs: dict[ApiAddress, dict[str, JobHandle]] = {}
+                for text in texts:
+                    place, handle = clients.job(text)
+                    jobs.setdefault(place, {})[handle.id] = handle
+                if ledger is not None:
+                    await self._resume(clients, ledger, jobs)
+                left = sum(map(len, jobs.values()))
+                try:
+                    await self._wait(clients, jobs, acknowledge=ledger is not None)
+                except WaitTimeout as error:
+                    self.terminal.note(str(error))
+                    timed_out = True
+        finally:
+            # After the clients are closed: polling processes report their last requests then.
+            if clients is not None and left:
+                self._print_summary(clients, left)
+        if timed_out:
+            return TIMED_OUT
+        return FAILED if self.end.failed or self.failed_before else 0
+
+    def _print_summary(self, clients: Clients, jobs: int) -> None:
+        done, failed = self.end.done, self.end.failed
+        rest = f", {jobs - done - failed} not ended" if jobs > done + failed else ""
+        requests = sum(client.requests for client in clients.all.values())
+        refused = sum(client.refused for client in clients.all.values())
+        sent = "1 request" if requests == 1 else f"{requests} requests"
+        self.terminal.note(f"{done} done, {failed} failed{rest}, {sent}, {refused} refused")
+
+    async def _resume(
+        self,
+        clients: Clients,
+        ledger: SqliteLedger,
+        jobs: dict[ApiAddress, dict[str, JobHandle]],
+    ) -> None:
+        """Adds the unacknowledged jobs of the ledger, and drops acknowledged ones. Stores the settings."""
+        given = bool(jobs)
+        counts = await ledger.counts()
+        if not counts and not given:
+            raise click.UsageError(f"The ledger {self.path} has no jobs. Give ids, URLs, @FILE or -")
+        clients.open_all(
+            place for place, found in counts.items() if found.unacknowledged and clients.concerned(place)
+        )
+        for place, client in clients.all.items():
+            handles = await client.resume(*jobs.get(place, {}).values())
+            jobs[place] = {handle.id: handle for handle in handles}
+        await self._remember(ledger, [place for place in jobs if jobs[place]])
+        self.stored = True
+        mine = [
+            found for place, found in counts.items() if clients.concerned(place) or place in clients.all
+        ]
+        ended = sum(one.acknowledged for one in mine)
+        self.failed_before = sum(one.failed for one in mine)
+        if ended:
+            self.terminal.note(f"{ended} had ended before, {self.failed_before} of them failed")
+        total = sum(one.acknowledged + one.unacknowledged for one in counts.values())
+        others = total - sum(one.acknowledged + one.unacknowledged for one in mine)
+        if others:
+            self.terminal.note(f"not waiting for {others} jobs of other APIs or addresses")
+
+    async def _remember(self, ledger: SqliteLedger, places: list[ApiAddress]) -> None:
+        changed = {}
+        for place in places:
+            before = self._saved.get(place, WaitSettings())
+            settings = self._settings(before)
+            if settings != before:
+                changed[place] = settings
+            used = join(_flags(before, self.given))
+            if used:
+                self.terminal.note(f"settings from the ledger for {place.api}: {used}")
+        if changed:
+            await ledger.remember(changed)
+            self._saved.update(changed)
+
+    def _settings(self, before: WaitSettings) -> WaitSettings:
+        """The settings of this command; where it has none, those of the ledger."""
+        given = {
+            name: value
+            for name, value in msgspec.structs.asdict(self.given).items()
+            if value is not None
+        }
+        if self.target.api is not None:
+            given["description"] = self.given.description
+        return msgspec.structs.replace(before, **given)
+
+    async def _wait(
+        self,
+        clients: Clients,
+        jobs: dict[ApiAddress, dict[str, JobHandle]],
+        *,
+        acknowledge: bool,
+    ) -> None:
+        places = {handle: place for place, handles in jobs.items() for handle in handles.values()}
+        if not places:
+            return
+        settings = {place: self._settings(self._saved.get(place, WaitSettings())) for place in jobs}
+        several = len(set(places.values())) > 1
+        gc.freeze()  # with 100,000 jobs the garbage collector would take a tenth of the time
+        advising = asyncio.create_task(
+            _advise({clients.all[place] for place in places.values()}, self.terminal)
+        )
+        acknowledging: set[asyncio.Task[None]] = set()
+        ended = as_completed(
+            places,
+            timeout=_longest([settings[place].timeout for place in set(places.values())]),
+            progress=self.terminal.console,
+            on_change=ignore_change if self.verbose else None,
+        )
+        try:
+            async for handle in ended:
+                place = places[handle]
+                out = settings[place].out
+                folder = None if out is None else Path(out)
+                where = (place.base or place.api) if several else ""
+                done = await self.end.report(handle, place.api, folder, where)
+                if done and acknowledge:
+                    # Not awaited, so that one commit acknowledges many jobs.
+                    task = asyncio.create_task(self._acknowledge(clients.all[place], handle))
+                    acknowledging.add(task)
+                    task.add_done_callback(acknowledging.discard)
+        finally:
+            advising.cancel()
+            await asyncio.gather(advising, *acknowledging, return_exceptions=True)
+
+    async def _acknowledge(self, client: AsyncClient, handle: JobHandle) -> None:
+        try:
+            await client.acknowledge(handle)
+        except SetupError as error:
+            self.terminal.note(f"{handle.id} will be reported again: {error}")
 
 
-async def _advise(clients: Iterable[AsyncClient]) -> None:
+def _flags(settings: WaitSettings, given: WaitSettings) -> list[str]:
+    """The stored settings that this command uses because it does not have its own, as flags."""
+    names = {"description": "--api", "expected": "--expect"}
+    found: list[str] = []
+    for name, value in msgspec.structs.asdict(settings).items():
+        if value is not None and getattr(given, name) is None:
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            found += [names.get(name, f"--{name}"), text]
+    return found
+
+
+def _longest(timeouts: list[float | None]) -> float | None:
+    """The timeout of a wait for jobs of several places; None if one of them has none."""
+    known = [timeout for timeout in timeouts if timeout is not None]
+    return max(known) if len(known) == len(timeouts) else None
+
+
+async def _advise(clients: Iterable[AsyncClient], terminal: Terminal) -> None:
     """Prints advice if a budget is too small for the load, and again after it has changed much."""
     said: dict[AsyncClient, tuple[Advice, bool]] = {}
     await asyncio.sleep(FIRST_ADVICE)
@@ -214,7 +384,7 @@ async def _advise(clients: Iterable[AsyncClient]) -> None:
             if advice is not None and not advice.enough and _news(advice, guess, said.get(client)):
                 said[client] = (advice, guess)
                 note = ". This is an estimate: no job has ended yet" if guess else ""
-                click.echo(f"bide: {client.api}: {advice}{note}", err=True)
+                terminal.note(f"{client.api}: {advice}{note}")
         await asyncio.sleep(NEXT_ADVICE)
 
 
@@ -225,15 +395,3 @@ def _news(advice: Advice, guess: bool, before: tuple[Advice, bool] | None) -> bo
     pairs = ((advice.needed, last.needed), (advice.delay, last.delay))
     much = any(not 1 / MUCH < now / max(then, 1e-9) < MUCH for now, then in pairs)
     return much and not (guess and guessed)
-
-
-class Warnings(logging.Handler):
-    """Prints log records on stderr; the same message is printed once for consecutive jobs."""
-
-    _last = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if text != self._last:
-            click.echo(f"bide: {text}", err=True)
-        self._last = text

@@ -1,0 +1,300 @@
+"""What a user sees in a terminal: bars and lines, interruptions and how to resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.vendors import KEY, PATIENCE, Shop
+from tests.terminal import BIDE, Terminal
+from tests.unit.fake_service import FakeService, job, job_id, says
+from tests.waiting import until
+
+CTRL_C = "\x03"
+SHOP = """
+name = "shop"
+url = "{url}"
+[auth]
+kind = "header"
+header = "x-api-key"
+secret.env = "SYNC_API_KEY"
+[ask]
+path = "/v2/generate/{{id}}"
+[read]
+status = "status"
+progress = "progress"
+live = ["PENDING", "PROCESSING"]
+done = ["COMPLETED"]
+failed = ["FAILED"]
+"""
+ENV = {"SYNC_API_KEY": KEY}
+BAR = re.compile("^[\u2800-\u28ff ] (all jobs|job-)")  # a spinner, or a space after the end
+
+
+@pytest.fixture
+def service() -> Iterator[FakeService]:
+    with FakeService() as running:
+        yield running
+
+
+def run(folder: Path, *args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """`bide` without a terminal."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
+    return subprocess.run(
+        [*BIDE, *args],
+        cwd=folder,
+        env={**kept, **ENV, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command that bide has printed, as a user does who copies it."""
+    words = shlex.split(command)
+    assert words[0] == "bide"
+    return run(folder, *words[1:])
+
+
+def home(folder: Path) -> dict[str, str]:
+    """The user's confirmations of descriptions are in this folder."""
+    return {**ENV, "XDG_CONFIG_HOME": str(folder / "config")}
+
+
+# --- bars and lines
+
+
+@pytest.mark.parametrize("how", [(), ("--json",), ("--exec", 'echo "ran $BIDE_JOB_ID"; echo more >&2')])
+def test_lines_and_bars_do_not_overwrite_each_other(tmp_path: Path, how: tuple[str, ...]) -> None:
+    with Shop(30, "{ uniform = [0.2, 2.0] }") as shop:
+        args = ("wait", *shop.jobs, "--api", "sync.so", "--url", shop.url, "--limit", "50/1s", *how)
+        with Terminal(tmp_path, *args, env=ENV, columns=300) as terminal:
+            assert terminal.wait() == 0, terminal.lines()
+            shown, moments = terminal.lines(), terminal.snapshots
+    assert any("of 30 ended" in line for screen in moments for line in screen)
+    for screen in moments:
+        for line in screen:
+            assert not ("ended" in line and ("DONE" in line or "jobId" in line)), line
+    for line in shown:
+        assert BAR.match(line) or line.startswith(("job-", "{", "bide:", "ran job-", "more")), line
+    if how == ("--json",):
+        assert sorted(json.loads(line)["jobId"] for line in shown if line[0] == "{") == sorted(shop.jobs)
+    else:
+        ended = [line.split()[0] for line in shown if line.startswith("job-") and " DONE " in line]
+        assert sorted(ended) == sorted(shop.jobs)
+    if "--exec" in how:
+        assert sorted(line for line in shown if line.startswith("ran")) == sorted(
+            f"ran {id}" for id in shop.jobs
+        )
+        assert shown.count("more") == 30
+    assert re.fullmatch(r"bide: 30 done, 0 failed, \d+ requests, 0 refused", shown[-1])
+
+
+def test_results_in_a_pipe_have_no_bars_and_the_bars_no_results(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with Shop(3, "{ fixed = 0.5 }") as shop:
+        args = ("wait", *shop.jobs, "--api", "sync.so", "--url", shop.url)
+        with Terminal(tmp_path, *args, env=ENV, stdout=writer) as terminal:
+            os.close(writer)
+            assert terminal.wait() == 0
+            shown = terminal.lines()
+    with os.fdopen(reader) as pipe:
+        printed = pipe.read().splitlines()
+    assert sorted(line.split()[0] for line in printed) == sorted(shop.jobs)
+    assert all(' DONE "http://' in line for line in printed)
+    assert not any(' DONE "http://' in line for line in shown)
+
+
+def test_an_answer_cannot_move_the_cursor(tmp_path: Path, service: FakeService) -> None:
+    service.script(1, says(job(1, result="\x9b2J gone")))
+    with Terminal(tmp_path, "wait", job_id(1), "--url", service.url) as terminal:
+        assert terminal.wait() == 0
+        assert f'{job_id(1)} DONE "?2J gone"' in terminal.lines()
+
+
+# --- Ctrl-C
+
+
+def hint(lines: list[str], start: str = "resume with: ") -> str:
+    (found,) = [line for line in lines if start in line]
+    return found.partition(start)[2].partition("  (")[0]
+
+
+def test_the_command_after_ctrl_c_resumes_exactly(tmp_path: Path) -> None:
+    with Shop(3, "{ fixed = 3600 }") as shop:
+        (tmp_path / "own").mkdir()
+        (tmp_path / "own/shop.toml").write_text(SHOP.format(url=shop.url))
+        given = (
+            "--api",
+            "own/shop.toml",
+            "--out",
+            "films",
+            "--limit",
+            "20/1s",
+            "--price",
+            "2",
+            "--trust",
+        )
+        more = ("--expect", "5", "--timeout", "3600", "--ledger", "films.ledger", "--json")
+        with Terminal(
+            tmp_path, "wait", *shop.jobs, *given, *more, env=home(tmp_path), columns=400
+        ) as terminal:
+            until(lambda: len(shop.asked) >= 3, "every job was asked about")
+            terminal.type(CTRL_C)
+            assert terminal.wait() == 130
+            shown = terminal.lines()
+        command = hint(shown)
+        assert command == "bide wait --ledger films.ledger --json"
+        assert re.fullmatch(r"bide: 0 done, 0 failed, 3 not ended, \d+ requests, 0 refused", shown[-3])
+        assert shown[-1] == "bide: interrupted"
+        for task in shop.jobs.values():
+            task.ends = 0.0
+        done = run(tmp_path, *shlex.split(command)[1:], env=home(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert sorted(json.loads(line)["jobId"] for line in done.stdout.splitlines()) == sorted(shop.jobs)
+    assert sorted(file.name for file in (tmp_path / "films").glob("*.json")) == sorted(
+        f"{id}.json" for id in shop.jobs
+    )
+    adds = f"--api {tmp_path}/own/shop.toml --out {tmp_path}/films --limit 20/1s --price 2 --expect 5"
+    assert f"bide: settings from the ledger for shop: {adds} --timeout 3600" in done.stderr
+
+
+def test_a_printed_command_masks_secrets_and_the_ledger_has_none(tmp_path: Path) -> None:
+    secrets = ("sk-secret-key", "hush-hush", "bearer-secret", "pipe-secret")
+    with Shop(1, "{ fixed = 3600 }") as shop:
+        shop._key = secrets[0]
+        given = (
+            "--api",
+            "sync.so",
+            "--url",
+            shop.url,
+            "--key",
+            secrets[0],
+            "--header",
+            "x-team: hush-hush",
+        )
+        command = "curl -H 'Authorization: Bearer bearer-secret' https://u:pipe-secret@hooks.example.org"
+        more = ("--ledger", "films.ledger", "--exec", command)
+        with Terminal(
+            tmp_path, "wait", *shop.jobs, *given, *more, env=home(tmp_path), columns=400
+        ) as terminal:
+            until(lambda: bool(shop.asked), "the job was asked about")
+            terminal.type(CTRL_C)
+            assert terminal.wait() == 130
+            shown = terminal.lines()
+    words = shlex.split(hint(shown))
+    assert words[:5] == ["bide", "wait", "--ledger", "films.ledger", "--header"]
+    assert words[5:8] == ["x-team: ***", "--key", "***"]
+    assert words[8:] == [
+        "--exec",
+        "curl -H 'Authorization: Bearer ***' https://***@hooks.example.org",
+    ]
+    assert any("replace *** by the secret" in line for line in shown)
+    written = b"".join(file.read_bytes() for file in tmp_path.glob("films.ledger*"))
+    for secret in secrets:
+        assert secret not in "\n".join(shown)
+        assert secret.encode() not in written
+    assert b"curl" not in written
+
+
+def test_without_a_ledger_ctrl_c_says_that_the_jobs_continue(tmp_path: Path) -> None:
+    with Shop(1, "{ fixed = 3600 }") as shop:
+        args = ("wait", *shop.jobs, "--api", "sync.so", "--url", shop.url)
+        with Terminal(tmp_path, *args, env=ENV) as terminal:
+            until(lambda: bool(shop.asked), "the job was asked about")
+            terminal.type(CTRL_C)
+            assert terminal.wait() == 130
+            (line,) = [line for line in terminal.lines() if "the jobs are not affected" in line]
+    assert "Run the same command again" in line
+
+
+def test_settings_on_the_command_line_replace_those_of_the_ledger(tmp_path: Path) -> None:
+    with Shop(2, "{ fixed = 3600 }") as shop:
+        first, second = shop.jobs
+        common = ("--api", "sync.so", "--url", shop.url, "--ledger", "l")
+        assert run(tmp_path, "wait", first, *common, "--out", "a", "--timeout", "0").returncode == 3
+        done = run(tmp_path, "wait", second, *common, "--out", "b", "--timeout", "0.5")
+        assert done.returncode == 3
+        for task in shop.jobs.values():
+            task.ends = 0.0
+        done = run(tmp_path, "wait", "--ledger", "l", "--timeout", "60")
+    assert done.returncode == 0, done.stderr
+    assert f"--out {tmp_path}/b" in done.stderr
+    assert "--timeout" not in done.stderr
+    assert len(list((tmp_path / "b").glob("*.json"))) == 2
+
+
+# --- a ledger that is not there
+
+
+@pytest.mark.parametrize("others", [(), ("films.ledger",)])
+def test_a_missing_ledger_without_jobs_is_a_usage_error(tmp_path: Path, others: tuple[str, ...]) -> None:
+    for name in others:
+        (tmp_path / name).touch()
+    done = run(tmp_path, "wait", "--ledger", "flims.ledger")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There is no ledger flims.ledger." in done.stderr
+    assert ("Did you mean films.ledger?" in done.stderr) == bool(others)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_ledger_without_jobs_is_one_too(tmp_path: Path) -> None:
+    (tmp_path / "l").touch()
+    done = run(tmp_path, "wait", "--ledger", "l")
+    assert done.returncode == 2
+    assert "The ledger l has no jobs" in done.stderr
+
+
+# --- bide submit --wait
+
+
+def test_ctrl_c_in_submit_says_how_to_wait_for_the_job_again(
+    tmp_path: Path, service: FakeService
+) -> None:
+    service.on("POST", "/jobs", says(job(1, "PENDING")))
+    service.on("GET", "/queues", says({"queues": []}))
+    service.script(1, says(job(1, "PROCESSING")))
+    args = ("submit", "transcode", "--wait", "--url", service.url, "--key", "not-shown")
+    with Terminal(tmp_path, *args) as terminal:
+        terminal.until("PROCESSING")
+        terminal.type(CTRL_C)
+        assert terminal.wait() == 130
+        shown = terminal.lines()
+    assert "not-shown" not in "\n".join(shown)
+    assert any(f"job {job_id(1)} is still running." in line for line in shown)
+    command = hint(shown, "Wait for it again with: ")
+    assert command == f"bide wait {job_id(1)} --url {service.url} --key '***'"
+    service.script(1, says(job(1, result=7)))
+    done = shell(tmp_path, command)
+    assert (done.returncode, done.stdout) == (0, f"{job_id(1)} DONE 7\n")
+
+
+def test_submit_says_when_no_worker_serves_the_queue(tmp_path: Path, service: FakeService) -> None:
+    service.on("POST", "/jobs", says(job(1, "PENDING", queue="video")))
+    queues = [{"name": "text", "served": False}, {"name": "video", "served": False, "paused": False}]
+    service.on("GET", "/queues", says({"queues": queues}))
+    service.script(1, says(job(1, "PENDING", queue="video")))
+    with Terminal(tmp_path, "submit", "transcode", "--wait", "--url", service.url) as terminal:
+        terminal.until("bide: No worker serves queue video.")
+        service.script(1, says(job(1, result={"url": "x"})))
+        assert terminal.wait() == 0
+        shown = terminal.lines()
+    assert sum("No worker serves" in line for line in shown) == 1
+
+
+# --- help
+
+
+def test_help_is_in_plain_words(tmp_path: Path) -> None:
+    done = run(tmp_path, "wait", "--help", env={"COLUMNS": "100"})
+    text = " ".join(done.stdout.split())
+    assert "Trade-off: a higher price means fewer requests and later news." in text

@@ -1,0 +1,313 @@
+"""Messages of the command line: the summary, trouble with the API, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from click.testing import CliRunner, Result
+
+from bide.cli import root
+from bide.client.polling import trouble
+from tests.servers.ports import free_port
+from tests.unit.fake_service import FakeService, Reply, job, job_id, problem, text
+
+KEY = "sk-0123456789-not-to-be-seen"
+VENDOR = """
+name = "vendor"
+[auth]
+kind = "bearer"
+secret.env = "VENDOR_KEY"
+[submit]
+path = "/renders"
+id = "id"
+[ask]
+path = "/renders/{id}"
+[read]
+status = "state"
+live = ["running"]
+done = ["ready"]
+failed = ["broken"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings but the test's own."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("BIDE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("VENDOR_KEY", KEY)
+    (tmp_path / "vendor.toml").write_text(VENDOR)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeService]:
+    with FakeService() as running:
+        yield running
+
+
+def bide(*args: str) -> Result:
+    result = CliRunner().invoke(root, list(args), prog_name="bide")
+    assert KEY not in result.output + result.stderr
+    return result
+
+
+def at(server: FakeService, command: str, *args: str) -> Result:
+    return bide(command, *args, "--api", "vendor.toml", "--url", server.url, "--trust")
+
+
+def renders(server: FakeService, **answers: Reply | list[Reply]) -> None:
+    for name, replies in answers.items():
+        many = replies if isinstance(replies, list) else [replies]
+        server.on("GET", f"/renders/{name}", *many)
+
+
+def says(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Reply:
+    async def reply(request: web.Request) -> web.StreamResponse:
+        return web.json_response(document, status=status, headers=headers)
+
+    return reply
+
+
+def state(name: str, **more: Any) -> Reply:
+    return says({"state": name, **more})
+
+
+# --- the summary, status changes and trouble
+
+
+def test_a_summary_counts_jobs_and_requests(server: FakeService) -> None:
+    crowded = says({"message": "too many"}, 429, {"Retry-After": "1"})
+    renders(server, a=state("ready"), b=state("broken"), c=[crowded, state("ready")])
+    result = at(server, "wait", "a", "b", "c", "--limit", "100/1s")
+    assert result.exit_code == 1
+    last = result.stderr.splitlines()[-1]
+    assert last == f"bide: 2 done, 1 failed, {len(server.asked)} requests, 1 refused"
+
+
+def test_polling_processes_count_too(server: FakeService) -> None:
+    crowded = says({"message": "too many"}, 429, {"Retry-After": "1"})
+    renders(server, a=state("ready"), b=[crowded, state("ready")])
+    result = at(server, "wait", "a", "b", "--limit", "100/1s", "--processes", "2")
+    last = result.stderr.splitlines()[-1]
+    assert last == f"bide: 2 done, 0 failed, {len(server.asked)} requests, 1 refused"
+
+
+def test_what_has_not_ended_is_in_the_summary(server: FakeService) -> None:
+    renders(server, a=state("running"))
+    result = at(server, "wait", "a", "--timeout", "0.5")
+    assert result.exit_code == 3
+    assert "bide: 0 done, 0 failed, 1 not ended, 1 request, 0 refused" in result.stderr
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_status_changes_are_logged_with_v(server: FakeService, verbose: bool) -> None:
+    renders(server, a=[state("running"), state("ready")])
+    result = at(server, "wait", "a", "--price", "0.01", *(["-v"] if verbose else []))
+    assert result.exit_code == 0
+    assert ("bide: job a is running\n" in result.stderr) == verbose
+    assert ("bide: job a is ready\n" in result.stderr) == verbose
+
+
+def test_status_changes_of_a_bide_service_are_logged_with_v(server: FakeService) -> None:
+    tag = {"ETag": '"1.0"'}
+    waiting, running = (says(job(1, status), 200, tag) for status in ("PENDING", "PROCESSING"))
+    server.on("POST", "/jobs", says(job(1, "PENDING"), 202))
+    server.script(1, waiting, running, says(job(1, result=7)))
+    result = bide("submit", "x", "--wait", "-v", "--url", server.url)
+    assert (result.exit_code, result.stdout) == (0, "7\n")
+    assert f"bide: job {job_id(1)} is PROCESSING\n" in result.stderr
+
+
+def test_trouble_is_repeated_with_counts_and_its_end_is_reported(
+    server: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trouble, "EVERY", 0.3)
+    bad = text(500, "upstream <b>failed</b>", "text/html")
+    failing: list[Reply] = [*[bad] * 4, state("ready")]
+    server.on("GET", "/renders/R-001", *failing)
+    server.on("GET", "/renders/R-002", state("ready"))
+    result = at(server, "wait", "R-001", "R-002", "--price", "0.01", "--limit", "1000/1s")
+    assert result.exit_code == 0
+    first = 'bide: GET …/R-001 returned 500 (not JSON: "upstream <b>failed</b>"). Retrying'
+    lines = result.stderr.splitlines()
+    assert lines.count(first) == 1
+    repeated = [line for line in lines if line.startswith(f"{first}; ")]
+    assert repeated
+    assert re.fullmatch(r".*; [234] failures since \d\d:\d\d", repeated[-1])
+    assert lines[-2] == "bide: vendor answers again"  # not after an answer about another job
+
+
+def test_trouble_is_repeated_at_least_every_minute() -> None:
+    assert trouble.EVERY <= 60
+
+
+def test_a_service_that_is_away_is_trouble_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trouble, "EVERY", 0.2)
+    url = f"http://127.0.0.1:{free_port()}"
+    result = bide("wait", "a", "--api", "vendor.toml", "--url", url, "--trust", "--timeout", "1")
+    assert result.exit_code == 3
+    assert f"bide: no answer from {url}: " in result.stderr
+    assert re.search(r"Retrying; \d+ failures? since \d\d:\d\d", result.stderr)
+    assert "bide serve" not in result.stderr
+
+
+# --- errors
+
+
+def test_an_error_without_a_message_quotes_the_answer(server: FakeService) -> None:
+    answer = {"state": "broken", "because": "the film has no face", "token": KEY, "more": "x" * 300}
+    renders(server, a=says(answer))
+    result = at(server, "wait", "a", "--json")
+    line = json.loads(result.stdout)
+    message = line["error"]["message"]
+    quote = message.partition("the API reports broken without a message: ")[2]
+    assert quote.startswith('"{"state":"broken","because":"the film has no face","token":"[hidden]"')
+    assert len(quote) <= 200 + len('""…')
+
+
+def test_a_secret_at_the_end_of_the_quote_is_removed(server: FakeService) -> None:
+    answer = {"state": "broken", "fill": "x" * 148, "token": KEY}
+    renders(server, a=says(answer))
+    message = json.loads(at(server, "wait", "a", "--json").stdout)["error"]["message"]
+    assert message.endswith('[hidden]…"')
+    assert KEY[:10] not in message
+
+
+@pytest.mark.parametrize(
+    ("reply", "quote"),
+    [
+        (says({"reason": {"text": "no such model"}}, 400), '"{"reason": {"text": "no such model"}}"'),
+        (text(400, "model?\n  which", "text/plain"), '"model? which"'),
+        (says({"message": "unknown model"}, 400), "unknown model"),
+        (text(400, f"bad {KEY}", "text/plain"), '"bad [hidden]"'),
+    ],
+)
+def test_a_refused_submission_quotes_the_answer(server: FakeService, reply: Reply, quote: str) -> None:
+    server.on("POST", "/renders", reply)
+    result = at(server, "submit", "film")
+    assert result.exit_code == 1
+    assert quote in result.stderr
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("command", ["wait", "status", "submit", "cancel"])
+def test_a_refused_credential_names_its_variable(server: FakeService, status: int, command: str) -> None:
+    refused = says({"message": "go away"}, status)
+    Path("vendor.toml").write_text(VENDOR + '[cancel]\npath = "/renders/{id}/cancel"\n')
+    server.on("POST", "/renders", refused)
+    renders(server, a=refused)
+    result = at(server, command, "a")
+    assert result.exit_code == 1
+    assert "go away. The credential is from VENDOR_KEY." in result.stdout + result.stderr
+
+
+def test_polling_processes_name_the_variable_too(server: FakeService) -> None:
+    renders(server, a=says({"message": "go away"}, 401), b=says({"message": "go away"}, 401))
+    result = at(server, "wait", "a", "b", "--processes", "2")
+    assert "go away. The credential is from VENDOR_KEY." in result.stdout
+
+
+def test_a_key_that_was_passed_is_not_blamed_on_a_variable(server: FakeService) -> None:
+    renders(server, a=says({"message": "go away"}, 401))
+    result = at(server, "wait", "a", "--key", "another-key")
+    assert "go away. The credential is the one that you passed." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("variable", "source"),
+    [
+        ("my-bide-key", "The credential is from BIDE_KEY."),
+        (None, "No credential was sent: set BIDE_KEY."),
+    ],
+)
+def test_a_proxy_before_a_service_names_the_variable(
+    server: FakeService, monkeypatch: pytest.MonkeyPatch, variable: str | None, source: str
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("BIDE_KEY", variable)
+    server.on("GET", "/jobs", text(401, "<h1>Log in</h1>", "text/html"))
+    result = bide("list", "--url", server.url)
+    assert result.exit_code == 1
+    assert f'"<h1>Log in</h1>". {source}' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [
+        ('[auth]\nkind = "token"', "Use basic, bearer, header, none or oauth2"),
+        ('[ask]\npath = "/x/{id}"\nencode = "xml"', "Use form, json or text"),
+    ],
+)
+def test_a_wrong_value_in_a_description_lists_the_valid_ones(table: str, values: str) -> None:
+    rest = "" if "[ask]" in table else '[ask]\npath = "/x/{id}"\n'
+    text = f'name = "v"\n{table}\n{rest}[read]\nstatus = "s"\ndone = ["x"]\n'
+    Path("v.toml").write_text(text)
+    result = bide("api", "check", "v.toml")
+    assert result.exit_code == 1
+    assert values in result.stderr
+
+
+def test_a_wrong_type_in_a_pipeline_lists_the_valid_ones() -> None:
+    Path("p.toml").write_text(
+        '[api]\nname = "sync.so"\n[[exports]]\nname = "x"\nkind = "x"\n'
+        '[[exports.schema.columns]]\nname = "id"\ntype = "int"\n[exports.output]\npath = "x.csv"\n'
+    )
+    result = bide("sync", "p.toml", "--check")
+    assert result.exit_code == 2
+    assert "'int'" in result.stderr
+    assert "Use boolean, date, decimal, float, integer, json, string or timestamp" in result.stderr
+
+
+def test_bide_serve_is_mentioned_only_for_a_bide_service() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert "is `bide serve` running there?" in bide("list", "--url", url).stderr
+    result = bide("status", "a", "--api", "vendor.toml", "--url", url, "--trust")
+    assert result.exit_code == 1
+    assert f"no answer from {url}" in result.stderr
+    assert "bide serve" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "says_what"),
+    [
+        ("state", {"id": "a", "status": "ready"}, "'state'; the response has: id, status"),
+        ("job.state", {"job": {"id": "a", "phase": "x"}}, "'job.state'; job has: id, phase"),
+        ("jobs.0.state", {"jobs": []}, "'jobs.0.state'; jobs is a list of 0"),
+    ],
+)
+def test_a_wrong_path_of_the_status_says_which_keys_exist(
+    server: FakeService, path: str, answer: Any, says_what: str
+) -> None:
+    Path("vendor.toml").write_text(VENDOR.replace('status = "state"', f'status = "{path}"'))
+    renders(server, a=says(answer))
+    result = at(server, "wait", "a", "--timeout", "0.5")
+    assert f"the response has no status. `read.status` is {says_what}" in result.stderr
+    check = bide("api", "check", "vendor.toml", "--trust", "--against", server.url, "--id", "a")
+    assert f"`read.status` is {says_what}" in " ".join(check.stdout.split())
+
+
+def test_an_unknown_status_names_the_job_and_the_table(server: FakeService) -> None:
+    renders(server, a=[state("defrosting"), state("ready")])
+    result = at(server, "wait", "a", "--price", "0.01")
+    assert result.exit_code == 0
+    assert (
+        "Job a has the status 'defrosting', which the description of vendor does not have."
+        in result.stderr
+    )
+    assert "Add the status to a list in [read] of the description" in result.stderr
+
+
+def test_a_refusal_of_a_service_is_quoted_as_it_is(server: FakeService) -> None:
+    server.on("GET", "/jobs", problem(422, "invalid-input"))
+    result = bide("list", "--url", server.url)
+    assert "422 invalid-input" in result.stderr

@@ -1,0 +1,108 @@
+"""A command in a pseudo-terminal, and the screen that a user sees."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyte
+
+from tests.waiting import until
+
+BIDE = (sys.executable, "-c", "from bide.cli import main; main()")
+# Takes the terminal first, so that Ctrl-C reaches the process.
+IN_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {BIDE[2]}"
+PATIENCE = 60.0
+
+
+class Terminal:
+    """Runs `bide` with these arguments; stdin, stdout and stderr are one terminal.
+
+    The screen is so high that no line leaves it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *args: str,
+        env: dict[str, str] | None = None,
+        columns: int = 160,
+        lines: int = 200,
+        stdout: int | None = None,
+    ) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self._screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self._screen)
+        self._lock = threading.Lock()
+        self.snapshots: list[list[str]] = []  # the screen after each piece of output
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", IN_TERMINAL, *args],
+            cwd=folder,
+            env={**kept, "TERM": "xterm-256color", **(env or {})},
+            stdin=theirs,
+            stdout=theirs if stdout is None else stdout,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+        os.close(self._ours)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._ours, 65536)
+            except OSError:  # the last process that had the terminal has exited
+                return
+            with self._lock:
+                self._stream.feed(data)
+                self.snapshots.append(self._lines())
+
+    def _lines(self) -> list[str]:
+        return [line.rstrip() for line in self._screen.display if line.strip()]
+
+    def lines(self) -> list[str]:
+        with self._lock:
+            return self._lines()
+
+    def rows(self) -> list[dict[int, pyte.screens.Char]]:
+        """The lines with their colours."""
+        with self._lock:
+            shown = [number for number, line in enumerate(self._screen.display) if line.strip()]
+            return [dict(self._screen.buffer[number]) for number in shown]
+
+    def until(self, text: str) -> list[str]:
+        """Waits until the screen shows the text."""
+        until(lambda: any(text in line for line in self.lines()), f"{text!r} in {self.lines()}")
+        return self.lines()
+
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def wait(self) -> int:
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
