@@ -171,7 +171,7 @@ async def test_odd(vendor: Vendor, server: Replay, caplog: pytest.LogCaptureFixt
         job = await client.submit(vendor.kind, vendor.input)
         assert await job.result(timeout=20) == at(server.url, vendor.result)
     if vendor.api != "azure":  # there any other status is one of a running job
-        loud = [r for r in caplog.records if "its description does not have" in r.getMessage()]
+        loud = [r for r in caplog.records if ", which the description of " in r.getMessage()]
         assert len(loud) == 1
     assert len(server.bodies_of(vendor.ask)) == 7
 

@@ -143,9 +143,9 @@ def test_an_unknown_word_and_a_missing_one_do_not_fit(server: Replay) -> None:
     server.tell(KNOWHERE.ask, said(KNOWHERE.odd), said({"jobId": "x", "state": "done"}))
     id = KNOWHERE.done["job_id"]
     fits, detail = against(server, KNOWHERE, "--id", id)["read.status"]
-    assert fits is False and "'hibernating' is in none of the lists" in detail
+    assert fits is False and "'hibernating' is in no list. Add it to live, done," in detail
     fits, detail = against(server, KNOWHERE, "--id", id)["read.status"]
-    assert fits is False and detail.endswith("its fields: jobId, state")
+    assert fits is False and detail.endswith("the response has: jobId, state")
 
 
 def test_the_url_of_a_job_says_both_where_and_which(server: Replay) -> None:

@@ -73,7 +73,8 @@ async def test_a_wrong_key_ends_all_waits_with_one_precise_error_and_few_request
         await client.wait_all(handles, timeout=8)
         assert len(server.asked) <= 8
         errors = [handle._state.error for handle in handles]
-        assert {str(error) for error in errors} == {"401 http-401: unknown key [hidden]"}
+        source = "The credential is the one that you passed."
+        assert {str(error) for error in errors} == {f"401 http-401: unknown key [hidden]. {source}"}
         (error,) = await failures(handles[:1])
         with pytest.raises(ServiceError) as caught:
             await client.submit("lipsync", {})
