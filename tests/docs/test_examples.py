@@ -24,7 +24,7 @@ STORAGE = "endpoint=http://127.0.0.1:9000"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {
         "$ make demo": "make is what runs this test; the demo has a test of its own",
-        "$ pip install 'bide[server]'": "installs from the network",
+        "$ python3 -m venv .venv && . .venv/bin/activate": "installs from the network",
     },
     "examples/video/README.md": {
         "$ pip install 'bide[demo]'": "installs from the network",
