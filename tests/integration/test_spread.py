@@ -213,7 +213,8 @@ async def test_a_child_that_is_killed_loses_nothing_and_nothing_is_asked_in_a_ru
 ) -> None:
     with Vendor(PLENTY, takes=lambda rng: rng.uniform(4.0, 5.0), key=KEY) as vendor:
         polls = arrivals(vendor)
-        async with waiting(vendor, 30) as (client, jobs):
+        # Of a kind of unknown duration the first jobs are polled often.
+        async with waiting(vendor, 30, expected=4.5) as (client, jobs):
             ending = asyncio.create_task(client.wait_all(jobs, timeout=60))
             share = (await spread_of(client))._children[0]
             await eventually(lambda: len(share.jobs) == 15, "its share")

@@ -40,7 +40,7 @@ from bide.core.pacing.backoff import backoff
 from bide.core.pacing.budget import Budget, Limit
 
 MISSED_HEARTBEATS = 30  # after which a child is killed
-EXIT_TIMEOUT = 5.0  # seconds for a child to send its remaining messages and exit
+EXIT_TIMEOUT = 10.0  # seconds for a child to send its remaining messages and exit
 SETTLED = 10.0  # seconds after which the exit of a child does not count as a failed start
 FAILED_STARTS = 3  # in a row, before the other children take its jobs
 
@@ -297,7 +297,9 @@ class _ChildSlot:
         self.send(m.StopPolling())
         if self._channel is None:
             self._task.cancel()
-        await asyncio.wait({self._task}, timeout=EXIT_TIMEOUT)
+        _, unfinished = await asyncio.wait({self._task}, timeout=EXIT_TIMEOUT)
+        if unfinished:
+            log.warning("A polling process did not exit; the durations that it learned last are lost")
         self.kill()
         await asyncio.gather(self._task, return_exceptions=True)
 
