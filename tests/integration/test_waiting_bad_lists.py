@@ -133,11 +133,26 @@ async def test_a_changed_result_after_the_end_changes_nothing(
     assert len(server.asked) == 1
 
 
+async def test_jobs_that_had_ended_before_the_wait_teach_nothing(server: ThirdParty) -> None:
+    """Their age is unknown: the wait began long after them."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        jobs = [fake.job(int(id[-6:])) for id in request.query.getall("id")]
+        return web.json_response({"jobs": jobs, "next": None, "missing": []})
+
+    server.rest = reply
+    async with own(server) as client:
+        await client.wait_all([client.job(id) for id in ids(MANY)], timeout=20)
+        assert client._account._poller is not None
+        (kind,) = client._account._poller.schedule.kinds.values()
+        assert kind.plans.sketch.count == 0
+
+
 @pytest.mark.parametrize("off", [-3600.0, 3600.0])
 async def test_a_clock_that_is_an_hour_off_changes_no_learned_duration(
     off: float, server: ThirdParty
 ) -> None:
-    began = time.time()
+    began = 0.0  # set by the first poll, so that it finds the jobs running
 
     def theirs() -> float:
         return began + (time.time() - began) * SPEED + off
@@ -156,6 +171,8 @@ async def test_a_clock_that_is_an_hour_off_changes_no_learned_duration(
         )
 
     async def reply(request: web.Request) -> web.StreamResponse:
+        nonlocal began
+        began = began or time.time()
         date = {"Date": formatdate(theirs(), usegmt=True)}
         if "id" not in request.query:
             return web.json_response(record(request.path.rpartition("/")[2]), headers=date)

@@ -298,6 +298,18 @@ def test_many_jobs_of_an_unknown_kind_are_planned_by_their_worth_within_a_budget
     assert late, "the first look would take the requests that other jobs need more"
 
 
+def test_a_job_that_had_ended_before_its_first_poll_teaches_what_the_api_says() -> None:
+    plan = schedule()
+    kind = plan.kind("k")
+    for duration in (None, 60.0):
+        job = plan.add("j", 0.0, kind=kind, first="now")
+        assert plan.next(0.0)[0] == [job]
+        plan.found_ended(job, 0.1, duration)
+        assert plan.waiting == 0
+    assert kind.plans.sketch.count == 1
+    assert kind.plans.sketch.latest().quantile(0.5) > 10.0
+
+
 def test_a_hint_is_followed_from_the_first_job_on() -> None:
     plan = schedule()
     plan.add("j", 0.0, kind=plan.kind("k"), expected=1000.0)

@@ -150,6 +150,13 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def terminal(self) -> bool:
         return self.state in TERMINAL
 
+    @property
+    def duration(self) -> float | None:
+        """Seconds from start to finish by the API's clock."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return max(0.0, self.finished_at - self.started_at)
+
 
 class BadPoll(BideError):
     """An answer without the state of the job. `final`: a retry would get the same answer."""

@@ -448,7 +448,10 @@ class Poller:
             job.etag = seen.etag
         if seen.terminal:
             job.take(self._signer.hide_in_error(seen))
-            self.schedule.ended(planned, now, took(now - planned.born, planned.asked, seen, answer))
+            if before is None and job.submitted_at is None:
+                self.schedule.found_ended(planned, now, seen.duration)
+            else:
+                self.schedule.ended(planned, now, took(now - planned.born, planned.asked, seen, answer))
             self._finish(job)
             return
         job.seen = seen

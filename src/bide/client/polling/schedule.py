@@ -213,6 +213,13 @@ class PollSchedule:
         self.remove(job)
         self._refresh_plans(now)
 
+    def found_ended(self, job: PlannedJob, now: float, duration: float | None) -> None:
+        """The first poll of a job of unknown age found it ended, so only the times of the API say how long it took."""
+        if duration is not None:
+            job.kind.plans.sketch.learn(duration)
+        self.remove(job)
+        self._refresh_plans(now)
+
     def failed(self, job: PlannedJob, now: float, until: float) -> None:
         """The poll failed: the next one is not before `until`."""
         job.not_before = until
