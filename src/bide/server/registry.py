@@ -32,7 +32,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 class FileRef(msgspec.Struct, frozen=True):
     """A reference to a file in a job's input: an output of another job, or an upload (without a name)."""
 
-    job: str  # the owner: a job or an upload (see core.upload)
+    job: str  # the owner: a job or an upload (see `upload_record`)
     name: str = ""
 
     @property

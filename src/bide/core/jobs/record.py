@@ -1,4 +1,4 @@
-"""The record of a job, as the store keeps it. Only data; job.py defines how it changes."""
+"""The record of a job, as the store keeps it. Only data; state_machine.py defines how it changes."""
 
 from __future__ import annotations
 

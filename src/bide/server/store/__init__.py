@@ -7,8 +7,8 @@ Rules that `bide.testing.store` checks for every store:
 1. A write is on disk before its future resolves.
 2. A job, its idempotency key and its first event are written together or not at all. A key outlives its job, so that it
    never creates a second job before it expires. The key of a content-deduplicated submission is removed with its job.
-3. Every change goes through `core.job.advance` on the stored row, in one transaction with its event and its effects on
-   other jobs.
+3. Every change goes through `core.jobs.state_machine.advance` on the stored row, in one transaction with its event and its
+   effects on other jobs.
 4. Event ids are unique and in commit order, across restarts too.
 5. `now()` is the only clock of leases, due times and deadlines. It always advances.
 6. Calls of one process are executed in the order of the calls. A write is queued when the call returns, before its future
@@ -47,7 +47,7 @@ class StoreUnavailable(SetupError):
 class InputFile(msgspec.Struct, frozen=True):
     """A file that an input refers to, as it was when the job was accepted."""
 
-    job: str  # the owner: a job or an upload (see core.upload)
+    job: str  # the owner: a job or an upload (see `upload_record`)
     file: FileInfo
 
     @property
@@ -121,22 +121,22 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Selects the jobs of a list, newest first."""
+    """Selects the jobs of a list, newest first. The newest job has the greatest id."""
 
     status: frozenset[Status] = frozenset()
     kind: str | None = None
     queue: str | None = None
     label: tuple[str, str] | None = None
-    before: str | None = None  # only jobs older than the job with this id
+    before: str | None = None  # only jobs with a smaller id; the job itself may have been removed
     limit: int = 50
 
 
 class QueueState(msgspec.Struct, frozen=True):
     name: str
     paused: bool = False
-    waiting: int = 0
-    scheduled: int = 0
-    running: int = 0
+    waiting: int = 0  # `due` is now or earlier
+    scheduled: int = 0  # `due` is later
+    running: int = 0  # workers hold them; prefetched jobs count, too
     oldest: float | None = None  # when the oldest waiting job became due
 
 

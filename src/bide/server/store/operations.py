@@ -1,6 +1,6 @@
 """The operations on jobs inside a transaction, the same for every store: one function per operation.
 
-Every write to an existing job goes through `core.job.advance`.
+Every write to an existing job goes through `core.jobs.state_machine.advance`.
 """
 
 from __future__ import annotations

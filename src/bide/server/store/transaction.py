@@ -56,26 +56,32 @@ class KeyRow(msgspec.Struct, frozen=True):
 class RowChanges(msgspec.Struct, frozen=True):
     """Rows to write, in the order of the fields."""
 
-    # (id, tenant) of removed jobs: delete their rows from all tables, and their keys that start with BY_CONTENT; write a
-    # tombstone. The age of the other keys counts from the end of the job.
+    # (id, tenant) of removed jobs: delete their rows from all tables, also their events, and write a tombstone. Of their
+    # keys, delete those that start with BY_CONTENT. The others stay until `expire` deletes them, so store with them when the
+    # job ended: its `finished_at`, or `now` if it has none.
     removed: Sequence[tuple[str, str]] = ()
-    new: Sequence[NewJob] = ()
+    new: Sequence[NewJob] = ()  # raise if the id exists
     uploads: Sequence[Upload] = ()  # new and changed ones
-    removed_uploads: Sequence[str] = ()  # write tombstones for them, too
+    removed_uploads: Sequence[str] = ()  # delete their uses, too, and write tombstones
     uses: Sequence[tuple[str, str, str]] = ()  # upload, job, tenant; some may be stored already
     keys: Sequence[KeyRow] = ()
-    changed: Sequence[tuple[Job, Job]] = ()  # before and after; write only if the row is still `before`
+    # Before and after. If the row has another version or fence than `before`, raise, or repeat the transaction.
+    changed: Sequence[tuple[Job, Job]] = ()
     files: Sequence[
         tuple[str, tuple[InputFile, ...]]
     ] = ()  # files of inputs that arrived after their job
     steps: Sequence[StepRow] = ()
     paused: Sequence[tuple[str, bool]] = ()  # queues that are paused or resumed
     texts: Sequence[tuple[TextTable, str, str | None]] = ()  # table, name, text; None: delete the row
-    check: bool = False  # write a test row
+    check: bool = False  # write any row, to find out whether the database accepts writes
 
 
 class Transaction(ABC):
-    """One transaction and its timestamp. The abstract methods see only what has been written to the tables."""
+    """One transaction and its timestamp.
+
+    This class collects the changes of the operations and passes them to `write`. The abstract methods see only the rows that
+    are committed, and those that `write` has written in this transaction.
+    """
 
     __slots__ = (
         *("_changed_files", "_check", "_gone", "_jobs", "_keys", "_new", "_pauses", "_removed"),
@@ -139,29 +145,36 @@ class Transaction(ABC):
 
     @abstractmethod
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
-        """The first `limit` claimable jobs: by priority, then in the order of submission. Leave out the jobs that this
-        transaction has changed or removed, or call `flush_changes` before reading. Lock the jobs; skip the jobs that
-        another transaction has locked.
+        """The first `limit` claimable jobs of the request's queue and kinds: the highest priority first, then in the order
+        in which they were stored. A job is claimable if it was due when it was written, or since `wake`.
+
+        Call `flush_changes` before reading, or leave out the jobs that this transaction has changed or removed. Lock the
+        jobs; skip the jobs that another transaction has locked. The caller handles paused queues and `only`.
         """
 
     @abstractmethod
     def wake(self) -> tuple[set[tuple[str, str]], float | None]:
-        """Make due jobs claimable. Return their (queue, kind) pairs, and the next due time of the others."""
+        """Make jobs claimable that have become due since they were written. Return their (queue, kind) pairs, and the
+        earliest `due` of the jobs that are due later. Do not report the jobs that are claimable already.
+        """
 
     @abstractmethod
     def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
         """Delete the tombstones that are not newer than `tombstones`, and the keys whose job ended at `keys` or earlier.
-        Return (id, tenant) of up to `limit` expired jobs, without those whose parent exists and is not DONE.
+        Return (id, tenant) of up to `limit` jobs whose `expires_at` is `now` or earlier, without those whose parent exists
+        and is not DONE. The caller removes them.
         """
 
     @abstractmethod
     def write(self, changes: RowChanges) -> None:
-        """Write rows. `now` is their timestamp."""
+        """Write rows; `now` is their timestamp. It may be called several times in a transaction."""
 
     # --- overridden if a backend needs it
 
     def existing(self, job_id: str) -> Job | None:
-        """A new job that a transaction with a lost commit response may have stored already."""
+        """The job, if an earlier run of this transaction has stored it. For a backend that repeats a transaction when the
+        response to its commit was lost.
+        """
         return None
 
     def number(self) -> int:

@@ -53,7 +53,7 @@ EXPIRE_BATCH = 50  # uploads that one transaction examines, so that other writes
 
 
 class UploadFilter(msgspec.Struct, frozen=True):
-    """Selects uploads. With `replica`, the least recently changed comes first."""
+    """Selects uploads. With `replica`, the least recently changed comes first; otherwise the order does not matter."""
 
     replica: str | None = None  # only incomplete uploads of this replica
     changed: float | None = None  # only uploads that last changed at that time or earlier
@@ -81,11 +81,13 @@ class TransactionalStore(ABC):
 
     @abstractmethod
     def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
-        """Run all operations in one transaction: call each with the same `Transaction`, write `Transaction.take_changes` and
-        the events, and commit. Return the results and the events. The writer's thread calls it.
+        """Run all operations in one transaction: create a `Transaction` with the time `now()`, call `run` of each operation
+        with it, write `Transaction.take_changes` and `Transaction.events`, and commit. Return the results and the events,
+        with their numbers. The writer's thread calls it, while the event loop reads.
 
         The commit is on disk when it returns. Event numbers are in commit order, and `Event.job` is stored as JSON. If
-        anything raises, nothing is stored. Raises StoreUnavailable if no operation would succeed alone either.
+        anything raises, store nothing and raise it again: the writer then calls `transact` for each operation alone. Raises
+        StoreUnavailable if no operation would succeed alone either.
         """
 
     @abstractmethod
@@ -98,20 +100,21 @@ class TransactionalStore(ABC):
 
     @abstractmethod
     async def input(self, job_id: str) -> bytes:
-        """The input of a job; `null` if there is no such job."""
+        """The input of a job; `b"null"` if there is no such job."""
 
     @abstractmethod
     async def queues(self) -> list[QueueState]:
-        """The queues that have unfinished jobs or are paused, by name."""
+        """The queues that are paused, or have jobs that wait, are scheduled or are held; sorted by name."""
 
     @abstractmethod
     async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
-        """The jobs that workers hold, of owners with this prefix; and up to `limit` unfinished jobs whose deadline is now or
-        earlier.
+        """All jobs that workers hold (`Job.held`; a void lease is 0.0 and counts), of owners with this prefix; and up to
+        `limit` unfinished jobs whose deadline is now or earlier.
         """
 
     @abstractmethod
-    async def uploads(self, filter: UploadFilter) -> list[Upload]: ...
+    async def uploads(self, filter: UploadFilter) -> list[Upload]:
+        """The selected uploads. An upload without `expires_at` does not expire."""
 
     @abstractmethod
     async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
