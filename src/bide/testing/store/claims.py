@@ -20,7 +20,7 @@ from bide.core.jobs.state_machine import (
     StepStarted,
     Succeeded,
 )
-from bide.server.store import STEPS_WITH_CLAIM, ClaimRequest, InputFile, Missing, NewJob
+from bide.server.store import STEPS_WITH_CLAIM, ClaimRequest, InputFile, Missing, NewJob, QueueState
 from bide.testing.store.harness import LEASE, OOPS, StoreHarness
 
 
@@ -146,6 +146,7 @@ class Claims:
         assert (second.status, second.attempt, second.fence) == (Status.PENDING, 0, 1)
         assert second.lease_until == harness.clock.now() + LEASE
         assert await harness.claim() == [], "that worker has prefetched it"
+        assert await harness.store.queues() == [QueueState("default", running=3)]
         begun = await harness.apply(Begun(job_id=second.id, fence=1, started_at=harness.clock.now()))
         assert (begun.status, begun.attempt) == (Status.PROCESSING, 1)
         assert (await harness.succeed(begun)).status is Status.DONE

@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from bide.core.errors import ErrorInfo
+from bide.core.errors import ErrorInfo, InvalidInput
 from bide.core.jobs.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
 from bide.server.store import ClaimRequest, InputFile, Inserted, KeyConflict, Missing, NewJob
+from bide.server.upload_record import owner_of
 from bide.testing.store.harness import LEASE, StoreHarness
 
 
@@ -149,3 +151,36 @@ class Inserts:
         (claim,) = await claiming
         assert (claim.job.id, claim.input) == (new.job.id, b'{"x":1}')
         assert len(await inserting) == 1
+
+    async def test_an_operation_that_fails_undoes_nothing_of_the_others_in_its_commit(
+        self, harness: StoreHarness
+    ) -> None:
+        """Operations that are requested together share a commit."""
+        held = await harness.put(queue="other")
+        unknown = harness.new()
+        unknown = replace(
+            unknown,
+            files=(InputFile(owner_of("unknown"), FileInfo("a", "text/plain", 1, "ab", "blob-1")),),
+        )
+        requested = [
+            *(harness.store.insert([harness.new()]) for _ in range(10)),
+            harness.claim(queue="other"),
+            harness.store.insert([unknown]),
+        ]
+        *stored, failed = await asyncio.gather(*requested, return_exceptions=True)
+        assert isinstance(failed, InvalidInput)
+        assert not [outcome for outcome in stored if isinstance(outcome, BaseException)]
+        assert (await harness.get(held.id)).running
+        assert await harness.store.get([unknown.job.id]) == [Missing()]
+        assert len(await harness.store.events()) == 12
+
+    async def test_a_job_with_the_id_of_another_is_refused(self, harness: StoreHarness) -> None:
+        new = harness.new(input=b'{"first":1}')
+        await harness.store.insert([new])
+        again = harness.store.insert([replace(new, input=b'{"second":2}')])
+        (outcome,) = await asyncio.gather(again, return_exceptions=True)
+        assert isinstance(outcome, Exception)  # of any type: it is a fault of the caller
+        assert await harness.store.input(new.job.id) == b'{"first":1}'
+
+    async def test_the_input_of_an_unknown_job_is_null(self, harness: StoreHarness) -> None:
+        assert await harness.store.input("unknown") == b"null"
