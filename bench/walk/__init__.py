@@ -1,1 +1,1 @@
-"""How many calls the client makes on the path of one job."""
+"""How many calls the client and the service make on the path of one job."""
