@@ -123,14 +123,6 @@ class Time:
         await harness.apply(Lost(job_id=job.id, fence=overdue.fence))
         assert await harness.statuses(job.id) == [Status.PENDING]
 
-    async def test_void_ends_only_the_leases_of_a_prefix(self, harness: StoreHarness) -> None:
-        mine, theirs = await harness.put(), await harness.put(queue="other")
-        await harness.claim(owner="host.a:1")
-        await harness.claim(queue="other", owner="host.b:1")
-        assert await harness.store.void("host.a:") == 1
-        assert ids((await harness.store.overdue()).leases) == {mine.id}
-        assert (await harness.get(theirs.id)).lease_until == harness.clock.now() + LEASE
-
     async def test_void_ends_the_lease_of_a_job_that_was_just_changed(
         self, harness: StoreHarness
     ) -> None:
