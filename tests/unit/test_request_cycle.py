@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from bide.server.config import HttpConfig
-from bide.service.httpd.connection import ConnectionLimits
-from bide.service.httpd.request_cycle import RequestCycle, begin
+from bide.service.backends import loop_factory
+from bide.service.httpd.connection import ConnectionLimits, HttpConnection
+from bide.service.httpd.request_cycle import RequestCycle, WriteBuffer, begin
 from bide.service.httpd.server import HttpServer, bind
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -244,3 +245,59 @@ async def test_receive_reports_a_client_that_disconnects() -> None:
         writer.transport.abort()
         await asyncio.wait_for(done.wait(), 5)
     assert received == ["http.request", "http.disconnect"]
+
+
+def test_a_client_that_is_gone_takes_no_response_of_other_clients() -> None:
+    """The responses of one loop iteration are written together, and uvloop rejects writing to a closed transport."""
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            accepted.put_nowait(transport)
+
+    accepted: asyncio.Queue[asyncio.Transport] = asyncio.Queue()
+
+    async def main() -> bytes:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(Accepting, "127.0.0.1", 0)
+        pairs, transports = [], []
+        for _ in range(3):
+            pairs.append(await asyncio.open_connection(*server.sockets[0].getsockname()))
+            transports.append(await accepted.get())
+        buffer = WriteBuffer(loop)
+        for transport in transports:
+            buffer.put(transport, b"response")
+        transports[0].abort()
+        transports[1].write_eof()  # a write after it raises an exception in every event loop
+        try:
+            async with asyncio.timeout(10):
+                return await pairs[2][0].readexactly(8)
+        finally:
+            for _, writer in pairs:
+                writer.close()
+            for transport in transports:
+                transport.abort()
+            server.close()
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        assert runner.run(main()) == b"response"
+
+
+async def test_a_connection_that_cannot_be_checked_does_not_stop_the_checks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    checked: set[HttpConnection] = set()
+
+    def check(connection: HttpConnection, now: float) -> None:
+        checked.add(connection)
+        raise ValueError("odd")
+
+    monkeypatch.setattr(HttpConnection, "check", check)
+    async with connected(responding(b"ok")) as (reader, writer), asyncio.timeout(10):
+        other, other_writer = await asyncio.open_connection(*writer.get_extra_info("peername"))
+        try:
+            await asyncio.gather(reader.read(), other.read())  # both are aborted
+        finally:
+            other_writer.close()
+        assert len(checked) == 2
+    assert "ValueError: odd" in caplog.text

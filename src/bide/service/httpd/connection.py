@@ -80,7 +80,11 @@ class Connections:
         """Closes every connection whose deadline has passed. Call it about once per second."""
         now = self.loop.time()
         for connection in list(self.open):
-            connection.check(now)
+            try:
+                connection.check(now)
+            except Exception:  # check the other connections nevertheless
+                log.exception("a connection failed")
+                connection.abort()
         if self.refused:
             log.warning(
                 "rejected %d connections: the limit of %d is reached (max_connections)",
@@ -352,7 +356,8 @@ class HttpConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Writes after the complete responses of this loop iteration."""
         self._shared.write_buffer.flush()
-        self._transport.write(data)
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def write_later(self, data: bytes) -> None:
         """Writes a complete response at the end of this loop iteration."""

@@ -50,7 +50,13 @@ class WriteBuffer:
     def flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         for transport, data in waiting:
-            transport.write(data)
+            if transport.is_closing():
+                continue  # uvloop raises an exception if a closed transport is written
+            try:
+                transport.write(data)
+            except Exception:  # the other clients still get their responses
+                log.exception("a response was not sent")
+                transport.abort()
 
 
 class RequestCycle:

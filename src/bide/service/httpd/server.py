@@ -74,8 +74,8 @@ class HttpServer:
     def _every_second(self) -> None:
         connections = self._connections
         connections.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
-        connections.sweep()
         self._timer = connections.loop.call_later(1.0, self._every_second)
+        connections.sweep()
 
     async def stop(self) -> None:
         """Accepts no more connections, sends the remaining responses and closes. Requests that do not end, such as large
