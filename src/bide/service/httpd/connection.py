@@ -2,7 +2,8 @@
 
 1. A connection has a deadline whenever the client has something to finish: its first request, a head, a body, or reading
    the response. The deadline of a streamed body moves with the bytes received, at the minimal rate.
-2. The head of a request is bounded, and so are the bytes of all requests without a response together.
+2. The head of a request is bounded, and so are a trailer, chunk extensions and empty lines, and the bytes of all requests
+   without a response together.
 3. Responses are sent in the order of the requests. One request runs at a time; the others wait.
 4. A connection ends at the first bytes that are not a request: with a problem document, after the earlier responses.
 5. Reading pauses while the application has not received HIGH_WATER bytes of a body.
@@ -110,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers: Headers = []
         self._version = self._method = ""
         self._receiving: RequestCycle | None = None
-        self._fed = 0  # bytes since the last complete request
+        self._fed = 0  # bytes since the last complete request, head or bytes of a body
         self._held = 0  # this connection's share of held bytes
         self._rate = 0.0  # minimal rate of a streamed body in bytes per second; 0: not streamed
         # The request that gets a response, and those that wait for their turn.
@@ -297,9 +298,11 @@ class HttpConnection(asyncio.Protocol):
             self._pipeline.append(cycle)
         self._in_head = False
         self._receiving = cycle
+        self._fed = 0
 
     def on_body(self, body: bytes) -> None:
         cycle = self._receiving
+        self._fed = 0
         if cycle is not None:
             cycle.add_body(body)
             if cycle.buffered > HIGH_WATER:
@@ -431,6 +434,9 @@ class HttpConnection(asyncio.Protocol):
     def _count(self, size: int) -> None:
         """Counts received bytes that are more than one small, complete request."""
         in_body = self._receiving is not None
+        if self._fed > self._limits.head:
+            self._reject(self._head_too_large())
+            return
         if self._rate and in_body:
             now = self._loop.time()
             until = max(self._until or now, now) + size / self._rate
@@ -442,8 +448,6 @@ class HttpConnection(asyncio.Protocol):
         if self._in_head or not answered:  # the rest of a body after its response is discarded
             self._held += size
             self._shared.held += size
-        if self._in_head and self._fed > self._limits.head:
-            self._reject(self._head_too_large())
 
     def _release(self) -> None:
         self._shared.held -= self._held
@@ -453,7 +457,13 @@ class HttpConnection(asyncio.Protocol):
         return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _head_too_large(self) -> Problem:
-        return HeadTooLarge(f"the URL and the headers have more than {self._limits.head} bytes")
+        if self._receiving is not None:  # the parser keeps an incomplete trailer in memory
+            part = "the trailer or the extension of a chunk has"
+        elif self._in_head:
+            part = "the URL and the headers have"
+        else:
+            part = "the empty lines before the request have"
+        return HeadTooLarge(f"{part} more than {self._limits.head} bytes")
 
     # --- closing
 
