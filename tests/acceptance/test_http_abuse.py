@@ -111,6 +111,34 @@ async def test_bodies_are_bounded_together_too(tmp_path: Path) -> None:
         assert (await served.ask("POST", "/jobs", {"kind": "quick"}))[0] == 202
 
 
+@pytest.mark.parametrize(
+    ("fields", "unit"),
+    [(b"", b"\r\n" * 1000), (b"Content-Length: 1000000000\r\n", b"x" * 2000)],
+)
+async def test_bytes_that_are_not_kept_take_nothing_from_other_clients(
+    tmp_path: Path, fields: bytes, unit: bytes
+) -> None:
+    """Empty lines, and a body that the application does not read, behind the head of a long poll."""
+    limits = {"max_body": 500_000, "max_unanswered": 1_000_000}
+    with Served(tmp_path, **limits).running() as served:
+        job_id = await served.submit("gate", path=str(tmp_path / "gate"))
+        pair = await served.connect()
+        pair[1].write(poll(job_id)[:-2] + fields + b"\r\n")
+        assert await served.until_long_polls(1)
+        for _ in range(50):
+            pair[1].write(unit * 100)
+            await asyncio.sleep(0.01)
+        body = b'{"kind": "quick", "labels": {}}' + b" " * 100_000
+        answer = await served.say(
+            SUBMIT + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        assert status_of(answer) == 202
+        (tmp_path / "gate").touch()
+        assert (await answer_of(pair))[0] == 200
+        await leave(pair)
+        assert served.complaints == []
+
+
 # --- slow ones
 
 

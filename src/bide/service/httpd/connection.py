@@ -55,12 +55,13 @@ class ConnectionLimits:
     connections: int
     timeout: float  # seconds to receive a request, and to send a response
     head: int  # bytes of request line and headers
+    body: int  # bytes of a body that the application keeps in memory
     bytes: int  # of all requests that have no response yet
 
     @classmethod
     def of(cls, config: HttpConfig, connections: int) -> ConnectionLimits:
         unanswered = max(config.max_unanswered, config.max_body + config.max_head)
-        return cls(connections, config.request_timeout, config.max_head, unanswered)
+        return cls(connections, config.request_timeout, config.max_head, config.max_body, unanswered)
 
 
 @dataclass
@@ -393,6 +394,7 @@ class HttpConnection(asyncio.Protocol):
     def fail(self, cycle: RequestCycle) -> None:
         """Ends the connection of a request whose application failed."""
         self._ended = True
+        self._release()
         if cycle.response_started:
             self._transport.close()
         else:
@@ -445,9 +447,19 @@ class HttpConnection(asyncio.Protocol):
         answered = self._responding is None
         if self._until is None and (self._in_head or in_body or answered):
             self._until = self._loop.time() + self._limits.timeout
-        if self._in_head or not answered:  # the rest of a body after its response is discarded
-            self._held += size
-            self._shared.held += size
+        if not self._in_head and (answered or not self._keeps(in_body)):
+            return
+        self._held += size
+        self._shared.held += size
+
+    def _keeps(self, in_body: bool) -> bool:
+        """Whether the bytes just received, after a head, are in memory until the response."""
+        if not in_body:
+            return not self._fed  # otherwise they were empty lines
+        if self._receiving is not self._responding:
+            return True
+        # The application reads no body of a GET, and no more than the limit of others.
+        return self._method != "GET" and self._held <= self._limits.body + self._limits.head
 
     def _release(self) -> None:
         self._shared.held -= self._held
@@ -485,6 +497,7 @@ class HttpConnection(asyncio.Protocol):
         """Sends `problem` after the earlier responses, and reads no more."""
         receiving, responding = self._receiving, self._responding
         self._ended = True
+        self._release()
         if receiving is not None and self._pipeline:  # the last of the pipeline is incomplete: drop it
             self._pipeline.pop()
             receiving = self._receiving = None
@@ -502,7 +515,6 @@ class HttpConnection(asyncio.Protocol):
         self._send_problem(problem)
 
     def _send_problem(self, problem: Problem) -> None:
-        self._release()
         self.write(self._render(problem))
         self._hang_up()
 
