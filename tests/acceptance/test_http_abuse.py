@@ -253,6 +253,17 @@ async def test_a_long_poll_outlasts_the_time_for_requests(served: Served, tmp_pa
     await leave(pair)
 
 
+async def test_a_request_that_is_not_finished_does_not_take_the_answer_before_it(
+    served: Served, tmp_path: Path
+) -> None:
+    job_id = await served.submit("gate", path=str(tmp_path / "gate"))
+    asking = asyncio.create_task(served.say(poll(job_id) + b"G"))
+    await asyncio.sleep(TIMEOUT + 2.5)  # two checks of the deadline
+    (tmp_path / "gate").touch()
+    answer = await asking
+    assert status_of(answer) == 200 and b'"DONE"' in answer and b"connection: close" in answer
+
+
 # --- clients that disconnect
 
 

@@ -497,6 +497,7 @@ class HttpConnection(asyncio.Protocol):
         """Sends `problem` after the earlier responses, and reads no more."""
         receiving, responding = self._receiving, self._responding
         self._ended = True
+        self._until = None  # the client has nothing more to finish
         self._release()
         if receiving is not None and self._pipeline:  # the last of the pipeline is incomplete: drop it
             self._pipeline.pop()
