@@ -228,6 +228,45 @@ async def test_a_body_is_received_in_parts_and_reading_waits_for_the_application
         assert sum(seen) == size and max(seen) < 1_000_000
 
 
+@pytest.mark.parametrize("number", [1, 3])
+async def test_a_client_that_sends_nothing_more_gets_its_responses(number: int) -> None:
+    received = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        received.set()
+        await asyncio.sleep(0.05)  # the end of the client's bytes is known before the response
+        await responding(b"ok")(scope, receive, send)
+
+    async with connected(app) as (reader, writer), asyncio.timeout(10):
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\na" * number)
+        await received.wait()
+        writer.write_eof()
+        answer = await reader.read()
+    assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"ok") == number
+    assert answer.count(b"connection: close") == 1
+
+
+async def test_an_application_that_waits_for_the_client_learns_that_it_sends_nothing_more() -> None:
+    """Also if it waits later: it cannot tell whether the client still reads."""
+    received: list[str] = []
+    done = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        received.append((await receive())["type"])
+        await asyncio.sleep(0.05)
+        received.append((await receive())["type"])
+        done.set()
+
+    async with connected(app) as (_, writer), asyncio.timeout(10):
+        writer.write(GET)
+        while not received:
+            await asyncio.sleep(0.001)
+        writer.write_eof()
+        await done.wait()
+    assert received == ["http.request", "http.disconnect"]
+
+
 async def test_receive_reports_a_client_that_disconnects() -> None:
     received: list[str] = []
     done = asyncio.Event()

@@ -122,6 +122,7 @@ class HttpConnection(asyncio.Protocol):
         self._pipeline: deque[RequestCycle] = deque()
         # The transport.
         self._ended = False  # nothing more is read
+        self.client_ended = False  # the client sends nothing more
         self._read_paused = False
         self.write_paused = False
         self._writable: asyncio.Event | None = None
@@ -188,6 +189,18 @@ class HttpConnection(asyncio.Protocol):
         waiting = self._short and self._receiving is self._responding and not self._ended
         if self._unstarted and not waiting:
             self._run()
+
+    def eof_received(self) -> bool:
+        """Keeps the connection open if the client waits for responses. An application that waits for the client to
+        disconnect cannot tell whether it has, so its connection is closed.
+        """
+        responding = self._responding
+        if self._in_head or self._receiving is not None or responding is None or responding.waits:
+            return False
+        self.client_ended = True
+        self._until = None
+        (self._pipeline[-1] if self._pipeline else responding).keep_alive = False
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.open.discard(self)

@@ -111,6 +111,11 @@ class RequestCycle:
         """The minimal rate of a body that the application reads as it arrives; 0 if it waits for the whole body."""
         return self._stream.get("min_rate", 0.0)
 
+    @property
+    def waits(self) -> bool:
+        """Whether the application waits for the client."""
+        return self._event is not None and not self._event.is_set()
+
     async def run(self, app: Any) -> None:
         try:
             await app(self.scope, self.receive, self.send)
@@ -174,6 +179,8 @@ class RequestCycle:
             if self._event is None:
                 self._event = asyncio.Event()
             self._event.clear()
+            if connection.client_ended:
+                connection.abort()
             connection.resume_reading()
             await self._event.wait()
         return {"type": "http.disconnect"}
