@@ -13,6 +13,7 @@ import pytest
 
 from bide.server.config import HttpConfig
 from bide.service.backends import loop_factory
+from bide.service.httpd import connection
 from bide.service.httpd.connection import ConnectionLimits, HttpConnection
 from bide.service.httpd.request_cycle import RequestCycle, WriteBuffer, begin
 from bide.service.httpd.server import HttpServer, bind
@@ -228,6 +229,20 @@ async def test_a_body_is_received_in_parts_and_reading_waits_for_the_application
         assert sum(seen) == size and max(seen) < 1_000_000
 
 
+async def test_a_long_response_before_the_end_of_the_body_is_sent_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection is aborted some time after the response, and not while it is sent."""
+    monkeypatch.setattr(connection, "LINGER", 0.1)
+    size = 30_000_000
+    head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100000\r\n\r\n"
+    async with connected(responding(bytes(size))) as (reader, writer), asyncio.timeout(20):
+        writer.write(head + b"a")
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(2.5)  # at least two checks of the deadline
+        assert len(await reader.read()) == size
+
+
 @pytest.mark.parametrize("number", [1, 3])
 async def test_a_client_that_sends_nothing_more_gets_its_responses(number: int) -> None:
     received = asyncio.Event()
@@ -327,8 +342,8 @@ async def test_a_connection_that_cannot_be_checked_does_not_stop_the_checks(
 ) -> None:
     checked: set[HttpConnection] = set()
 
-    def check(connection: HttpConnection, now: float) -> None:
-        checked.add(connection)
+    def check(checking: HttpConnection, now: float) -> None:
+        checked.add(checking)
         raise ValueError("odd")
 
     monkeypatch.setattr(HttpConnection, "check", check)

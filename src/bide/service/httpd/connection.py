@@ -41,7 +41,7 @@ KEEP_ALIVE = 5.0  # seconds that a connection may be idle between requests
 MAX_HEADERS = 100
 MAX_PIPELINED = 16  # requests that wait for an earlier response
 SMALL = 16 * 1024  # a complete request up to this size does not count against the limits
-LINGER = 2.0  # seconds that a client has to read the response before its connection is aborted
+LINGER = 2.0  # seconds between the last bytes of the response and the abort of a connection whose client still sends
 SPARE = 100  # connections above the limit that still get a response
 
 _CONNECTION = (b"connection", b"proxy-connection")  # the parser treats both the same
@@ -440,7 +440,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _overdue(self) -> None:
         if self._ended:
-            self._transport.abort()
+            if self._transport.get_write_buffer_size():  # the response is still being sent
+                self._until = self._loop.time() + LINGER
+            else:
+                self._transport.abort()
         elif self._in_head or self._receiving is not None:
             self._reject(RequestTimeout(f"the request was incomplete after {self._limits.timeout:g} s"))
         else:
