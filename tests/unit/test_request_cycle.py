@@ -15,7 +15,7 @@ from bide.server.config import HttpConfig
 from bide.service.backends import loop_factory
 from bide.service.httpd import connection
 from bide.service.httpd.connection import ConnectionLimits, HttpConnection
-from bide.service.httpd.request_cycle import RequestCycle, WriteBuffer, begin
+from bide.service.httpd.request_cycle import HIGH_WATER, RequestCycle, WriteBuffer, begin
 from bide.service.httpd.server import HttpServer, bind
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -241,6 +241,34 @@ async def test_a_long_response_before_the_end_of_the_body_is_sent_whole(
         await reader.readuntil(b"\r\n\r\n")
         await asyncio.sleep(2.5)  # at least two checks of the deadline
         assert len(await reader.read()) == size
+
+
+async def test_tiny_chunks_of_a_body_are_joined() -> None:
+    going = asyncio.Event()
+    cycles: list[RequestCycle] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        cycles.append(receive.__self__)
+        await going.wait()
+        body, more = b"", True
+        while more:
+            message = await receive()
+            assert type(message["body"]) is bytes
+            body += message["body"]
+            more = message["more_body"]
+        await responding(b"%d %d" % (len(body), body.count(b"ab")))(scope, receive, send)
+
+    async with connected(app) as (reader, writer), asyncio.timeout(20):
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        while not cycles:
+            await asyncio.sleep(0.001)
+        writer.write(b"2\r\nab\r\n" * 10_000)
+        while cycles[0].buffered <= HIGH_WATER:  # of 20 000 bytes, so that their number counts too
+            await asyncio.sleep(0.001)
+        assert len(cycles.pop()._chunks) <= 2
+        writer.write(b"2710\r\n" + b"ab" * 5_000 + b"\r\n0\r\n\r\n")
+        going.set()
+        assert (await reader.readuntil(b"30000 15000")).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("number", [1, 3])

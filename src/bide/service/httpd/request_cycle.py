@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("bide.http")
 
 HIGH_WATER = 64 * 1024  # bytes of a body in memory above which the connection is not read
+OVERHEAD = 64  # bytes that a part of a body counts in addition: tiny chunks cost more than their bytes
+SMALL_CHUNK = 1024  # bytes of a part of a body below which it is joined with the one before
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus
 }
@@ -95,8 +97,8 @@ class RequestCycle:
         self._event: asyncio.Event | None = None  # set when there is something to receive
         # The request.
         self.body_complete = False
-        self.buffered = 0  # bytes of the body that the application has not received
-        self._chunks: list[bytes] = []
+        self.buffered = 0  # bytes of the body that the application has not received, with OVERHEAD
+        self._chunks: list[bytes | bytearray] = []  # the first is bytes; then small ones are joined
         self._read = False  # the application has received the whole body
         self._expects_continue = expects_continue
         self._stream: dict[str, float] = scope["extensions"][STREAM]
@@ -142,8 +144,14 @@ class RequestCycle:
 
     def add_body(self, data: bytes) -> None:
         if not self.response_complete:  # otherwise the rest of the body is discarded
-            self._chunks.append(data)
-            self.buffered += len(data)
+            chunks = self._chunks
+            self.buffered += len(data) + OVERHEAD
+            if len(data) >= SMALL_CHUNK or not chunks:
+                chunks.append(data)
+            elif isinstance(chunks[-1], bytearray):
+                chunks[-1] += data
+            else:
+                chunks.append(bytearray(data))
             self._wake()
 
     def complete_body(self) -> None:
