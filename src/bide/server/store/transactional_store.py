@@ -67,6 +67,9 @@ class UploadFilter(msgspec.Struct, frozen=True):
 class TransactionalStore(ABC):
     """`Store` on any backend."""
 
+    # Whether only one process can use the store at a time: every lease is then of a process that has ended, or its own.
+    one_process = False
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._writer: GroupCommitWriter
@@ -214,9 +217,10 @@ class TransactionalStore(ABC):
         return store_id
 
     async def void(self, owner: str | None = None) -> int:
-        held, _ = await self.held_and_late(0, owner or "")
+        prefix = "" if self.one_process or owner is None else owner
+        held, _ = await self.held_and_late(0, prefix)
         ids = [job.id for job in held]
-        return await self._write(lambda tx: operations.void(tx, ids, owner or ""), jobs=ids)
+        return await self._write(lambda tx: operations.void(tx, ids, prefix), jobs=ids)
 
     def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
         def operation(tx: Transaction) -> tuple[set[tuple[str, str]], float | None]:

@@ -68,6 +68,8 @@ _TEXTS: dict[TextTable, str] = {
 class SqliteStore(TransactionalStore):
     """`Store` on one SQLite file."""
 
+    one_process = True
+
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self._wall = clock or SystemClock()
         super().__init__(self._wall)
@@ -234,10 +236,6 @@ class SqliteStore(TransactionalStore):
         except sqlite3.OperationalError as error:  # no file descriptor for it, for example
             self._raise_explained(error)
             raise
-
-    async def void(self, owner: str | None = None) -> int:
-        """Void all leases: only one process can use the file, and it has just started."""
-        return await super().void()
 
     async def input(self, job_id: str) -> bytes:
         row = self._row("SELECT input FROM inputs WHERE job_id = ?", (job_id,))
