@@ -169,6 +169,8 @@ async def test_head_gets_no_body(bodies: tuple[bytes, ...]) -> None:
 async def test_some_responses_have_no_content(status: int) -> None:
     answer = await sent(responding(b"", status=status), end=b"\r\n\r\n")
     assert b"content-length" not in answer and b"chunked" not in answer
+    last = GET[:-2] + b"connection: close\r\n\r\n"
+    assert (await sent(responding(b"a", b"b", status=status), last)).endswith(b"close\r\n\r\n")
 
 
 @pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\0b"])
@@ -179,6 +181,23 @@ async def test_a_header_with_a_line_break_is_not_sent(
         answer = await sent(responding(b"ok", headers=[(b"x-name", value)]))
     assert answer.startswith(b"HTTP/1.1 500 ") and b'"code":"internal"' in answer
     assert "line break" in caplog.text
+
+
+@pytest.mark.parametrize("name", [b"x\r\nset-cookie", b"x y", b"x:", b""])
+async def test_a_header_with_an_invalid_name_is_not_sent(
+    name: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "bide.http"):
+        answer = await sent(responding(b"ok", headers=[(name, b"a")]))
+    assert answer.startswith(b"HTTP/1.1 500 ") and "not the name of a header" in caplog.text
+
+
+async def test_a_complete_body_of_another_length_than_declared_is_not_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.ERROR, "bide.http"):
+        answer = await sent(responding(b"one", headers=[(b"content-length", b"4")]))
+    assert answer.startswith(b"HTTP/1.1 500 ") and "Content-Length" in caplog.text
 
 
 @pytest.mark.parametrize("bodies", [(b"one", b"two"), (b"1", b"")])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+import re
 from collections.abc import Coroutine, Generator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,10 @@ _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus
 }
 _NO_CONTENT = (204, 304)
+_WRONG_LENGTH = "the body of the response does not have the length in Content-Length"
+_HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_checked_names: set[bytes] = set()  # header names that are valid; the first MAX_CHECKED of them
+MAX_CHECKED = 1000
 
 Message = MutableMapping[str, Any]
 
@@ -65,6 +70,7 @@ class RequestCycle:
     """A request that the connection receives, and the response that the application sends."""
 
     __slots__ = (
+        "_bodiless",
         "_chunked",
         "_chunks",
         "_connection",
@@ -105,7 +111,7 @@ class RequestCycle:
         # The response.
         self.response_started = self.response_complete = False
         self._start: Message | None = None  # until the first part of the body
-        self._chunked = False
+        self._chunked = self._bodiless = False
         self._remaining: int | None = None  # bytes until Content-Length; None: not declared
 
     @property
@@ -226,13 +232,15 @@ class RequestCycle:
             self.keep_alive = False  # do not read the rest of the body
         connection = self._connection
         lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, connection.date]
-        has_length = status in _NO_CONTENT or self.scope["method"] == "HEAD"
-        if has_length:
+        has_length = bodiless = status in _NO_CONTENT or self.scope["method"] == "HEAD"
+        if bodiless:
             body = b""
         for name, value in headers:
             _check_header(name, value)
             if name == b"content-length":
                 has_length = True
+                if not bodiless and int(value) != len(body):
+                    raise RuntimeError(_WRONG_LENGTH)
             lines += (name, b": ", value, b"\r\n")
         if not has_length:
             lines.append(b"content-length: %d\r\n" % len(body))
@@ -253,6 +261,7 @@ class RequestCycle:
             lines += (name, b": ", value, b"\r\n")
         if self.scope["method"] == "HEAD" or status in _NO_CONTENT:
             self._remaining = None
+            self._bodiless = True
         elif self._remaining is None:
             if self.scope["http_version"] == "1.0":
                 self.keep_alive = False  # the end of the connection is the end of the body
@@ -267,7 +276,7 @@ class RequestCycle:
         if self._remaining is not None:
             self._remaining -= len(body)
             if self._remaining < 0 or (self._remaining and not more):
-                raise RuntimeError("the body of the response does not have the length in Content-Length")
+                raise RuntimeError(_WRONG_LENGTH)
             if body:
                 connection.write(body)
         elif self._chunked:
@@ -276,7 +285,7 @@ class RequestCycle:
                 parts.append(b"0\r\n\r\n")
             if parts:
                 connection.write(b"".join(parts))
-        elif body and self.scope["method"] != "HEAD":
+        elif body and not self._bodiless:
             connection.write(body)
         if not more:
             self._complete()
@@ -290,6 +299,11 @@ class RequestCycle:
 
 
 def _check_header(name: bytes, value: bytes) -> None:
+    if name not in _checked_names:
+        if not _HEADER_NAME.fullmatch(name):
+            raise RuntimeError(f"{name!r} is not the name of a header")
+        if len(_checked_names) < MAX_CHECKED:
+            _checked_names.add(name)
     if b"\n" in value or b"\r" in value or b"\0" in value:
         raise RuntimeError(f"header {name!r} contains a line break or NUL")
 
