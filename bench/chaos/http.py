@@ -308,7 +308,7 @@ NONSENSE: dict[str, bytes] = {
 }
 
 
-WELL_BEGUN = ("request, then noise", "no version")  # HTTP/0.9 is still understood
+WELL_BEGUN = ("request, then noise",)
 
 
 def judge_nonsense(name: str, answer: bytes) -> str | None:

@@ -294,6 +294,27 @@ async def test_a_head_that_is_too_large(served: Served, name: str) -> None:
     assert (status_of(answer), problem(answer)["code"]) == (431, "head-too-large")
 
 
+async def test_a_head_that_is_too_large_behind_a_request(served: Served) -> None:
+    large = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 40_000 + b"\r\n\r\n"
+    answer = await served.say(HEALTH + large + LAST)
+    assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        SUBMIT + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n",
+        b"GET /healthz HTTP/0.9\r\nHost: localhost\r\n\r\n",
+    ],
+)
+async def test_what_is_not_supported_gets_a_problem(served: Served, request_: bytes) -> None:
+    answer = await served.say(request_)
+    assert (status_of(answer), problem(answer)["code"]) == (400, "malformed-request")
+    assert "not supported" in str(problem(answer)["detail"])
+
+
 @pytest.mark.parametrize("name", ["noise", "length and chunks", "chunks and length", "a bad chunk"])
 async def test_what_is_no_request_gets_a_problem(served: Served, name: str) -> None:
     answer = await served.say(NONSENSE[name])

@@ -113,6 +113,8 @@ class HttpConnection(asyncio.Protocol):
         self._version = self._method = ""
         self._receiving: RequestCycle | None = None
         self._fed = 0  # bytes since the last complete request, head or bytes of a body
+        self._size = 0  # bytes of the last read
+        self._behind = 0  # bytes of the read with the end of the last request: the next may begin in it
         self._held = 0  # this connection's share of held bytes
         self._rate = 0.0  # minimal rate of a streamed body in bytes per second; 0: not streamed
         # The request that gets a response, and those that wait for their turn.
@@ -161,7 +163,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return
-        size = len(data)
+        size = self._size = len(data)
         if self._shared.held > self._limits.bytes and not self._rate and (self._held or size > SMALL):
             self._reject(
                 Unavailable("all clients together send more bytes than the service buffers; retry later")
@@ -292,7 +294,7 @@ class HttpConnection(asyncio.Protocol):
                 f"the request has {len(headers)} header fields; at most {MAX_HEADERS} are allowed"
             )
         # The received bytes may include the body, so measure the head itself.
-        if self._fed > self._limits.head and self._head_size() > self._limits.head:
+        if self._fed + self._behind > self._limits.head and self._head_size() > self._limits.head:
             raise self._head_too_large()
         self._method = parser.get_method().decode("ascii")
         self._version = parser.get_http_version()
@@ -302,6 +304,8 @@ class HttpConnection(asyncio.Protocol):
             return
         body_size, expects_continue = _body_of(headers)
         old = self._version == "1.0"
+        if not old and self._version != "1.1":
+            raise MalformedRequest(f"HTTP/{self._version} is not supported; send HTTP/1.1")
         keep_alive = not old and parser.should_keep_alive()
         cycle = RequestCycle(self, self._scope(), keep_alive, expects_continue and not old)
         if self._responding is None:
@@ -329,6 +333,7 @@ class HttpConnection(asyncio.Protocol):
         self._receiving = None
         self._until = self._loop.time() + KEEP_ALIVE if cycle.response_complete else None
         self._fed = 0
+        self._behind = self._size
         cycle.complete_body()
 
     def _scope(self) -> dict[str, Any]:
@@ -574,6 +579,10 @@ def _body_of(headers: Headers) -> tuple[int, bool]:
             size = int(value) if len(value) < 10 and value.isdigit() else SMALL + 1
         elif name == b"transfer-encoding":
             size = SMALL + 1
+            if value.lower() != b"chunked":
+                raise MalformedRequest(
+                    f"Transfer-Encoding {value[:100].decode('latin-1')!r} is not supported; send chunked"
+                )
         elif name == b"expect":
             expects_continue = value.lower() == b"100-continue"
     return size, expects_continue
