@@ -223,6 +223,31 @@ async def test_an_application_that_fails_or_does_not_respond(caplog: pytest.LogC
     assert "ValueError: odd" in caplog.text and "without a complete response" in caplog.text
 
 
+async def test_a_failure_names_its_own_request() -> None:
+    going = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await going.wait()
+        raise ValueError("odd")
+
+    async with connected(app) as (reader, writer), asyncio.timeout(10):
+        writer.write(GET.replace(b"/ ", b"/first ") + GET.replace(b"/ ", b"/second "))
+        await asyncio.sleep(0.05)
+        going.set()
+        answer = await reader.read()
+    assert b'"instance":"/first"' in answer and b"\r\ndate: " in answer
+
+
+@pytest.mark.parametrize("fields", [b"", b"content-length: x\r\n", b"transfer-encoding: gzip\r\n"])
+async def test_head_gets_no_body_of_a_problem(fields: bytes) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise ValueError("odd")
+
+    answer = await sent(app, b"HEAD / HTTP/1.1\r\nhost: x\r\n" + fields + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 " if fields else b"HTTP/1.1 500 ")
+    assert b"\r\ndate: " in answer and answer.endswith(b"\r\n\r\n")
+
+
 async def test_a_body_is_received_in_parts_and_reading_waits_for_the_application() -> None:
     """Only about HIGH_WATER bytes are in memory while the application does not receive."""
     size = 20_000_000

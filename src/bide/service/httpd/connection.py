@@ -416,7 +416,8 @@ class HttpConnection(asyncio.Protocol):
         if cycle.response_started:
             self._transport.close()
         else:
-            self._send_problem(Internal("the service failed unexpectedly; its log has the error"))
+            problem = Internal("the service failed unexpectedly; its log has the error")
+            self._send_problem(problem, cycle)
 
     def _run(self) -> None:
         cycle = self._responding
@@ -534,10 +535,18 @@ class HttpConnection(asyncio.Protocol):
         else:
             receiving.disconnect()
             self._unstarted = False
-        self._send_problem(problem)
+        self._send_problem(problem, receiving)
 
-    def _send_problem(self, problem: Problem) -> None:
-        self.write(self._render(problem))
+    def _send_problem(self, problem: Problem, cycle: RequestCycle | None) -> None:
+        """Sends the problem of a request; None: of its incomplete head, or of the connection."""
+        if cycle is not None:
+            path, method = cycle.scope["raw_path"], cycle.scope["method"]
+        elif self._in_head and self._url:
+            path, method = self._url.partition(b"?")[0], self._parser.get_method().decode("ascii")
+        else:
+            path, method = b"", ""
+        head, body = self._render(problem, path)
+        self.write(head if method == "HEAD" else head + body)
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -553,9 +562,9 @@ class HttpConnection(asyncio.Protocol):
         self.resume_reading()
         self._until = self._loop.time() + LINGER
 
-    def _render(self, problem: Problem) -> bytes:
-        path = self._url.partition(b"?")[0][:200].decode("latin-1")
-        body = render_problem(problem, quote(path, safe="/%:"), os.urandom(16).hex())
+    def _render(self, problem: Problem, path: bytes) -> tuple[bytes, bytes]:
+        instance = quote(path[:200].decode("latin-1"), safe="/%:")
+        body = render_problem(problem, instance, os.urandom(16).hex())
         lines = [
             f"HTTP/1.1 {problem.status} {problem.title}",
             f"content-type: {PROBLEM_TYPE}",
@@ -563,7 +572,7 @@ class HttpConnection(asyncio.Protocol):
             "connection: close",
             *(["retry-after: 5"] if problem.status == 503 else []),
         ]
-        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+        return "\r\n".join(lines).encode() + b"\r\n" + self.date + b"\r\n", body
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
