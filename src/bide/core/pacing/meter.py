@@ -70,7 +70,7 @@ class Meter(msgspec.Struct, array_like=True):
         """Learn from one response, `took` seconds after its request; `flying` requests may not be counted yet, `alone`
         if no other request overlapped."""
         if seen.remaining is None:
-            self._hear_policy(seen)
+            self._update_policy(seen)
             return
         self.counted, self.flying = True, flying
         reset = self._reset(seen, now)
@@ -93,9 +93,9 @@ class Meter(msgspec.Struct, array_like=True):
             empty = seen.remaining < 1 and reset is not None
             self.until = now + min(reset or 0.0, LONGEST_PAUSE) if empty else LONG_AGO
         elif self.short:
-            self._hear_short(seen.remaining, now, flying, reset)
+            self._update_short_window(seen.remaining, now, flying, reset)
         else:
-            self._hear_window(seen.remaining, now, flying, reset, alone)
+            self._update_window(seen.remaining, now, flying, reset, alone)
         self.plan(now)
 
     @property
@@ -108,7 +108,9 @@ class Meter(msgspec.Struct, array_like=True):
         slack = self.slack if self.window < SHORT else SLACK
         return (self.window + slack) / self.quota
 
-    def _hear_short(self, remaining: float, now: float, flying: float, reset: float | None) -> None:
+    def _update_short_window(
+        self, remaining: float, now: float, flying: float, reset: float | None
+    ) -> None:
         if self.turned < -NEVER / 2:
             # The first response: what was counted before it counts as sent at the even pace.
             before = min(self.quota - remaining + flying, self.quota)
@@ -140,7 +142,7 @@ class Meter(msgspec.Struct, array_like=True):
         if self.risen >= self.needed:
             self.flows, self.until = True, LONG_AGO
 
-    def _hear_policy(self, seen: AdvertisedLimit) -> None:
+    def _update_policy(self, seen: AdvertisedLimit) -> None:
         if not self.counted and seen.quota and seen.window:
             self.quota, self.window = seen.quota, seen.window
 
@@ -158,7 +160,7 @@ class Meter(msgspec.Struct, array_like=True):
                 return reset / 1000
         return min(reset, WEEK) + (SLACK if seen.coarse else CLOSE)
 
-    def _hear_window(
+    def _update_window(
         self, remaining: float, now: float, flying: float, reset: float | None, alone: bool
     ) -> None:
         ends = now + (self.window if reset is None else reset)
