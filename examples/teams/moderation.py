@@ -36,8 +36,8 @@ async def main() -> None:
                 job = await client.submit("moderation", {"model": "lipsync-2", "input": []})
                 verdicts.append(asyncio.create_task(decide(job)))
         shown = sum(await asyncio.gather(*verdicts))
-        print(f"{shown} videos shown, {len(verdicts) - shown} hidden, {client.requests} requests")
         print(client.advice())
+        print(f"{shown} videos shown, {len(verdicts) - shown} hidden, {client.requests} requests")
 
 
 asyncio.run(main())
