@@ -17,7 +17,6 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -206,11 +205,12 @@ def target(job: Job, change: Change) -> Status:
     """Return the status after `change`; Refused if the change does not apply."""
     if change.version is not None and change.version != job.version:
         raise WrongVersion(job, change, f"the job is at version {job.version}")
-    allowed = TRANSITIONS[type(change)]
+    kind = type(change)
+    allowed = TRANSITIONS[kind]
     if job.status not in allowed:
         names = ", ".join(s.value for s in Status if s in allowed)
         raise WrongStatus(job, change, f"the job is {job.status.value}; this needs {names}")
-    if type(change) in BY_WORKER or change.fence is not None:
+    if kind in BY_WORKER or change.fence is not None:
         if change.fence != job.fence:
             raise Stale(job, change, f"fence {change.fence} is not {job.fence}")
         if not job.held:
@@ -219,11 +219,11 @@ def target(job: Job, change: Change) -> Status:
             raise Stale(job, change, f"owner {change.owner} is not {job.owner}")
     if change.lease is not None and change.lease != job.lease_until:
         raise Stale(job, change, "the lease was renewed")
-    if isinstance(change, Claimed | Reserved) and job.due is None:
+    if job.due is None and kind in (Claimed, Reserved):
         raise WrongStatus(job, change, "the job is not due")
-    if isinstance(change, CancelAsked) and not job.held:
+    if kind is CancelAsked and not job.held:
         raise WrongStatus(job, change, "no worker holds the job")
-    if job.cancel_asked_at is not None and type(change) in _ENDS_ATTEMPT:
+    if job.cancel_asked_at is not None and kind in _ENDS_ATTEMPT:
         return Status.CANCELLED
     if isinstance(change, Parked) and (unknown := _unknown_children(job, change)):
         raise UnknownChild(job, change, f"the job has no child {', '.join(unknown)}")
@@ -454,10 +454,14 @@ def _with_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
 
 
 def _steps_ended(steps: tuple[Step, ...], status: Status) -> tuple[Step, ...]:
+    if not steps:
+        return steps
     return tuple(Step(s.name, status) if s.status is Status.PROCESSING else s for s in steps)
 
 
-def _with_files(files: tuple[FileInfo, ...], new: Iterable[FileInfo]) -> tuple[FileInfo, ...]:
+def _with_files(files: tuple[FileInfo, ...], new: tuple[FileInfo, ...]) -> tuple[FileInfo, ...]:
+    if not new:
+        return files
     by_name = {f.name: f for f in files}
     by_name.update((f.name, f) for f in new)
     return tuple(by_name.values())

@@ -45,6 +45,8 @@ from bide.server.store import (
 from bide.server.store.transaction import Due, Transaction
 from bide.server.upload_record import UploadStatus
 
+STEP_CHANGES = (StepStarted, StepKept)  # a tuple, because `A | B` would be built anew for each change
+
 
 def insert(tx: Transaction, new: NewJob) -> Insertion:
     job = new.job
@@ -92,12 +94,13 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
     if isinstance(change, Rerun) and (child := _child_being_cancelled(tx, before)) is not None:
         reason = f"its child job {child.id} is still being cancelled; try again when that has ended"
         return WrongStatus(before, change, reason)
-    if _repeats(before, change):
+    step = change if isinstance(change, STEP_CHANGES) else None
+    if step is not None and _repeats(before, step):
         return before
     tx.change(before, after)
-    if isinstance(change, StepStarted | StepKept):
-        status = Status.DONE if isinstance(change, StepKept) else Status.PROCESSING
-        tx.add_event(after, "step", {"step": {"name": change.name, "status": status}})
+    if step is not None:
+        status = Status.DONE if isinstance(step, StepKept) else Status.PROCESSING
+        tx.add_event(after, "step", {"step": {"name": step.name, "status": status}})
     elif isinstance(change, Reserved):
         pass  # a prefetch is not visible outside
     elif not before.status.terminal or after.run > before.run:
@@ -122,12 +125,10 @@ def _child_being_cancelled(tx: Transaction, job: Job) -> Job | None:
     return None
 
 
-def _repeats(job: Job, change: Change) -> bool:
+def _repeats(job: Job, change: StepStarted | StepKept) -> bool:
     """Whether the change is already stored and only the response was lost. Only steps need this check: a repeated begin or
     end of an attempt is refused.
     """
-    if not isinstance(change, StepStarted | StepKept):
-        return False
     known = {step.name: step.status for step in job.steps}.get(change.name)
     # A stored step has started, too; the commit with the lost response may have had both changes.
     return known is Status.DONE or (isinstance(change, StepStarted) and known is Status.PROCESSING)

@@ -32,14 +32,13 @@ _PARTS: dict[str, tuple[Any, Any]] = {
 
 
 def _reader(name: str) -> Callable[[Any], Any] | None:
+    """Reads a column that is not NULL."""
     if name == "status":
         return Status
     if name == "result":
-        return lambda text: None if text is None else msgspec.Raw(text)
+        return msgspec.Raw
     if name in _PARTS:
-        kind, empty = _PARTS[name]
-        decode = msgspec.json.Decoder(kind).decode
-        return lambda text: empty if text is None else decode(text)
+        return msgspec.json.Decoder(_PARTS[name][0]).decode
     return None
 
 
@@ -55,15 +54,21 @@ def _writer(name: str) -> Callable[[Any], Any] | None:
     return None
 
 
-_READERS = [(i, reader) for i, name in enumerate(FIELDS) if (reader := _reader(name))]
+# The index of each such column, its reader, and the value of an empty column.
+_READERS = [
+    (i, reader, _PARTS.get(name, (None, None))[1])
+    for i, name in enumerate(FIELDS)
+    if (reader := _reader(name))
+]
 _WRITERS = {i: writer for i, name in enumerate(FIELDS) if (writer := _writer(name))}
 
 
 def job_of(row: tuple[Any, ...]) -> Job:
     """`row` starts with COLUMNS."""
     values = list(row[: len(FIELDS)])
-    for i, reader in _READERS:
-        values[i] = reader(values[i])
+    for i, reader, empty in _READERS:
+        text = values[i]
+        values[i] = empty if text is None else reader(text)
     return Job(*values)
 
 
