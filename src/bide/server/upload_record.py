@@ -104,6 +104,10 @@ class Upload(msgspec.Struct, frozen=True):
         return bool(int(self.chunks, 16) >> number & 1)
 
     @property
+    def has_all_chunks(self) -> bool:
+        return int(self.chunks, 16).bit_count() == self.chunk_count
+
+    @property
     def missing(self) -> list[int]:
         bits = int(self.chunks, 16)
         return [n for n in range(self.chunk_count) if not bits >> n & 1]

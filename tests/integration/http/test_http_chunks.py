@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from bide.core.errors import StorageUnavailable
+from bide.server.store import Filter
+from bide.server.uploads.expiry import INTERRUPTED_AFTER
 from tests.integration.http.service import Reply, Service, scope
 
 CHUNK = 64 * 1024
@@ -41,15 +44,17 @@ async def test_chunks_in_any_order_and_at_once(service: Service) -> None:
     early = await service.call("POST", f"{place}/complete")
     assert (early.status, early.json()["code"]) == (409, "upload-conflict")
     assert str(min(numbers[4:])) in early.json()["detail"]
-    for number in numbers[4:]:
-        assert (await put(service, place, number)).status == 204
-    done = await service.call("POST", f"{place}/complete")
+    assert (await put(service, place, numbers[4])).status == 204
+    done = await put(service, place, numbers[5])
     assert (done.status, done.json()["sha256"]) == (200, SHA256), done.body
     job = (await service.call("GET", done.headers["job-location"])).json()
     assert (job["kind"], job["labels"]) == ("thumbnail", {"of": "ann"})
-    again = await service.call("POST", f"{place}/complete")
-    assert again.json() == done.json()
-    assert again.headers["job-location"] == done.headers["job-location"]
+    for again in (
+        await service.call("POST", f"{place}/complete"),
+        await put(service, place, numbers[5]),
+    ):
+        assert (again.status, again.json()) == (200, done.json())
+        assert again.headers["job-location"] == done.headers["job-location"]
     file = await service.call("GET", place.replace("uploads", "files"))
     assert file.body == CONTENT
 
@@ -58,10 +63,86 @@ async def test_a_chunk_twice_changes_nothing(service: Service) -> None:
     place = (await begin(service)).headers["location"]
     assert (await put(service, place, 1)).status == 204
     assert (await put(service, place, 1, bytes(CHUNK))).status == 204
-    for number in (0, 2, 3, 4, 5):
+    done = [await put(service, place, number) for number in (0, 2, 3, 4, 5)]
+    assert [reply.status for reply in done] == [204, 204, 204, 204, 200]
+    assert done[-1].json()["sha256"] == SHA256
+
+
+async def test_the_last_chunks_at_once_complete_the_upload_once(service: Service) -> None:
+    place = (await begin(service, kind="thumbnail")).headers["location"]
+    # Each chunk twice, as from a client that has lost connections.
+    replies = await asyncio.gather(*(put(service, place, n) for n in range(6) for _ in range(2)))
+    done = [reply for reply in replies if reply.status == 200]
+    assert done and {reply.status for reply in replies} <= {200, 204, 409}
+    taken = [reply.json()["code"] for reply in replies if reply.status == 409]
+    assert set(taken) <= {"taken-over"}  # only the earlier one of two requests for a chunk
+    assert {reply.headers["job-location"] for reply in done} == {done[0].headers["job-location"]}
+    assert len(await service.store.find(Filter())) == 1
+
+
+async def unavailable(*_: Any) -> None:
+    raise StorageUnavailable("the storage does not answer")
+
+
+async def test_the_upkeep_completes_an_upload_that_the_storage_refused(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = (await begin(service, kind="thumbnail")).headers["location"]
+    for number in range(5):
         await put(service, place, number)
-    done = await service.call("POST", f"{place}/complete")
-    assert done.json()["sha256"] == SHA256
+    with monkeypatch.context() as broken:
+        broken.setattr(service.blobs, "adopt", unavailable)
+        assert (await put(service, place, 5)).status == 503
+    assert (await service.call("GET", place)).json()["status"] == "UPLOADING"
+    service.clock.advance(INTERRUPTED_AFTER + 1)
+    await service.expiry.tick()
+    done = (await service.call("GET", place)).json()
+    assert (done["status"], done["sha256"]) == ("DONE", SHA256)
+    again = await put(service, place, 5)
+    assert again.headers["job-location"] == f"/jobs/{done['jobId']}"
+
+
+@pytest.mark.parametrize("by", ["the upkeep", "the client"])
+async def test_a_crash_after_the_move_to_the_blobs_loses_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    place = (await begin(service, kind="thumbnail")).headers["location"]
+    for number in range(5):
+        await put(service, place, number)
+    with monkeypatch.context() as crashed:
+        crashed.setattr(service.lifecycle, "store_finished", unavailable)
+        await put(service, place, 5)
+    service.staging._digests.clear()  # a new process has none
+    if by == "the upkeep":
+        service.clock.advance(INTERRUPTED_AFTER + 1)
+        await service.expiry.tick()
+    else:
+        assert (await put(service, place, 5)).status == 200
+    done = (await service.call("GET", place)).json()
+    assert (done["status"], done["sha256"]) == ("DONE", SHA256)
+    assert done["jobId"] is not None
+
+
+async def test_the_upkeep_leaves_an_upload_to_the_request_that_finishes_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = (await begin(service, kind="thumbnail")).headers["location"]
+    for number in range(5):
+        await put(service, place, number)
+    moving, may_move, adopt = asyncio.Event(), asyncio.Event(), service.blobs.adopt
+
+    async def slow(*args: Any) -> None:
+        moving.set()
+        await may_move.wait()
+        await adopt(*args)
+
+    monkeypatch.setattr(service.blobs, "adopt", slow)
+    last = asyncio.create_task(put(service, place, 5))
+    await moving.wait()
+    service.clock.advance(INTERRUPTED_AFTER + 1)
+    await service.expiry.tick()
+    may_move.set()
+    assert (await last).status == 200
 
 
 async def test_half_a_chunk_counts_for_nothing(service: Service) -> None:
@@ -91,8 +172,7 @@ async def test_half_a_chunk_counts_for_nothing(service: Service) -> None:
 async def test_a_file_that_is_no_multiple_and_one_that_is_empty(service: Service) -> None:
     empty = await begin(service, size=0)
     assert empty.json()["chunks"] == 1
-    assert (await put(service, empty.headers["location"], 0, b"")).status == 204
-    done = await service.call("POST", f"{empty.headers['location']}/complete")
+    done = await put(service, empty.headers["location"], 0, b"")
     assert (done.json()["size"], done.json()["sha256"]) == (0, hashlib.sha256().hexdigest())
     place = (await begin(service)).headers["location"]
     assert (await put(service, place, 5)).status == 204, "the last one is shorter"
@@ -123,8 +203,8 @@ async def test_what_cannot_be_is_refused_before_a_byte_is_sent(
 
 async def test_a_wrong_promise_is_found(service: Service) -> None:
     place = (await begin(service, sha256="0" * 64)).headers["location"]
-    await asyncio.gather(*(put(service, place, n) for n in range(6)))
-    reply = await service.call("POST", f"{place}/complete")
+    replies = await asyncio.gather(*(put(service, place, n) for n in range(6)))
+    (reply,) = [reply for reply in replies if reply.status != 204]
     assert (reply.status, reply.json()["code"]) == (460, "checksum-mismatch")
     assert (await service.call("GET", place)).status == 410
 

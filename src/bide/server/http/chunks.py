@@ -1,4 +1,4 @@
-"""Uploads in numbered chunks, for simple clients: begin, PUT each chunk, list the missing ones, complete."""
+"""Uploads in numbered chunks, for simple clients: begin, PUT each chunk, list the missing ones. The last one completes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bide.server.http.request import BodyStream, HttpRequest, Response, content_
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location, read_sha256
 from bide.server.intake import decode
-from bide.server.upload_record import MOST_CHUNKS, Upload, Way, WireUpload, wire_upload
+from bide.server.upload_record import MOST_CHUNKS, Upload, UploadStatus, Way, WireUpload, wire_upload
 from bide.server.uploads.chunks import DEFAULT_CHUNK, MAX_CHUNK, MIN_CHUNK
 from bide.server.uploads.names import clean_name, clean_type
 
@@ -88,9 +88,11 @@ async def put(request: HttpRequest) -> Response:
     upload_id, text = request.args
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise NotFound(f"{text[:50]!r} is not a chunk number")
-    await request.components.uploads.chunks.put(
+    upload = await request.components.uploads.chunks.put(
         upload_id, int(text), BodyStream(request), content_length(request)
     )
+    if upload.status is UploadStatus.DONE:
+        return _completed(request, upload)
     return Response(204, [])
 
 
@@ -107,6 +109,10 @@ async def complete(request: HttpRequest) -> Response:
         upload = await uploads.presigned.complete(upload_id)
     else:
         upload = await uploads.chunks.complete(upload_id)
+    return _completed(request, upload)
+
+
+def _completed(request: HttpRequest, upload: Upload) -> Response:
     job: list[tuple[bytes, bytes]] = []
     if upload.job_id is not None:
         job.append((b"job-location", f"{request.base}/jobs/{upload.job_id}".encode()))
@@ -116,6 +122,7 @@ async def complete(request: HttpRequest) -> Response:
 _NUMBER = Parameter(
     "number", "path", "The number of the chunk, from 0.", {"type": "string"}, required=True
 )
+_COMPLETED = ResponseSpec(200, "The upload is complete.", WireUpload, headers=("Job-Location",))
 _MAKING = (
     *(InvalidInput, UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, WrongContent, Gone),
     *(StorageFull, PayloadTooLarge, MalformedRequest, UnsupportedMedia),
@@ -146,14 +153,17 @@ OPERATIONS = [
         "putChunk",
         "Send a chunk",
         "uploads",
-        description="In any order, and in parallel. Repeating a chunk is safe.",
+        description="In any order, and in parallel. Repeating a chunk is safe. The last missing chunk completes the upload.",
         parameters=(UPLOAD_ID, _NUMBER),
         content=(("application/octet-stream", BINARY),),
         needs_body=False,
-        responses=(ResponseSpec(204, "The chunk is on disk."),),
+        responses=(
+            ResponseSpec(204, "The chunk is on disk; others are missing."),
+            _COMPLETED,
+        ),
         problems=(
-            *(NotFound, Gone, UploadConflict, TakenOver, WrongLength, WrongContent, StorageFull),
-            *(MisdirectedUpload, UnsupportedMedia),
+            *(NotFound, UploadConflict, TakenOver, WrongLength, MisdirectedUpload, *_MAKING),
+            *(ChecksumMismatch, StorageUnavailable),
         ),
         example="-T CHUNK $BASE/uploads/UPLOAD_ID/chunks/0",
     ),
@@ -176,9 +186,10 @@ OPERATIONS = [
         "completeUpload",
         "Complete an upload",
         "uploads",
-        description="`Job-Location` is the URL of the job, if the upload has a kind. Repeating this request is safe.",
+        description="The last chunk completes an upload in chunks, so only a presigned upload needs this request. "
+        "`Job-Location` is the URL of the job, if the upload has a kind. Repeating this request is safe.",
         parameters=(UPLOAD_ID,),
-        responses=(ResponseSpec(200, "The upload is complete.", WireUpload, headers=("Job-Location",)),),
+        responses=(_COMPLETED,),
         problems=(
             *(NotFound, Gone, UploadConflict, ChecksumMismatch, MisdirectedUpload, TakenOver, *_MAKING),
             *(WrongLength, StorageUnavailable),

@@ -22,7 +22,7 @@ from bide.server.store import (
 )
 from bide.server.store.operations import apply, gone, insert
 from bide.server.store.transaction import Transaction
-from bide.server.upload_record import Upload, UploadStatus, with_chunk
+from bide.server.upload_record import Upload, UploadStatus, Way, with_chunk
 
 ABANDONED = ErrorInfo("UPLOAD_ABANDONED", "the upload of its file expired before it was complete")
 REMOVED = ErrorInfo("UPLOAD_REMOVED", "the upload of its file was removed before it was complete")
@@ -50,6 +50,8 @@ def receive(tx: Transaction, received: UploadUpdate) -> Upload | Missing:
         chunks=upload.chunks if received.chunk is None else with_chunk(upload.chunks, received.chunk),
         expires_at=received.expires_at or upload.expires_at,
     )
+    if after.way is Way.CHUNKS and after.has_all_chunks:
+        after = replace(after, received=after.size)  # complete, so the upkeep finishes it after a crash
     tx.put_upload(after)
     return after
 

@@ -2,7 +2,9 @@
 
 1. A chunk counts when all of it is on disk. The client sends an incomplete chunk again.
 2. A chunk that is on disk is not written again; a repeated request gets the same response.
-3. A thread computes the checksum of the chunks that are on disk without a gap.
+3. The request with the last missing chunk finishes the upload. The record of that chunk says that the upload is complete, so
+   the upkeep finishes it if the service fails in between.
+4. A thread computes the checksum of the chunks that are on disk without a gap.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
+
+from msgspec.structs import replace
 
 from bide.core.errors import NotFound, UploadConflict, WrongLength
 from bide.server.media_types import HEAD
@@ -41,9 +45,11 @@ class ChunkedUploads:
     async def put(
         self, upload_id: str, number: int, body: AsyncIterator[bytes], announced: int | None
     ) -> Upload:
+        """Stores a chunk. The last missing chunk completes the upload. Its request is repeated if the response was lost."""
         async with self._lifecycle.hold(f"{upload_id}/{number}"):
             upload = await self._lifecycle.find(upload_id)
-            self._lifecycle.check_unfinished(upload, Way.CHUNKS)
+            if upload.way is not Way.CHUNKS or upload.status is not UploadStatus.DONE:
+                self._lifecycle.check_unfinished(upload, Way.CHUNKS)
             if number >= upload.chunk_count:
                 raise NotFound(
                     f"upload {upload_id} has no chunk {number}, only 0 to {upload.chunk_count - 1}"
@@ -56,12 +62,14 @@ class ChunkedUploads:
             if upload.has_chunk(number):
                 async for _ in body:
                     pass
-                return upload
-            charge = self._quota.charge_chunk(upload_id, number)
-            await self._write(upload, number, body, length, charge)
-            upload = await self._lifecycle.record(upload, chunk=number)
-            charge.commit(length)
-            self._quota.release(upload_id, number)
+            else:
+                charge = self._quota.charge_chunk(upload_id, number)
+                await self._write(upload, number, body, length, charge)
+                upload = await self._lifecycle.record(upload, chunk=number)
+                charge.commit(length)
+                self._quota.release(upload_id, number)
+        if upload.has_all_chunks:
+            return await self.complete(upload_id)
         if number == 0 and length >= HEAD:
             await self._lifecycle.check_head(upload)
         self._hash(upload)
@@ -113,6 +121,9 @@ class ChunkedUploads:
 
     async def complete(self, upload_id: str) -> Upload:
         """Finishes the upload. Raises UploadConflict with the missing chunks if there are any."""
+        return await self._lifecycle.complete_once(upload_id, lambda: self._complete(upload_id))
+
+    async def _complete(self, upload_id: str) -> Upload:
         async with self._lifecycle.hold(upload_id):
             upload = await self._lifecycle.find(upload_id)
             if upload.status is UploadStatus.DONE:
@@ -127,5 +138,7 @@ class ChunkedUploads:
             if hashing is not None:
                 with contextlib.suppress(OSError):
                     await asyncio.wait([hashing])
-            upload = await self._lifecycle.record(upload, received=upload.size)
+            upload = await self._lifecycle.recovered(replace(upload, received=upload.size))
+            if upload.status is UploadStatus.DONE:
+                return upload
             return (await self._lifecycle.finish(upload)).uploads[0]

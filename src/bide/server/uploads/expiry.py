@@ -10,7 +10,7 @@ from bide.core.errors import BideError, Problem
 from bide.core.wire.http import is_job_id
 from bide.server.blobs import UPLOADS
 from bide.server.blobs.orphans import Orphans
-from bide.server.upload_record import Way, owner_of
+from bide.server.upload_record import UploadStatus, Way, owner_of
 from bide.server.uploads.lifecycle import UploadLifecycle, UploadStore
 from bide.server.uploads.quota import Quota
 from bide.server.uploads.staging import Staging
@@ -72,9 +72,13 @@ class UploadExpiry:
         for upload in await self._store.unfinished(replica, now - INTERRUPTED_AFTER):
             if upload.way is Way.PRESIGNED or upload.partial or upload.received != upload.size:
                 continue
+            if self._lifecycle.is_held(upload.id):
+                continue  # a request is still moving a large file to the blobs
             try:
                 async with self._lifecycle.hold(upload.id):
-                    await self._lifecycle.finish(upload)
+                    found = await self._lifecycle.recovered(upload)
+                    if found.status is not UploadStatus.DONE:
+                        await self._lifecycle.finish(found)
             except Problem as problem:
                 log.warning("cannot finish upload %s: %s", upload.id, problem.detail)
             except (BideError, OSError) as error:

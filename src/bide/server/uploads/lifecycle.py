@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -76,12 +76,17 @@ class UploadLifecycle:
         self._quota = quota
         self._lifetime = lifetime
         self._locks = WriteLocks()
+        self._completing: dict[str, asyncio.Future[Upload]] = {}
         self._commits = asyncio.Semaphore(CONCURRENT_COMMITS)
         self.replica = ""  # known when the service starts
 
     def hold(self, name: str) -> WriteLock:
         """Returns the lock of an upload, or of a chunk or part of it. A newer writer cancels the older one."""
         return self._locks.hold(name)
+
+    def is_held(self, upload_id: str) -> bool:
+        """Whether a request writes or finishes the upload."""
+        return self._locks.is_held(upload_id)
 
     # --- finding
 
@@ -158,6 +163,21 @@ class UploadLifecycle:
             return await self._store.receive(update)
 
     # --- finishing
+
+    async def complete_once(self, upload_id: str, complete: Callable[[], Awaitable[Upload]]) -> Upload:
+        """Completes an upload once for all concurrent requests, and continues if they disconnect."""
+        running = self._completing.get(upload_id)
+        if running is None:
+            running = asyncio.ensure_future(complete())
+            self._completing[upload_id] = running
+            running.add_done_callback(lambda done: self._completed(upload_id, done))
+        return await asyncio.shield(running)
+
+    def _completed(self, upload_id: str, done: asyncio.Future[Upload]) -> None:
+        del self._completing[upload_id]
+        if not done.cancelled():
+            # Mark the exception as retrieved: all callers may have disconnected.
+            done.exception()
 
     async def finish(self, upload: Upload) -> StoredUploads:
         """Moves a complete upload to the blobs and creates its job, if any. A cancelled caller does not interrupt it."""

@@ -82,7 +82,6 @@ class PresignedUploads:
         self._storage = storage
         self._jobs = jobs
         self._quota = quota
-        self._completing: dict[str, asyncio.Future[Upload]] = {}
         self._hints: set[str] = set()
         self._verifying = asyncio.Semaphore(CONCURRENT_VERIFICATIONS)
 
@@ -258,18 +257,7 @@ class PresignedUploads:
         upload = await self.find(upload_id)
         if upload.status is UploadStatus.DONE:
             return upload
-        running = self._completing.get(upload_id)
-        if running is None:
-            running = asyncio.ensure_future(self._complete(upload))
-            self._completing[upload_id] = running
-            running.add_done_callback(lambda done: self._completed(upload_id, done))
-        return await asyncio.shield(running)
-
-    def _completed(self, upload_id: str, done: asyncio.Future[Upload]) -> None:
-        del self._completing[upload_id]
-        if not done.cancelled():
-            # Mark the exception as retrieved: all callers may have disconnected.
-            done.exception()
+        return await self._lifecycle.complete_once(upload_id, lambda: self._complete(upload))
 
     async def _complete(self, upload: Upload) -> Upload:
         async with self._verifying:

@@ -23,6 +23,9 @@ class WriteLocks:
         """
         return WriteLock(self._held, name)
 
+    def is_held(self, name: str) -> bool:
+        return name in self._held
+
 
 class WriteLock:
     """One writer: `async with locks.hold(name)`."""

@@ -112,12 +112,14 @@ class Uploads:
         assert again.received == 9
 
     async def test_chunks_that_arrive_at_once_are_all_noted(self, harness: StoreHarness) -> None:
-        store, upload = harness.store, _upload(harness, size=100, chunk_size=10)
+        store, upload = harness.store, _upload(harness, way=Way.CHUNKS, size=100, chunk_size=10)
         await store.add_upload(upload)
         await asyncio.gather(*(store.receive(UploadUpdate(upload.id, chunk=n)) for n in (9, 0, 3, 3, 7)))
         after = await store.upload(upload.id)
         assert isinstance(after, Upload)
-        assert after.missing == [1, 2, 4, 5, 6, 8]
+        assert (after.missing, after.received) == ([1, 2, 4, 5, 6, 8], 0)
+        some = [await store.receive(UploadUpdate(upload.id, chunk=n)) for n in (8, 1, 2, 4, 5, 6)]
+        assert [each.received for each in some if isinstance(each, Upload)] == [0, 0, 0, 0, 0, 100]
 
     async def test_a_finished_upload_and_its_job_are_stored_together(
         self, harness: StoreHarness
