@@ -288,6 +288,18 @@ def test_status_of_one_shows_what_is_known(bide: Any, service: FakeService) -> N
     assert lines(bide("status", job_id(1), "--json"))[0]["progress"]["percent"] == 41.5
 
 
+def test_status_and_list_show_an_accepted_cancel(bide: Any, service: FakeService) -> None:
+    progress = {"percent": 41.5, "message": "Transcoding"}
+    running = job(1, "PROCESSING", cancelRequested=True, progress=progress)
+    service.script(1, says(running))
+    shown = bide("status", job_id(1)).stdout
+    assert "PROCESSING (cancel requested)" in shown and "42% Transcoding" in shown
+    service.on("GET", "/jobs", says({"jobs": [running], "next": None, "missing": []}))
+    assert "cancel requested" in bide("list").stdout
+    service.script(2, says(job(2, "CANCELLED", cancelRequested=True)))
+    assert "requested" not in bide("status", job_id(2)).stdout
+
+
 def test_status_of_several_is_one_request_and_names_the_missing(bide: Any, service: FakeService) -> None:
     service.on("GET", "/jobs", says({"jobs": [job(2), failed(1)], "next": None, "missing": ["x"]}))
     result = bide("status", job_id(1), job_id(2), "x", "--json")

@@ -138,7 +138,7 @@ def _row(job: JobStatus) -> list[str]:
         job.queue,
         f"{job.attempt}/{job.max_attempts}",
         age(job.created_at),
-        note(job),
+        "cancel requested" if _is_stopping(job) else note(job),
     ]
 
 
@@ -168,7 +168,7 @@ def print_details(job: JobStatus) -> None:
     facts = {
         "job": job.job_id,
         "kind": job.kind,
-        "status": str(job.status),
+        "status": f"{job.status} (cancel requested)" if _is_stopping(job) else str(job.status),
         "progress": " ".join(filter(None, (percent(job), note(job)))),
         "finish": job.eta.finish_at if job.eta is not None else "",
         "queue": job.queue,
@@ -203,6 +203,11 @@ def note(job: JobStatus) -> str:
     if job.progress is not None and not job.status.terminal:
         return job.progress.message or job.progress.step or ""
     return ""
+
+
+def _is_stopping(job: JobStatus) -> bool:
+    """Whether the service has accepted a cancel of a job that still runs."""
+    return job.cancel_requested and not job.status.terminal
 
 
 def compact(value: Any, most: int = 200) -> str:

@@ -125,6 +125,7 @@ class JobState:
             job_id=self.job_id,
             kind=self.kind,
             status=_STATUS.get(seen.state, Status.PROCESSING),
+            cancel_requested=self.cancelling,
             progress=Progress(percent=percent, message=seen.message or seen.word, done=done, total=total)
             if moved
             else None,

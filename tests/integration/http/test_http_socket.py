@@ -59,6 +59,29 @@ async def test_a_poll_is_woken_by_the_end(service: Service, client: aiohttp.Clie
     assert await polling == "DONE"
 
 
+async def test_an_accepted_cancel_is_visible_until_the_job_runs_again(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    job = await service.claim()
+
+    async def ask(method: str, path: str = "") -> tuple[str, bool, str]:
+        async with client.request(method, f"/jobs/{job_id}{path}") as answer:
+            document = await answer.json()
+            return document["status"], document["cancelRequested"], answer.headers.get("ETag", "")
+
+    *before, tag = await ask("GET")
+    assert before == ["PROCESSING", False]
+    assert await ask("POST", "/cancel") == ("PROCESSING", True, "")
+    *asked, later = await ask("GET")
+    assert asked == ["PROCESSING", True] and later != tag
+    async with client.get("/jobs") as answer:
+        assert [one["cancelRequested"] for one in (await answer.json())["jobs"]] == [True]
+    await service.finish(job)
+    assert (await ask("GET"))[:2] == ("CANCELLED", True)
+    assert (await ask("POST", "/retry"))[:2] == ("PENDING", False)
+
+
 async def test_a_caller_who_hangs_up_is_not_waited_for(
     service: Service, client: aiohttp.ClientSession
 ) -> None:

@@ -51,6 +51,7 @@ class JobStatus(msgspec.Struct, rename="camel", kw_only=True):
     job_id: str
     kind: str
     status: Status
+    cancel_requested: bool = False
     progress: Progress | None = None
     eta: Eta | None = None
     attempt: int = 0
@@ -129,6 +130,7 @@ def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "
         job_id=job.id,
         kind=job.kind,
         status=job.status,
+        cancel_requested=job.cancel_asked_at is not None,
         progress=progress or job.progress,
         eta=eta,
         attempt=job.attempt,
