@@ -82,6 +82,38 @@ async def test_an_accepted_cancel_is_visible_until_the_job_runs_again(
     assert (await ask("POST", "/retry"))[:2] == ("PENDING", False)
 
 
+async def test_a_private_cache_may_keep_a_status_until_the_next_poll(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    late = await service.submit(runAt="2999-01-01T00:00:00Z")
+
+    async def caching(path: str, **headers: str) -> tuple[int, int | None, str]:
+        async with client.get(path, headers=headers) as answer:
+            assert answer.headers.getall("Vary") == ["Prefer, Authorization"]
+            seconds = answer.headers.get("Retry-After")
+            stored = answer.headers["Cache-Control"]
+            return answer.status, None if seconds is None else int(seconds), stored
+
+    async with client.get(f"/jobs/{job_id}") as answer:
+        tag = answer.headers["ETag"]
+    assert await caching(f"/jobs/{job_id}") == (200, 1, "private, max-age=1")
+    assert await caching(f"/jobs/{job_id}", **{"If-None-Match": tag}) == (304, 1, "private, max-age=1")
+    assert await caching(f"/jobs?id={job_id}&id={late}") == (200, 1, "private, max-age=1")
+    status, seconds, stored = await caching(f"/jobs/{late}")
+    assert (status, stored) == (200, "private, max-age=60") and seconds is not None and seconds > 60
+    for path, headers in (
+        (f"/jobs/{job_id}", {"Prefer": "wait=0"}),
+        (f"/jobs/{job_id}?include=log", {}),
+    ):
+        assert await caching(path, **headers) == (200, 1, "no-store")
+    await service.finish(await service.claim())
+    assert await caching(f"/jobs/{job_id}") == (200, None, "private, max-age=60")
+    assert await caching(f"/jobs/{job_id}", Prefer="wait=30") == (200, None, "no-store")
+    async with client.get(f"/jobs/{job_id[:-1]}Z") as answer:
+        assert (answer.status, answer.headers["Cache-Control"]) == (404, "no-store")
+
+
 async def test_a_caller_who_hangs_up_is_not_waited_for(
     service: Service, client: aiohttp.ClientSession
 ) -> None:

@@ -25,7 +25,17 @@ from bide.server.http.request import (
     wrong_parameter,
 )
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
-from bide.server.http.status import IF_NONE_MATCH, JOB_ID, PREFER, JobView, find, hold
+from bide.server.http.status import (
+    IF_NONE_MATCH,
+    JOB_ID,
+    PREFER,
+    UNCACHED,
+    JobView,
+    cache_headers,
+    find,
+    hold,
+    retry_after_header,
+)
 from bide.server.store import Filter, Missing
 
 INCLUDES = frozenset({"input", "attempts", "log"})
@@ -52,13 +62,19 @@ async def status(request: HttpRequest) -> Response:
     wait = read_prefer((preferred,)).wait if preferred is not None else None
     if wait is None:
         shown = JobView(request, await find(request.components, job_id))
-        applied = []
+        held = []
     else:
         shown = await hold(request, job_id, wait, _end_of_poll(known))
-        applied = [(b"preference-applied", b"wait=%d" % wait)]
+        held = [(b"preference-applied", b"wait=%d" % wait)]
     # A log line does not change the ETag, so a request for the log never gets 304.
     same = shown.matching_etag(known) if known is not None and "log" not in includes else None
-    headers = [(b"etag", (same or shown.tag).encode()), *shown.retry_after_header(), *applied]
+    seconds = shown.retry_after()
+    headers = [
+        (b"etag", (same or shown.tag).encode()),
+        *retry_after_header(seconds),
+        *(UNCACHED if held or "log" in includes else cache_headers(seconds)),
+        *held,
+    ]
     if same is not None:
         return Response(304, headers)
     if not includes:
@@ -128,11 +144,11 @@ async def _by_id(request: HttpRequest, ids: list[str]) -> Response:
     shown = [JobView(request, job) for job in existing]
     found_ids = {s.job.id for s in shown}
     hints = [seconds for s in shown if (seconds := s.retry_after()) is not None]
-    headers = [(b"retry-after", b"%d" % min(hints))] if hints else []
+    seconds = min(hints, default=None)
     jobs = WireJobs(
         [s.wire() for s in shown], None, [job_id for job_id in wanted if job_id not in found_ids]
     )
-    return object_response(jobs, *headers)
+    return object_response(jobs, *retry_after_header(seconds), *cache_headers(seconds))
 
 
 def _filter(request: HttpRequest) -> Filter:
@@ -200,9 +216,16 @@ OPERATIONS = [
         ),
         responses=(
             ResponseSpec(
-                200, "The job.", JobStatus, headers=("ETag", "Retry-After", "Preference-Applied")
+                200,
+                "The job.",
+                JobStatus,
+                headers=("ETag", "Retry-After", "Cache-Control", "Vary", "Preference-Applied"),
             ),
-            ResponseSpec(304, "The ETag has not changed.", headers=("ETag", "Retry-After")),
+            ResponseSpec(
+                304,
+                "The ETag has not changed.",
+                headers=("ETag", "Retry-After", "Cache-Control", "Vary"),
+            ),
         ),
         problems=(NotFound, Gone, InvalidInput),
         example="$BASE/jobs/JOB_ID -H 'Prefer: wait=30'",
@@ -240,7 +263,9 @@ OPERATIONS = [
             ),
             _query("cursor", "`next` of the previous page."),
         ),
-        responses=(ResponseSpec(200, "The jobs.", WireJobs, headers=("Retry-After",)),),
+        responses=(
+            ResponseSpec(200, "The jobs.", WireJobs, headers=("Retry-After", "Cache-Control", "Vary")),
+        ),
         problems=(BadCursor, InvalidInput),
         example="'$BASE/jobs?status=ERROR&limit=10'",
     ),

@@ -31,6 +31,8 @@ ANYWHERE: tuple[type[Problem], ...] = (
 _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Location": ("The URL of the new resource.", {"type": "string", "format": "uri-reference"}),
     "Retry-After": ("Seconds until the next request.", {"type": "integer", "minimum": 1}),
+    "Cache-Control": ("Whether and for how many seconds a cache may keep it.", {"type": "string"}),
+    "Vary": ("The request headers that the response depends on.", {"type": "string"}),
     "ETag": ("The version of the resource.", {"type": "string"}),
     "Preference-Applied": ("The preference that the service applied.", {"type": "string"}),
     "Content-Range": ("The range of the returned bytes.", {"type": "string"}),

@@ -200,6 +200,9 @@ class HttpRequest:
             (b"content-length", b"%d" % len(body)),
             *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
         ]
+        if "Cache-Control" not in problem.headers:
+            # Caches may keep a 404 or 410 that has no Cache-Control.
+            headers.append((b"cache-control", b"no-store"))
         if problem.status in (429, 503) and "Retry-After" not in problem.headers:
             headers.append((b"retry-after", b"5"))
         return Response(problem.status, headers, body)

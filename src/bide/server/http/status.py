@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 
 from bide.core.errors import Gone, NotFound, Problem
 from bide.core.jobs.record import Job, Progress
@@ -37,6 +38,10 @@ IF_MATCH = Parameter(
 IF_NONE_MATCH = Parameter("If-None-Match", "header", "Respond with 304 if the ETag matches.")
 
 
+MAX_AGE = 60  # seconds that a browser or another private cache may keep a status
+_VARY = (b"vary", b"Prefer, Authorization")
+# For responses that depend on the time of the request: a long poll, the log.
+UNCACHED: Headers = [(b"cache-control", b"no-store"), _VARY]
 MAX_BODIES = 5000  # in Components.status_bodies
 MAX_BODY_SIZE = 4096  # bytes of each
 
@@ -57,6 +62,16 @@ def missing(job_id: str, absence: Missing) -> Problem:
     if absence.gone:
         return Gone(f"job {job_id} was deleted, or its retention time has passed")
     return NotFound(f"job {job_id[:50]!r} does not exist")
+
+
+@lru_cache(maxsize=1024)
+def _caching(age: int) -> Headers:
+    return [(b"cache-control", b"private, max-age=%d" % age), _VARY]
+
+
+def cache_headers(retry_after: int | None) -> Headers:
+    """Returns the headers that let a cache keep a response until the next poll; for MAX_AGE if the job has ended."""
+    return _caching(MAX_AGE if retry_after is None else min(retry_after, MAX_AGE))
 
 
 class JobView:
@@ -113,14 +128,17 @@ class JobView:
         return components.estimates.retry_after(self.job, self.progress, components.store.now())
 
     def retry_after_header(self) -> Headers:
-        seconds = self.retry_after()
-        return [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
+        return retry_after_header(self.retry_after())
 
     def location(self) -> tuple[bytes, bytes]:
         return (b"location", f"{self.request.base}/jobs/{self.job.id}".encode())
 
     def response(self, status: int, *more: tuple[bytes, bytes]) -> Response:
         return json_response(status, self.body(), *self.retry_after_header(), *more)
+
+
+def retry_after_header(seconds: int | None) -> Headers:
+    return [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
 
 
 async def hold(
