@@ -28,7 +28,7 @@ def _check_problem(problem: dict[str, Any], status: int, code: str, path: str) -
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "", "/nothing", "/jobs/", "//jobs", "/jobs/a/b", "/jobs/a/files/", "/queues/x"]
+    "path", ["//", "/nothing", "/jobs//", "//jobs", "/jobs/a/b", "/jobs/a/files/", "/queues/x"]
 )
 async def test_nothing_there(service: Service, path: str) -> None:
     reply = await service.call("GET", path)
@@ -37,12 +37,19 @@ async def test_nothing_there(service: Service, path: str) -> None:
     _check_problem(reply.json(), 404, "not-found", path)
 
 
+@pytest.mark.parametrize("path", ["", "/"])
+async def test_the_root_of_a_mount_names_its_links(service: Service, path: str) -> None:
+    reply = await service.call("GET", path, mount="/api")
+    assert reply.status == 200
+    assert reply.json()["links"]["jobs"] == "/api/jobs"
+
+
 @pytest.mark.parametrize(
     ("path", "near"),
     [
         ("/file", "/files"),
         ("/job/01J/cancle", "/jobs/01J/cancel"),
-        ("/jobs/", "/jobs"),
+        ("/job/", "/jobs"),
         ("/nothing", None),
     ],
 )

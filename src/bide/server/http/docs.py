@@ -1,23 +1,47 @@
-"""GET /openapi.json and GET /docs: the description of the interface, as a document and as a page."""
+"""The interface describes itself: GET / has the name, the version and links, GET /openapi.json is the OpenAPI document, and
+GET /docs is a page.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
+
+import msgspec
 
 from bide.core.wire.http import encode
 from bide.server.http.html import escape, html_response
-from bide.server.http.openapi import document
+from bide.server.http.openapi import describe, document
 from bide.server.http.problems import ALL
-from bide.server.http.request import HttpRequest, Response, json_response
+from bide.server.http.request import HttpRequest, Response, json_response, object_response
 from bide.server.http.routing import HttpOperation, ResponseSpec
-from bide.server.registry import Registry
+from bide.server.registry import Kind, Registry
+
+# The name of each link is that of its resource.
+LINKS = (
+    *("/jobs", "/kinds", "/queues", "/workers", "/problems"),
+    *("/docs", "/openapi.json", "/healthz", "/readyz", "/metrics"),
+)
+
+
+class ServiceInfo(msgspec.Struct):
+    """The name and the version of the service, and the paths of its resources."""
+
+    name: str
+    version: str
+    links: dict[str, str]
+
+
+async def root(request: HttpRequest) -> Response:
+    links = {path[1:].removesuffix(".json"): request.base + path for path in LINKS}
+    return object_response(ServiceInfo("bide", version("bide"), links))
 
 
 def operations(others: Sequence[HttpOperation], registry: Registry) -> list[HttpOperation]:
-    """Returns the two operations that describe all operations, including themselves."""
+    """Returns the operations that describe all operations, including themselves."""
     every = list(others)
     cache: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -38,6 +62,16 @@ def operations(others: Sequence[HttpOperation], registry: Registry) -> list[Http
         return html_response("bide", _page(described(request), every, registry, _origin(request)))
 
     own = [
+        HttpOperation(
+            "GET",
+            "/",
+            root,
+            "getService",
+            "Get the name and the version of the service, and links",
+            "docs",
+            responses=(ResponseSpec(200, "The service.", ServiceInfo),),
+            example="$BASE/",
+        ),
         HttpOperation(
             "GET",
             "/openapi.json",
@@ -76,8 +110,7 @@ def _page(
     base = document["servers"][0]["url"].rstrip("/")
     by_tag: dict[str, list[HttpOperation]] = {}
     for operation in every:
-        if operation.listed:
-            by_tag.setdefault(operation.tag, []).append(operation)
+        by_tag.setdefault(operation.tag, []).append(operation)
     parts = [
         f"<p>{_prose(document['info']['description'])}</p>",
         f'<p>Machine-readable: <a href="{base}/openapi.json">openapi.json</a>. '
@@ -87,7 +120,7 @@ def _page(
     ]
     for tag, operations in by_tag.items():
         parts.append(f"<h2>{escape(tag.capitalize())}</h2>")
-        parts += [_operation(document, operation, origin, base) for operation in operations]
+        parts += [_operation(operation, origin, base) for operation in operations]
     return "".join(parts)
 
 
@@ -106,12 +139,7 @@ def _kinds(document: dict[str, Any], registry: Registry, origin: str) -> str:
     parts = ["<h2>Kinds</h2>"] if registry.kinds else []
     for name, kind in sorted(registry.kinds.items()):
         schema = components[f"input.{name}"]
-        body = json.dumps({"kind": name, "input": example_of(schema, components)})
-        key = " -H 'Idempotency-Key: a-key'" if kind.require_key else ""
-        command = (
-            f"curl -X POST {origin}/jobs -H 'Content-Type: application/json'{key} \\\n"
-            f"  -H 'Prefer: wait=30' -d {shlex.quote(body)}"
-        )
+        command = _submission(kind, example_of(schema, components), origin)
         parts.append(
             f'<section id="kind-{name}"><h3>{name}</h3><p>{_prose(components[f"submit.{name}"]["description"])}</p>'
             f"<pre>{escape(command)}</pre>"
@@ -120,8 +148,20 @@ def _kinds(document: dict[str, Any], registry: Registry, origin: str) -> str:
     return "".join(parts)
 
 
-def _operation(document: dict[str, Any], operation: HttpOperation, origin: str, base: str) -> str:
-    described = document["paths"][operation.path][operation.method.lower()]
+def _submission(kind: Kind, input: dict[str, Any], origin: str) -> str:
+    """Returns the command that submits a job: a form if the kind takes files."""
+    files = kind.file_parameters
+    body = json.dumps({"kind": kind.name, "input": {n: v for n, v in input.items() if n not in files}})
+    key = " -H 'Idempotency-Key: a-key'" if kind.require_key else ""
+    start = f"curl -X POST {origin}/jobs -H 'Prefer: wait=30'{key}"
+    if not files:
+        return f"{start} \\\n  -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    parts = "".join(f" -F {shlex.quote(f'{name}=@FILE')}" for name in files)
+    return f"{start} \\\n  --form-string {shlex.quote(f'job={body}')}{parts}"
+
+
+def _operation(operation: HttpOperation, origin: str, base: str) -> str:
+    described = describe(operation)
     rows = "".join(
         f"<tr><td><code>{escape(p['name'])}</code></td><td>{p['in']}</td><td>{_prose(p['description'])}</td></tr>"
         for p in described.get("parameters", ())

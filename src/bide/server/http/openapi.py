@@ -53,7 +53,7 @@ def document(
     paths: dict[str, dict[str, Any]] = {}
     operations = [operation for operation in operations if operation.listed]
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = describe(operation)
     types = {
         response.shape: None
         for operation in operations
@@ -80,7 +80,8 @@ def document(
     }
 
 
-def _operation(operation: HttpOperation) -> dict[str, Any]:
+def describe(operation: HttpOperation) -> dict[str, Any]:
+    """Returns the operation object of the document."""
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,

@@ -1,6 +1,7 @@
 """Operations of the HTTP interface, and the router. The router and openapi.json use the same table of operations.
 
-The router matches the segments of a path in a tree, literal names before parameters; `/jobs/{id}` takes two steps.
+The router matches the segments of a path in a tree, literal names before parameters; `/jobs/{id}` takes two steps. It
+ignores a slash at the end.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Router:
         self._root = _Node()
         for operation in operations:
             node = self._root
-            for segment in operation.path.split("/")[1:]:
+            for segment in _segments(operation.path):
                 node = node.step(segment)
             entry = (operation.handler, operation.query_names)
             node.methods[operation.method] = entry
@@ -95,7 +96,7 @@ class Router:
 
     def find(self, request: HttpRequest) -> Handler:
         node = self._root
-        for segment in request.path.split("/")[1:]:
+        for segment in _segments(request.path):
             following = node.literals.get(segment)
             if following is None:
                 following = node.parameter
@@ -137,6 +138,13 @@ class Router:
                 return None
             found.append(near[0] if near else segment)
         return "/" + "/".join(found) if node.methods and found else None
+
+
+def _segments(path: str) -> list[str]:
+    segments = path.split("/")
+    if not segments[-1]:
+        segments.pop()
+    return segments[1:]
 
 
 def _check_names(request: HttpRequest, known: frozenset[str]) -> None:

@@ -299,7 +299,7 @@ _PROBLEMS = (
     *(ChecksumMismatch, UnsupportedMedia, StorageFull, PayloadTooLarge, MisdirectedUpload),
     *(IdempotencyConflict, IdempotencyKeyRequired, UnknownKind, TusVersion, NotFound, Gone),
 )
-_ABOUT = "According to [tus 1.0](https://tus.io/protocols/resumable-upload); every tus client works. "
+_ABOUT = "According to tus 1.0 (https://tus.io/protocols/resumable-upload); every tus client works. "
 
 _OPERATIONS = [
     HttpOperation(
