@@ -205,45 +205,24 @@ class Budget:
         advertised = limit_headers(headers)
         if status == 429 or (status == 503 and advertised and read_pause(advertised, wall) is not None):
             self._refused(now, advertised or {}, wall, took)
-        elif advertised is None and not s.refusals:
-            if s.meters:
-                self._land(now)
-                self._plan()
-            seeker = s.seeker
-            if not (self._seeking or seeker.found):
-                return
-            seeker.accept(now, took)
-            if not seeker.found:  # only the rate may have changed, so `next` is still right
-                return
         else:
-            self._accepted(now, advertised, wall, took)
+            if advertised or s.meters:
+                self._learn(now, advertised or {}, wall, took)
+            if now >= s.pause:
+                if s.refusals:
+                    s.took = now - s.refused
+                s.refusals, s.probe = 0, LONG_AGO
+                if s.seeker.found or self._seeking:
+                    s.seeker.accept(now, took)
         self._plan()
-
-    def _accepted(self, now: float, advertised: dict[str, str] | None, wall: float, took: float) -> None:
-        s = self.state
-        if advertised:
-            self._learn(now, advertised, wall, took)
-        else:
-            self._land(now)
-        if now >= s.pause:
-            if s.refusals:
-                s.took = now - s.refused
-            s.refusals, s.probe = 0, LONG_AGO
-            if s.seeker.found or self._seeking:
-                s.seeker.accept(now, took)
-
-    def _land(self, now: float) -> None:
-        """A response without limits, perhaps from a proxy."""
-        s = self.state
-        flying = self._flying(now) * s.unit
-        for meter in s.meters.values():
-            meter.land(now, flying)
 
     def _learn(self, now: float, advertised: dict[str, str], wall: float, took: float) -> None:
         s = self.state
         limits = read_limits(advertised, wall)
-        if not limits:
-            self._land(now)
+        if not limits:  # perhaps the response is from a proxy
+            flying = self._flying(now) * s.unit
+            for known in s.meters.values():
+                known.land(now, flying)
             return
         cost = read_cost(advertised)
         if cost is not None:

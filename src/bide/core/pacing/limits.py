@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 WEEK = 7 * 86400.0
 LONGEST_TEXT = 1000  # characters of a header that are read
+LARGEST_NUMBER = 1e15  # a larger one is ignored
 
 
 class AdvertisedLimit(NamedTuple):
@@ -77,7 +78,8 @@ def read_retry_after(text: str, date: str | None, wall: float | None = None) -> 
     """Seconds, from a number or a date. A date is compared with the response's own `date`, else with `wall`."""
     text = text.strip()
     if text.isascii() and text.replace(".", "", 1).isdigit():
-        return read_number(text)
+        number = float(text)
+        return number if number < LARGEST_NUMBER else None
     at = _instant(text)
     now = _instant(date) if date else None
     now = wall if now is None else now
@@ -96,8 +98,7 @@ def read_limits(headers: Mapping[str, str], wall: float) -> list[AdvertisedLimit
     if fields:
         return fields
     for family in _FAMILIES:
-        seen = _read_family(family, headers, wall)
-        if seen is not None:
+        if family[1] in headers and (seen := _read_family(family, headers, wall)) is not None:
             return [seen]
     return []
 
@@ -201,7 +202,7 @@ def read_number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if 0 <= number < 1e15 else None
+    return number if 0 <= number < LARGEST_NUMBER else None
 
 
 def _duration(text: str) -> float | None:
