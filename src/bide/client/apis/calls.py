@@ -101,40 +101,34 @@ class Calls:
             return absolute(self._base, self._ask.source(None, {}, ref))
         return ref.url
 
-    def status_url(self, ref: Ref) -> str | None:
-        """The URL of a job's status; None if it cannot be made."""
+    def status_url(self, ref: Ref, *, held: bool = False) -> str | None:
+        """The URL of a job's status; None if it cannot be made. With `held` it asks the API to hold the request."""
+        ask = self._held if held and self._held is not None else self._ask
         url = self.named_url(ref)
-        if url is not None or not self._ask.has_path or self._base is None:
+        if url is not None or not ask.has_path or self._base is None:
             return url
-        found = self._ask.address.around(ref.id)
+        found = ask.address.around(ref.id)
         if found is not None:
             return found
         try:
-            return self._ask.address.fill({"id": ref.id, "ref": ref.more})
+            return ask.address.fill({"id": ref.id, "ref": ref.more})
         except MissingValue:
             return None
 
     def ask(self, ref: Ref, etag: str | None = None, hold: float | None = None) -> Call:
         """The request for a job's status; SetupError if its URL cannot be made."""
-        url = self.status_url(ref)
+        ask, held = self._ask, 0.0
+        if hold and self._held is not None:
+            ask, held = self._held, max(1.0, min(hold, self._longest))
+        url = self.status_url(ref, held=held > 0.0)
         if url is None:
             raise SetupError(
                 f"The URL of job {ref.id} at {self._form.name} is not known. Use the job's URL, or set the API's address"
             )
-        ask = self._ask
-        held = 0.0
-        values: dict[str, Any] | None = None
-        if hold and self._held is not None:
-            held = max(1.0, min(hold, self._longest))
-            ask = self._held
-            values = {"id": ref.id, "ref": ref.more, "hold": int(held)}
-            if ref.url is None and ask.has_path:
-                url = ask.address.fill(values)
         headers, body = ask.headers, b""
         if not ask.fixed:
-            values = values or {"id": ref.id, "ref": ref.more}
-            url = ask.url(values, url)
-            headers, body = ask.filled_headers(values), ask.body(values)
+            values = {"id": ref.id, "ref": ref.more, "hold": int(held)}
+            url, headers, body = ask.filled(values, url)
         if etag and self._form.ask.etag:
             headers = {**headers, "If-None-Match": etag}
         return Call(ask.method, url, headers, body, self.trusts(url), {}, held)
@@ -157,11 +151,8 @@ class Calls:
             return None
         if form.ids == "comma":
             ids = [",".join(ids)]
-        values = {"ids": ids, "ref": refs[0].more}
-        url = batch.url(values)
-        return Call(
-            batch.method, url, batch.filled_headers(values), batch.body(values), self.trusts(url)
-        )
+        url, headers, body = batch.filled({"ids": ids, "ref": refs[0].more})
+        return Call(batch.method, url, headers, body, self.trusts(url))
 
     # --- cancels and results
 
@@ -177,12 +168,10 @@ class Calls:
         if url is None and (not cancel.has_path or self._base is None):
             return None
         try:
-            url = cancel.url(values, url)
+            url, headers, body = cancel.filled(values, url)
         except MissingValue:
             return None
-        return Call(
-            cancel.method, url, cancel.filled_headers(values), cancel.body(values), self.trusts(url)
-        )
+        return Call(cancel.method, url, headers, body, self.trusts(url))
 
     def result(self, seen: Seen) -> Call | None:
         """The request for a result; None if the answer had it, or there is none."""

@@ -80,9 +80,12 @@ class Prepared:
     def has_path(self) -> bool:
         return self._where is not None
 
-    def url(self, values: Values, url: str | None = None) -> str:
-        """The URL, or the given one, with the parameters; MissingValue if the path lacks a value."""
-        found = url if url is not None else self.address.fill(values)
+    def filled(self, values: Values, url: str | None = None) -> tuple[str, dict[str, str], bytes]:
+        """The URL, or the given one, with the parameters; the headers; and the body.
+
+        MissingValue if the path or the body lacks a value, ValueError if a value does not fit into a header.
+        """
+        url = url if url is not None else self.address.fill(values)
         added = []
         for name, template in self._query:
             if template.names == ["ids"]:
@@ -92,12 +95,9 @@ class Prepared:
                 added.append((name, template.fill(values)))
             except MissingValue:
                 continue
-        return with_query(found, added) if added else found
-
-    def filled_headers(self, values: Values) -> dict[str, str]:
-        if not self._dynamic_headers:
-            return self.headers
-        headers = dict(self.headers)
+        if added:
+            url = with_query(url, added)
+        headers = dict(self.headers) if self._dynamic_headers else self.headers
         for name, template in self._dynamic_headers:
             try:
                 value = template.fill(values)
@@ -105,11 +105,9 @@ class Prepared:
                 continue
             check_header(name, value)
             headers[name] = value
-        return headers
+        return url, headers, b"" if self._body is None else self._encoded(values)
 
-    def body(self, values: Values) -> bytes:
-        if self._body is None:
-            return b""
+    def _encoded(self, values: Values) -> bytes:
         filled = fill_body(self._body, values)
         if self._encode == "json":
             return encode(filled)

@@ -81,12 +81,8 @@ class Submissions:
             )
         values = {"kind": kind or None, "input": input, "key": key}
         try:
-            url = self._request.url(values)
-            headers = self._request.filled_headers(values)
-            body = self._request.body(values)
-        except MissingValue as error:
-            raise SetupError(f"{name}: {error}") from None
-        except ValueError as error:
+            url, headers, body = self._request.filled(values)
+        except (MissingValue, ValueError) as error:
             raise SetupError(f"{name}: {error}") from None
         if absolute(None, url) is None:
             raise SetupError(f"{name} needs the address of the service: give its URL")
@@ -114,11 +110,9 @@ class Submissions:
             if request.source is not None:
                 url = absolute(self._calls.status_url(ref), request.source(None, {}, ref))
             try:
-                url = request.url(values, url)
-                body = request.body(values)
+                url, headers, body = request.filled(values, url)
             except MissingValue as error:
                 raise SetupError(f"{self._form.name}: {error}") from None
-            headers = request.filled_headers(values)
             calls.append(Call(request.method, url, headers, body, self._calls.trusts(url)))
         return tuple(calls)
 
