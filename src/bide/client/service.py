@@ -15,7 +15,7 @@ from bide.client.apis.bide import BideApi
 from bide.client.http.service import ServiceRequests
 from bide.client.job import JobHandle
 from bide.client.ledger.outbox import outbox_of
-from bide.client.submission import JobSubmission, SubmitOptions, batches, key_header
+from bide.client.submission import JobSubmission, SubmitOptions, batches, submission_headers
 from bide.client.uploads.file_submission import FileSubmission, open_sources
 from bide.client.uploads.submitting import Pace, Sending
 from bide.core.errors import ServiceError, SetupError
@@ -98,7 +98,11 @@ class ServiceOperations:
             done = len(outcomes)
             key = f"{idempotency_key}/{done}" if idempotency_key and done else idempotency_key
             answer = await self._request(
-                "submit a batch", "POST", "/jobs/batch", json={"jobs": batch}, headers=key_header(key)
+                "submit a batch",
+                "POST",
+                "/jobs/batch",
+                json={"jobs": batch},
+                headers=submission_headers(key),
             )
             found = [_outcome(entry) for entry in _records(answer, "jobs")]
             accepted = [one for one in found if isinstance(one, JobStatus)]

@@ -71,7 +71,8 @@ def submission_call(api: Api, kind: str, input: Any, options: SubmitOptions) -> 
     """The request that submits one job without files; SetupError for an option that the API does not have."""
     if api.is_bide:
         body = encode(render_submission(kind, input, options))
-        headers = {"Content-Type": JSON_TYPE, **submission_headers(options)}
+        key = options.get("idempotency_key")
+        headers = {"Content-Type": JSON_TYPE, **submission_headers(key, options.get("wait"))}
         return Call("POST", f"{api.url}/jobs", headers, body, hold=options.get("wait") or 0.0)
     others = [name for name, value in options.items() if value is not None and name != "idempotency_key"]
     if others:
@@ -104,16 +105,11 @@ def check_names(what: str, given: Mapping[str, Any], form: type) -> None:
         )
 
 
-def submission_headers(options: SubmitOptions) -> dict[str, str]:
-    headers = key_header(options.get("idempotency_key"))
-    wait = options.get("wait")
+def submission_headers(key: str | None, wait: float | None = None) -> dict[str, str]:
+    headers = {} if key is None else {"Idempotency-Key": quoted_key(key)}
     if wait:
         headers["Prefer"] = f"wait={wait:.0f}"
     return headers
-
-
-def key_header(key: str | None) -> dict[str, str]:
-    return {} if key is None else {"Idempotency-Key": quoted_key(key)}
 
 
 def quoted_key(key: str) -> str:

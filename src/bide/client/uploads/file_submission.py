@@ -13,7 +13,6 @@ import msgspec
 from bide.client.submission import (
     Given,
     SubmitOptions,
-    key_header,
     quoted_key,
     render_submission,
     submission_headers,
@@ -45,13 +44,12 @@ class FileSubmission:
         self.key = options.get("idempotency_key")
         self.dedupe = options.get("dedupe")
         self.hold = options.get("wait") or 0.0
-        self.preference = submission_headers(SubmitOptions(wait=options.get("wait")))
         paths = {name: os.fsencode(source.path or "") for name, source in sources.items()}
         identity = msgspec.json.encode([self.body, self.key, paths], order="sorted")
         self.what = hashlib.sha256(identity).hexdigest()
 
     def headers(self, key: str | None) -> dict[str, str]:
-        return {**self.preference, **key_header(key)}
+        return submission_headers(key, self.hold)
 
     def metadata(self, name: str, key: str | None) -> dict[str, str]:
         """Return the tus metadata of an upload that becomes the job."""

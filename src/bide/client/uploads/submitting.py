@@ -160,7 +160,7 @@ class Sending:
         return await sending.send(item.url)
 
     async def _look(self, path: str) -> Answer:
-        headers, hold = self._submission.preference, self._submission.hold
+        headers, hold = self._submission.headers(None), self._submission.hold
         return await self._retrying.run(
             lambda: self._service.send("GET", path, headers=headers, hold=hold)
         )
