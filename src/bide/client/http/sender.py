@@ -143,9 +143,6 @@ class Sender:
                 if isinstance(error, BadPoll):
                     raise refusal(error, self.api) from None
                 raise
-            if not stream or self.api.calls.trusts(answer.url):
-                good = isinstance(answer, Download)
-                self.record(answer, not good and self.api.reader.throttled(answer))
             if answer.status != 401 or renewed or not call.authorized:
                 return answer
             renewed = True
@@ -196,8 +193,8 @@ class Sender:
         exchange: Exchange | None = None,
         stream: bool = False,
     ) -> Answer:
-        """Signs a call, sends it, and follows redirects. The caller takes the first request from the budget, and records
-        the last answer. With `slot` the call is a poll."""
+        """Signs a call, sends it, and follows redirects. The caller takes the first request from the budget. With `slot`
+        the call is a poll."""
         signer = self._signer
         exchange = exchange or self._transport.exchange
         for _ in range(REDIRECTS + 1):
@@ -218,10 +215,20 @@ class Sender:
                 if slot is not None:
                     slot.until = math.inf
             following = self._redirected(call, answer, slot is not None)
+            if not stream or call.authorized:
+                reads = following is None and not isinstance(answer, Download)
+                throttled = reads and self.api.reader.throttled(answer)
+                now = self._timing.now()
+                if answer.status >= 500:
+                    self._breaker.failed(now)
+                else:
+                    self._breaker.succeeded(now)
+                self._transport.refused += throttled
+                status = 429 if throttled else answer.status
+                self._budget.record_response(now, status, answer.headers, self._timing.wall())
+                self._answer.set()
             if following is None:
                 return signer.clean(answer)
-            if not stream or call.authorized:
-                self.record(answer, throttled=False)
             if not stream or following.authorized:
                 await self.wait_for_budget()
             call = following
@@ -274,17 +281,6 @@ class Sender:
             self.waiting -= 1
             self.poll_next = True
             self._wake_poller()
-
-    def record(self, answer: Answer, throttled: bool) -> None:
-        now = self._timing.now()
-        if answer.status >= 500:
-            self._breaker.failed(now)
-        else:
-            self._breaker.succeeded(now)
-        self._transport.refused += throttled
-        status = 429 if throttled else answer.status
-        self._budget.record_response(now, status, answer.headers, self._timing.wall())
-        self._answer.set()
 
     def record_no_answer(self) -> None:
         """Records in the budget that a granted request got no answer. The breaker does not count it."""

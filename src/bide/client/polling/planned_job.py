@@ -147,23 +147,3 @@ class PlannedJob:
         else:
             found = index(self.kind.plans.sketch.latest(), self.asked, age)
         return found * self.weight(now)
-
-    def still_live(self) -> None:
-        """The pending poll found the job live."""
-        self.kind.plans.sketch.survived(self.asked, self.sent)
-        self.asked = self.sent
-
-    def ended(self, age: float, took: float | None) -> None:
-        """A poll found the job ended at this age; `took` is its duration if the API reports it."""
-        low = self.asked
-        if took is not None and low <= took <= age:
-            self.kind.plans.sketch.learn_between(took, took)
-            self.kind.plans.sketch.survived(low, took)
-            low = age = took
-        else:
-            self.kind.plans.sketch.learn_between(low, age)
-        for source, (origin, left) in (self.reports or {}).items():
-            sketch = self.kind.report(source).sketch
-            since = max(0.0, (low - origin) / left)
-            sketch.survived(0.0, since)
-            sketch.learn_between(since, max(since, (age - origin) / left))

@@ -109,23 +109,19 @@ class WorkerPool:
         self._wakes_at = FOREVER
         self._sweeper: asyncio.TimerHandle | None = None
 
-    def wake(self) -> None:
-        """Wakes an idle worker. If there is none, adds one, up to CONNECTIONS."""
-        if self.wake_idle() or len(self._workers) >= CONNECTIONS:
-            return
-        worker = Worker()
-        worker.task = asyncio.get_running_loop().create_task(self._work(worker))
-        self._workers.add(worker)
-        if self._sweeper is None:
-            self._sweep_later()
-
-    def wake_idle(self) -> bool:
-        """Wakes an idle worker; False if there is none."""
+    def wake(self, *, start: bool = True) -> bool:
+        """Wakes an idle worker. If there is none, returns False and, with `start`, adds one, up to CONNECTIONS."""
         while self._idle:
             future = self._idle.pop()
             if not future.done():
                 future.set_result(None)
                 return True
+        if start and len(self._workers) < CONNECTIONS:
+            worker = Worker()
+            worker.task = asyncio.get_running_loop().create_task(self._work(worker))
+            self._workers.add(worker)
+            if self._sweeper is None:
+                self._sweep_later()
         return False
 
     async def rest(self, until: float) -> None:
@@ -141,7 +137,7 @@ class WorkerPool:
 
     def _on_time(self) -> None:
         self._timer, self._wakes_at = None, FOREVER
-        self.wake_idle()
+        self.wake(start=False)
 
     def _sweep_later(self) -> None:
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
@@ -191,7 +187,13 @@ class Poller:
         self._single_polls: deque[PlannedJob] = deque()  # due jobs that need a request of their own
         self._workers = WorkerPool(self.timing, self._work)
         self.sender = Sender(
-            api, transport, signer, budget, self.timing, self._breaker, self._workers.wake_idle
+            api,
+            transport,
+            signer,
+            budget,
+            self.timing,
+            self._breaker,
+            wake_poller=lambda: self._workers.wake(start=False),
         )
         self._early = 0  # consecutive requests that the API did not hold
         self._conditional = api.form.ask.etag
@@ -260,10 +262,23 @@ class Poller:
 
     async def _work(self, worker: Worker) -> None:
         while True:
-            jobs, again = self._next()
+            now = self.timing.now()
+            jobs: list[PlannedJob] = []
+            again = self._breaker.ready(now)
+            if again <= now:
+                while self._single_polls and self._single_polls[0].number < 0:  # its wait has ended
+                    self._single_polls.popleft()
+                if self.sender.waiting and not self.sender.poll_next:
+                    again = FOREVER
+                elif not self._single_polls:
+                    jobs, again = self.schedule.next(now)
+                elif (again := self._budget.take(now)) <= now:
+                    jobs = [self._single_polls.popleft()]
             if not jobs:
                 await self._workers.rest(again)
                 continue
+            self.sender.poll_next = False
+            self._breaker.spend(now)
             self._workers.wake()  # more jobs may be due
             try:
                 if len(jobs) == 1:
@@ -276,27 +291,6 @@ class Poller:
                 for planned in jobs:
                     if planned.number == 0:
                         self.schedule.failed(planned, now, now + CAP)
-
-    def _next(self) -> tuple[list[PlannedJob], float]:
-        now = self.timing.now()
-        closed = self._breaker.ready(now)
-        if closed > now:
-            return [], closed
-        if self.sender.waiting and not self.sender.poll_next:
-            return [], FOREVER
-        while self._single_polls and self._single_polls[0].number < 0:  # its wait has ended
-            self._single_polls.popleft()
-        if self._single_polls:
-            at = self._budget.take(now)
-            if at > now:
-                return [], at
-            jobs, again = [self._single_polls.popleft()], now
-        else:
-            jobs, again = self.schedule.next(now)
-        if jobs:
-            self.sender.poll_next = False
-            self._breaker.spend(now)
-        return jobs, again
 
     # --- one answer
 
@@ -333,11 +327,8 @@ class Poller:
             self.sender.record_no_answer()
             self._give_up(planned, ServiceError(0, {"code": CANNOT_ASK, "detail": str(error)}))
         except BadPoll as error:
-            if answer is not None:
-                self.sender.record(answer, isinstance(error, Throttled))
             await self._poll_failed(worker, planned, error, answer)
         else:
-            self.sender.record(answer, throttled=False)
             at = None
             if few and not seen.terminal:
                 changed = etag is not None and not seen.unchanged
@@ -402,8 +393,6 @@ class Poller:
         except (ServiceUnreachable, UnusableService) as error:
             self._unanswered(jobs, error)
         except BadPoll as error:
-            if answer is not None:
-                self.sender.record(answer, isinstance(error, Throttled))
             # The API rejects the list, not the jobs, unless it rejects every request in this way.
             if error.final and error.status not in (401, 310):
                 self._disable_batches(jobs)
@@ -411,7 +400,6 @@ class Poller:
             for planned in jobs:
                 await self._poll_failed(worker, planned, error, answer)
         else:
-            self.sender.record(answer, throttled=False)
             for planned in jobs:
                 seen = found.get(planned.key.ref.id)
                 if seen is not None:

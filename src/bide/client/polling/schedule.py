@@ -120,8 +120,24 @@ class PollSchedule:
             jobs, again = self._next_batch(now)
             if jobs or again > now:
                 return jobs, again
-        job, again = self._next_job(now)
-        if job is not None:
+        queue, price, floor = self._queue, self.price, self.floor
+        again, replans = FOREVER, 0
+        while (head := queue.head()) is not None:
+            due, number, job = -head[0], head[1], head[2]
+            if number != job.number:
+                queue.pop()
+                continue
+            if due > now:
+                # The budget has a request to spare, so the price was too high: poll a job that is worth the floor now.
+                again = due if price <= floor else min(due, _worth_it(job, floor))
+                if again > now:
+                    break
+            elif job.made < STALE * price and not job.given and replans < MOST_REPLANS:
+                replans += 1
+                queue.pop()
+                self._plan(job, now)
+                continue
+            queue.pop()
             taken = self.budget.take(now)
             if taken > now:  # another process took it first
                 self._push(job, now)
@@ -133,30 +149,6 @@ class PollSchedule:
         if self._batches:
             again = min(again, *(batch.look() for batch in self._batches.values()))
         return [], again
-
-    def _next_job(self, now: float) -> tuple[PlannedJob | None, float]:
-        queue, price, floor = self._queue, self.price, self.floor
-        replans = 0
-        while (head := queue.head()) is not None:
-            due, number, job = -head[0], head[1], head[2]
-            if number != job.number:
-                queue.pop()
-                continue
-            if due > now:
-                # The budget has a request to spare, so the price was too high: poll a job that is worth the floor now.
-                if price <= floor:
-                    return None, due
-                worth_it = _worth_it(job, floor)
-                if worth_it > now:
-                    return None, worth_it if worth_it < due else due
-            elif job.made < STALE * price and not job.given and replans < MOST_REPLANS:
-                replans += 1
-                queue.pop()
-                self._plan(job, now)
-                continue
-            queue.pop()
-            return job, now
-        return None, FOREVER
 
     def _next_batch(self, now: float) -> tuple[list[PlannedJob], float]:
         """The jobs of a batch; none and a later time if a batch is due but the budget does not grant it yet."""
@@ -196,7 +188,8 @@ class PollSchedule:
 
         `at` is the time of the next poll, instead of a plan, because the API holds the request until a change.
         """
-        job.still_live()
+        job.kind.plans.sketch.survived(job.asked, job.sent)
+        job.asked = job.sent
         if report is not None:
             job.apply_report(report, self.price, job.asked, now)
         if after is not None:
@@ -209,7 +202,18 @@ class PollSchedule:
 
     def ended(self, job: PlannedJob, now: float, took: float | None = None) -> None:
         """The job has ended; `took` is its duration if the API reports it."""
-        job.ended(now - job.born, took)
+        low, age, sketch = job.asked, now - job.born, job.kind.plans.sketch
+        if took is not None and low <= took <= age:
+            sketch.learn_between(took, took)
+            sketch.survived(low, took)
+            low = age = took
+        else:
+            sketch.learn_between(low, age)
+        for source, (origin, left) in (job.reports or {}).items():
+            sketch = job.kind.report(source).sketch
+            since = max(0.0, (low - origin) / left)
+            sketch.survived(0.0, since)
+            sketch.learn_between(since, max(since, (age - origin) / left))
         self.remove(job)
         self._refresh_plans(now)
 
