@@ -58,7 +58,7 @@ class Waiter:
                 await self._timing.sleep(wait)
             job = self._account.job(f"job-{i}", task.kind)
             job.submitted_at = self._timing.wall()
-            self._account.watch(job, self)
+            self._account.watch([job], self)
         await self._done.wait()
 
     def changed(self, job: JobState) -> None:

@@ -47,7 +47,7 @@ class Crowd:
         job = self._account.job(f"job-{self._number}")
         job.submitted_at = time.time()
         self._number += 1
-        self._account.watch(job, self)
+        self._account.watch([job], self)
 
     def changed(self, job: JobState) -> None:
         pass

@@ -190,7 +190,7 @@ async def test_a_job_that_another_process_knew_is_not_taken_for_a_new_one(tmp_pa
             jobs = [account.job(name) for name in ("job-5", *names)]
             await account.add_to_ledger(jobs)
             for job in dict.fromkeys((*names, "job-5")):
-                account.watch(next(one for one in jobs if one.ref.id == job), heard)
+                account.watch([next(one for one in jobs if one.ref.id == job)], heard)
             async with asyncio.timeout(30):
                 await heard.all_ended.wait()
             await account.close()

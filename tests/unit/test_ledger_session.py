@@ -120,7 +120,7 @@ async def test_a_resumed_wait_goes_on_at_the_age_that_the_job_has(ledger: Sqlite
         early.noted(old)
         resumed = job(submitted_at=None)
         await account.add_to_ledger([resumed])
-        account.watch(resumed, Ear())
+        account.watch([resumed], Ear())
         planned = resumed.planned
         assert planned is not None
         assert account._timing.now() - planned.born == pytest.approx(500.0, abs=5.0)

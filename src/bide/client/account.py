@@ -236,46 +236,34 @@ class Account:
         if self.session is not None:
             await self.session.add(jobs)
 
-    async def watch_all(
+    def watch(
         self, jobs: Sequence[JobState], listener: JobListener, timeout: float | None = None
     ) -> None:
-        """Stores jobs in the ledger and starts to wait for them."""
-        await self.open()
-        if self.session is not None:
-            await self.session.add(jobs)
+        """Starts to wait for jobs of an open account."""
+        poller = self._poller
+        assert poller is not None
         deadline = FOREVER
         if timeout is not None:
             deadline = self._timing.now() + timeout * self._timing.speed
         for job in jobs:
             if job.seen is not None and not job.over:
                 listener.changed(job)
-            self.watch(job, listener, deadline, len(jobs))
-
-    def watch(
-        self, job: JobState, listener: JobListener, deadline: float = FOREVER, together: int = 1
-    ) -> None:
-        """Starts to wait for a job of an open account. `deadline` is in this account's time.
-
-        `together` is the number of jobs that the caller adds: a bide service holds requests for few jobs only.
-        """
-        poller = self._poller
-        assert poller is not None
-        size: Any = job.size or self.options.get("size")  # a job from the ledger has its own
-        name, batch = job.kind if size is None else (job.kind, size), self.api.batch or 1
-        if self.learned is not None and name not in poller.schedule.kinds:
-            before = self.learned.kind(job.kind, size or "", batch)
-            if before is not None:
-                poller.schedule.kinds[name] = before
-        poller.watch(
-            job,
-            listener,
-            kind=poller.schedule.kind(job.kind, batch, size),
-            asked_at=job.asked_at,
-            expected=self.options.get("expected"),
-            size=size,
-            deadline=deadline,
-            together=together,
-        )
+            size: Any = job.size or self.options.get("size")  # a job from the ledger has its own
+            name, batch = job.kind if size is None else (job.kind, size), self.api.batch or 1
+            if self.learned is not None and name not in poller.schedule.kinds:
+                before = self.learned.kind(job.kind, size or "", batch)
+                if before is not None:
+                    poller.schedule.kinds[name] = before
+            poller.watch(
+                job,
+                listener,
+                kind=poller.schedule.kind(job.kind, batch, size),
+                asked_at=job.asked_at,
+                expected=self.options.get("expected"),
+                size=size,
+                deadline=deadline,
+                together=len(jobs),
+            )
 
     def unwatch(self, job: JobState, listener: JobListener) -> None:
         if self._poller is not None:
@@ -341,7 +329,7 @@ class Account:
             for job in self._running:
                 if self._slots not in job.listeners:
                     # The job is polled until it ends, even if the caller does not wait for it.
-                    self.watch(job, self._slots)
+                    self.watch([job], self._slots)
             self._slots.freed.clear()
             await self._slots.freed.wait()
         self._submitting += 1

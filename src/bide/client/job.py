@@ -221,7 +221,10 @@ async def as_completed(
         completions = Completions(changed if show is not None or on_change is not None else None)
         try:
             for account, limit in limits.items():
-                await account.watch_all(states[account], completions, limit)
+                await account.open()
+                if account.session is not None:
+                    await account.session.add(states[account])
+                account.watch(states[account], completions, limit)
             while by_state:
                 limit = min(
                     (limits[one] for one in left), key=lambda one: math.inf if one is None else one
