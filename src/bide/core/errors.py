@@ -13,6 +13,7 @@ BideError
 │   ├── WrongOffset               409   ├── MisdirectedUpload  421   ├── WrongContent        422
 │   ├── TakenOver                 409   ├── WrongLength        422   ├── ChecksumMismatch    460
 │   ├── UploadConflict            409   ├── TusVersion         412   ├── StorageFull         507
+│   ├── FinalUpload               403
 │   └── StorageUnavailable        503
 ├── JobError               raised by a handler, with a code
 ├── JobFailed              the job that a caller waits for failed
@@ -376,6 +377,14 @@ class UploadConflict(Problem):
         "The upload is incomplete, is complete already, uses another protocol, or is used by a job."
     )
     remedy = "Read `detail`, and GET the upload for its status and what is missing."
+
+
+class FinalUpload(Problem):
+    code, status, title = "final-upload", 403, "A final upload accepts no bytes"
+    meaning = (
+        "The upload is the concatenation of other uploads (`Upload-Concat: final`), so it is complete."
+    )
+    remedy = "Do not send bytes to it. For another file, send partial uploads and concatenate them."
 
 
 class TusVersion(Problem):

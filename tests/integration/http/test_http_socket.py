@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
 
 from bide.server.config import HttpConfig
+from bide.server.store import UploadBytes
 from bide.service.httpd.connection import ConnectionLimits
 from bide.service.httpd.server import HttpServer, bind
 from tests.integration.http.service import MAX_BODY, Service
@@ -130,6 +132,85 @@ async def test_a_caller_who_hangs_up_is_not_waited_for(
         while service.notify.waiting:
             await asyncio.sleep(0.001)
     assert await service.events() == 2  # what was submitted stays
+
+
+TUS = {"Tus-Resumable": "1.0.0"}
+OFFSET = {"Content-Type": "application/offset+octet-stream"}
+
+
+async def _begin(client: aiohttp.ClientSession, **headers: str) -> str:
+    lines = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with client.post("/files", headers=TUS | lines) as answer:
+        assert answer.status == 201, await answer.text()
+        return answer.headers["Location"]
+
+
+async def _patch(
+    client: aiohttp.ClientSession, place: str, offset: int, data: Any
+) -> tuple[int, str, str | None]:
+    headers = TUS | OFFSET | {"Upload-Offset": str(offset)}
+    async with client.patch(place, data=data, headers=headers) as answer:
+        code = "" if answer.status == 204 else (await answer.json(content_type=None))["code"]
+        return answer.status, code, answer.headers.get("Upload-Offset")
+
+
+async def test_a_conflict_of_tus_names_the_offset(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    place = await _begin(client, Upload_Length="10")
+    assert await _patch(client, place, 0, b"0123") == (204, "", "4")
+    assert await _patch(client, place, 9, b"9") == (409, "wrong-offset", "4")
+    async with client.get(place) as answer:
+        assert (answer.status, answer.headers["Upload-Offset"]) == (409, "4")
+    arrived = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"456"
+        await arrived.wait()
+        yield b"7"
+
+    older = asyncio.create_task(_patch(client, place, 4, slow()))
+    while not service.lifecycle.is_held(place.rpartition("/")[2]):
+        await asyncio.sleep(0.001)
+    async with client.head(place, headers=TUS) as answer:
+        offset = answer.headers["Upload-Offset"]
+    assert await older == (409, "taken-over", offset)
+    rest = b"0123456789"[int(offset) :]
+    assert await _patch(client, place, int(offset), rest) == (204, "", "10")
+    assert await _patch(client, place, 10, b"x") == (409, "upload-conflict", "10")
+
+
+async def test_a_final_upload_of_tus_accepts_no_bytes(client: aiohttp.ClientSession) -> None:
+    parts = [await _begin(client, Upload_Length="2", Upload_Concat="partial") for _ in range(2)]
+    for part in parts:
+        assert (await _patch(client, part, 0, b"ab"))[0] == 204
+    final = await _begin(client, Upload_Concat=f"final;{' '.join(parts)}")
+    for offset in (0, 4):
+        assert (await _patch(client, final, offset, b"c"))[:2] == (403, "final-upload")
+    async with client.get(final) as answer:
+        assert await answer.read() == b"abab"
+
+
+async def test_bytes_of_another_type_create_no_tus_upload(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    async def stream() -> AsyncIterator[bytes]:
+        yield b"0123"
+
+    for data in (b"0123", stream()):
+        lines = TUS | {"Upload-Length": "10", "Content-Type": "application/octet-stream"}
+        async with client.post("/files", data=data, headers=lines) as answer:
+            assert (answer.status, (await answer.json(content_type=None))["code"]) == (
+                415,
+                "unsupported-media-type",
+            )
+    assert await service.records.upload_bytes() == UploadBytes(0, 0)
+    # Without a body, the type does not matter.
+    place = await _begin(client, Upload_Length="10", Content_Type="application/octet-stream")
+    lines = TUS | OFFSET | {"Upload-Length": "4"}
+    async with client.post("/files", data=stream(), headers=lines) as answer:
+        assert (answer.status, answer.headers["Upload-Offset"]) == (201, "4")
+    assert await _patch(client, place, 0, b"0123") == (204, "", "4")
 
 
 async def test_a_chunked_body_is_limited_too(service: Service, client: aiohttp.ClientSession) -> None:

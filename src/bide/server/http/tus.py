@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import wraps
@@ -16,6 +17,7 @@ import msgspec
 
 from bide.core.errors import (
     ChecksumMismatch,
+    FinalUpload,
     Gone,
     IdempotencyConflict,
     IdempotencyKeyRequired,
@@ -53,6 +55,7 @@ from bide.server.http.attachments import attachment
 from bide.server.http.request import BodyStream, Headers, HttpRequest, Response, content_length
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.uploads import BINARY, UPLOAD_ID, read_sha256
+from bide.server.store import StoreUnavailable
 from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.names import clean_name, clean_type
 from bide.server.uploads.upload_jobs import UploadJob, make_upload_job
@@ -113,6 +116,8 @@ async def create(request: HttpRequest) -> Response:
     }
     partial, urls = read_concat(request.header(b"upload-concat"))
     size = _size(request, final=bool(urls))
+    body = BodyStream(request)
+    sent = await _has_body(request, body) or size == 0
     if urls:
         upload = await tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
         return _response(request, 201, upload, located=True)
@@ -120,9 +125,8 @@ async def create(request: HttpRequest) -> Response:
         upload = await tus.begin(name, size=size, partial=True, metadata=metadata)
     else:
         upload = await tus.begin(name, job, size=size, **fields)
-    sent = _has_body(request) or size == 0
     if sent:
-        upload = await _append(request, upload.id, 0)
+        upload = await _append(request, upload.id, 0, body)
     return _response(request, 201, upload, located=True, offset=sent)
 
 
@@ -146,9 +150,16 @@ def _id_of(url: str) -> str:
     return url.rstrip("/").rpartition("/")[2]
 
 
-def _has_body(request: HttpRequest) -> bool:
+async def _has_body(request: HttpRequest, body: BodyStream) -> bool:
+    """Whether the request that creates an upload also sends bytes of it. Raises UnsupportedMedia if it sends other bytes."""
     length = content_length(request)
-    return request.header(b"content-type") == BODY_TYPE and length != 0
+    if request.header(b"content-type") == BODY_TYPE:
+        return length != 0
+    if length is None:
+        length = len(await anext(body, b""))
+    if length:
+        raise UnsupportedMedia(f"Content-Type must be {BODY_TYPE} for POST with bytes of the upload")
+    return False
 
 
 def _job(request: HttpRequest, given: dict[str, str]) -> UploadJob | None:
@@ -179,16 +190,23 @@ def _json(name: str, text: str) -> Any:
 # --- appending
 
 
-async def _append(request: HttpRequest, upload_id: str, offset: int) -> Upload:
-    return await request.components.uploads.tus.append(
-        upload_id,
-        offset,
-        BodyStream(request),
-        announced=content_length(request),
-        size=read_count("Upload-Length", request.header(b"upload-length")),
-        checksum=read_checksum(request.header(b"upload-checksum")),
-        promised=read_digest(request.header(b"repr-digest")),
-    )
+async def _append(request: HttpRequest, upload_id: str, offset: int, body: BodyStream) -> Upload:
+    try:
+        return await request.components.uploads.tus.append(
+            upload_id,
+            offset,
+            body,
+            announced=content_length(request),
+            size=read_count("Upload-Length", request.header(b"upload-length")),
+            checksum=read_checksum(request.header(b"upload-checksum")),
+            promised=read_digest(request.header(b"repr-digest")),
+        )
+    except (WrongOffset, TakenOver, UploadConflict) as problem:
+        with contextlib.suppress(Problem, StoreUnavailable):  # removed in the meantime
+            upload = await request.components.uploads.find(upload_id)
+            if upload.way is Way.TUS:
+                problem.headers["Upload-Offset"] = str(upload.received)
+        raise
 
 
 async def patch(request: HttpRequest) -> Response:
@@ -198,7 +216,7 @@ async def patch(request: HttpRequest) -> Response:
     offset = read_count("Upload-Offset", request.header(b"upload-offset"))
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
-    upload = await _append(request, upload_id, offset)
+    upload = await _append(request, upload_id, offset, BodyStream(request))
     return _response(request, 204, upload, offset=True)
 
 
@@ -275,7 +293,10 @@ async def download(request: HttpRequest) -> Response:
     """Returns a complete upload as an attachment."""
     upload = await request.components.uploads.find(request.args[0])
     if upload.status is not UploadStatus.DONE:
-        raise UploadConflict(f"upload {upload.id} is incomplete: {upload.received} bytes received")
+        raise UploadConflict(
+            f"upload {upload.id} is incomplete: {upload.received} bytes received",
+            headers={"Upload-Offset": str(upload.received)},
+        )
     return await attachment(request, upload.file, upload.content_type, upload.name)
 
 
@@ -297,7 +318,7 @@ _RESPONSE_HEADERS = ("Tus-Resumable", "Upload-Offset", "Upload-Expires", "Job-Lo
 _PROBLEMS = (
     *(MalformedRequest, WrongOffset, TakenOver, UploadConflict, WrongLength, WrongContent, InvalidInput),
     *(ChecksumMismatch, UnsupportedMedia, StorageFull, PayloadTooLarge, MisdirectedUpload),
-    *(IdempotencyConflict, IdempotencyKeyRequired, UnknownKind, TusVersion, NotFound, Gone),
+    *(IdempotencyConflict, IdempotencyKeyRequired, UnknownKind, TusVersion, NotFound, Gone, FinalUpload),
 )
 _ABOUT = "According to tus 1.0 (https://tus.io/protocols/resumable-upload); every tus client works. "
 

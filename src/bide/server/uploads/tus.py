@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from bide.core.errors import (
     ChecksumMismatch,
+    FinalUpload,
     Problem,
     StorageFull,
     UploadConflict,
@@ -239,9 +240,7 @@ class TusUploads:
 def _is_repeat(upload: Upload, offset: int, announced: int | None) -> bool:
     """Whether the client repeats a request whose response was lost. Raises a Problem if the upload accepts no bytes."""
     if upload.parts:
-        raise UploadConflict(
-            f"upload {upload.id} is a concatenation of other uploads and accepts no bytes"
-        )
+        raise FinalUpload(f"upload {upload.id} is a concatenation of other uploads and accepts no bytes")
     if upload.status is not UploadStatus.DONE or upload.way is not Way.TUS:
         return False
     if offset != upload.received:
