@@ -35,24 +35,32 @@ http {{
 
 
 class Nginx(Broker):
-    """`replicas`: the ports of the two replicas. `without`: a directive that is left out of the configuration."""
+    """`replicas`: the ports of the two replicas. `without`: a directive that is left out of the configuration. `prefix`: a
+    path that nginx removes, as docs/howto/deploy.md describes.
+    """
 
     name = "nginx"
 
     def __init__(
-        self, replicas: tuple[int, int], *, without: str | None = None, home: str | None = None
+        self,
+        replicas: tuple[int, int],
+        *,
+        without: str | None = None,
+        prefix: str = "",
+        home: str | None = None,
     ) -> None:
         self._replicas = replicas
         self._without = without
+        self._prefix = prefix
         super().__init__(home)
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
+        return f"http://{HOST}:{self.port}{self._prefix}"
 
     @property
     def url_with_password(self) -> str:
-        return f"http://{USER}:{PASSWORD}@{HOST}:{self.port}"
+        return f"http://{USER}:{PASSWORD}@{HOST}:{self.port}{self._prefix}"
 
     def _command(self) -> tuple[Sequence[str], Mapping[str, str]]:
         program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
@@ -79,6 +87,21 @@ class Nginx(Broker):
             "127.0.0.1:8643": f"{HOST}:{self._replicas[1]}",
             "/etc/nginx/bide.htpasswd": str(self.folder / "htpasswd"),
         }
+        if self._prefix:
+            header = 'proxy_set_header Authorization "";'
+            forwarded = {
+                "Prefix": self._prefix,
+                "Proto": "$scheme",
+                "Host": "$http_host",
+            }
+            lines = [
+                f"proxy_set_header X-Forwarded-{name} {value};" for name, value in forwarded.items()
+            ]
+            changes |= {
+                header: "\n".join([header, *lines]),
+                "location / {\n        proxy_pass http://bide;": f"location {self._prefix}/ {{\n"
+                "        proxy_pass http://bide/;",
+            }
         for shipped, here in changes.items():
             assert shipped in text, shipped
             text = text.replace(shipped, here)

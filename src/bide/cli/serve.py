@@ -104,6 +104,19 @@ from bide.server.config import is_loopback
     envvar="BIDE_TRUSTED_HOSTS",
 )
 @click.option(
+    "--root-path",
+    envvar="BIDE_ROOT_PATH",
+    default="",
+    metavar="PATH",
+    help="A path that a proxy removes from URLs, such as /bide. Links in responses begin with it.",
+)
+@options.names(
+    "--trusted-proxies",
+    "Addresses or networks of proxies, such as 127.0.0.1 or 10.0.0.0/8. The service builds links from their headers "
+    "X-Forwarded-Prefix, X-Forwarded-Proto and X-Forwarded-Host, and ignores those of other callers.",
+    envvar="BIDE_TRUSTED_PROXIES",
+)
+@click.option(
     "--allow-unknown-queues",
     envvar="BIDE_ALLOW_UNKNOWN_QUEUES",
     is_flag=True,
@@ -136,6 +149,8 @@ def serve(
     input_lifetime: float | None,
     origins: tuple[str, ...],
     trusted_hosts: tuple[str, ...],
+    root_path: str,
+    trusted_proxies: tuple[str, ...],
     allow_unknown_queues: bool,
     insecure: bool,
     log_level: str,
@@ -187,7 +202,14 @@ def serve(
         progress=progress,
         engine=EngineConfig(engine, broker, allow_unknown_queues),
         blobs=BlobsConfig(url=blobs),
-        http=HttpConfig(host=host, port=port, trusted_hosts=trusted_hosts, origins=origins),
+        http=HttpConfig(
+            host=host,
+            port=port,
+            trusted_hosts=trusted_hosts,
+            root_path=root_path,
+            trusted_proxies=trusted_proxies,
+            origins=origins,
+        ),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
         uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime),
     )

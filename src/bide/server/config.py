@@ -68,6 +68,8 @@ class HttpConfig:
     host: str = "127.0.0.1"
     port: int = 8642
     trusted_hosts: tuple[str, ...] = ()  # allowed Host headers besides those of loopback
+    root_path: str = ""  # a path that a proxy removes from URLs, such as /bide
+    trusted_proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-Prefix, -Proto and -Host count
     origins: tuple[
         str, ...
     ] = ()  # whose pages may use this service in a browser, such as https://example.org

@@ -53,7 +53,7 @@ async def _serve(
     await service.start()
     service.http.check_hosts(config.http.host)
     limits = ConnectionLimits.of(config.http, allow_connections(config.http.max_connections))
-    server = HttpServer(service.http, limits)
+    server = HttpServer(service.http, limits, service.http.root_path)
     stopping = asyncio.Event()
 
     def signalled() -> None:

@@ -30,6 +30,7 @@ from bide.server.http import (
     uploads,
 )
 from bide.server.http.hosts import Hosts, read_names
+from bide.server.http.proxies import read_proxies, read_root_path
 from bide.server.http.request import Disconnected, HttpRequest, Receive, Response, Scope, Send
 from bide.server.http.routing import HttpOperation, Router
 from bide.server.store import StoreUnavailable
@@ -62,6 +63,8 @@ class HttpApp:
         self._find = Router(self.operations).find
         self._origins = bool(components.config.http.origins)
         self._trusted = read_names(components.config.http.trusted_hosts)
+        self._proxies = read_proxies(components.config.http.trusted_proxies)
+        self.root_path = read_root_path(components.config.http.root_path)
         self._hosts: Hosts | None = None
 
     def check_hosts(self, address: str) -> None:
@@ -81,7 +84,7 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await _reject(scope, receive, send)
-        request = HttpRequest(self._components, scope, receive)
+        request = HttpRequest(self._components, scope, receive, self.root_path)
         try:
             response = await self._respond(request)
         except Problem as problem:
@@ -100,6 +103,8 @@ class HttpApp:
         return await _send(response, scope, send)
 
     async def _respond(self, request: HttpRequest) -> Response:
+        if self._proxies is not None:
+            self._proxies.read(request)
         if self._hosts is not None:
             self._hosts.check(request)
         cors.check_origin(request, self._trusted)

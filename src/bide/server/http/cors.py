@@ -58,7 +58,7 @@ def check_origin(request: HttpRequest, trusted: Collection[str]) -> None:
                 "The browser reports a cross-site request without an Origin header. Only pages of this service may "
                 f"send {method} requests; allow other origins with --origin."
             )
-    elif (elsewhere or not is_same_host(origin, request.header(b"host"))) and not (
+    elif (elsewhere or not is_same_host(origin, request.host)) and not (
         allowed_origin(request) is not None
         or ((page := split_origin(origin)) is not None and page[1] in trusted)
     ):

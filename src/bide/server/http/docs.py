@@ -59,7 +59,7 @@ def operations(others: Sequence[HttpOperation], registry: Registry) -> list[Http
         return json_response(200, encode(described(request)))
 
     async def docs(request: HttpRequest) -> Response:
-        return html_response("bide", _page(described(request), every, registry, _origin(request)))
+        return html_response("bide", _page(described(request), every, registry, request.url))
 
     own = [
         HttpOperation(
@@ -97,11 +97,6 @@ def operations(others: Sequence[HttpOperation], registry: Registry) -> list[Http
     ]
     every += own
     return own
-
-
-def _origin(request: HttpRequest) -> str:
-    host = request.header(b"host") or "127.0.0.1:8642"
-    return f"{request.scope.get('scheme', 'http')}://{host}{request.base}"
 
 
 def _page(

@@ -67,8 +67,14 @@ class Hosts:
     def check(self, request: HttpRequest) -> None:
         """Raises a Problem if the request has no host, several, or an untrusted one. A probe gets a response without details
         instead.
+
+        X-Forwarded-Host does not replace Host here: a page with a rebound name can send both.
         """
-        text = request.header(b"host")
+        self._check(request, request.header(b"host"), "Host")
+        if request.forwarded_host is not None:
+            self._check(request, request.forwarded_host, "X-Forwarded-Host")
+
+    def _check(self, request: HttpRequest, text: str | None, name: str) -> None:
         host = None if text is None else split_host(text)
         if host is not None and (self._names is None or host[0] in self._names):
             return
@@ -78,12 +84,12 @@ class Hosts:
             raise MalformedRequest("the Host header is missing")
         elif host is None:
             raise MalformedRequest(
-                f"The Host header {text[:200]!r} is invalid or repeated. Send one host, for example "
-                "`Host: 127.0.0.1`."
+                f"The {name} header {text[:200]!r} is invalid or repeated. Send one host, for example "
+                f"`{name}: 127.0.0.1`."
             )
         else:
             raise UntrustedHost(
-                f"host {host[0]!r} is not trusted: if it is a name of this service, start it with "
+                f"host {host[0]!r} in {name} is not trusted: if it is a name of this service, start it with "
                 f"--trusted-hosts {host[0]}"
             )
 

@@ -110,10 +110,7 @@ _wanted = msgspec.json.Decoder(WantedParts)
 
 def _absolute(request: HttpRequest, url: str) -> str:
     """Returns the absolute URL. A relative one belongs to this service, at the host of the request."""
-    if not url.startswith("/"):
-        return url
-    host = request.header(b"host") or "127.0.0.1"
-    return f"{request.scope.get('scheme', 'http')}://{host}{request.base}{url}"
+    return request.url + url if url.startswith("/") else url
 
 
 async def presign(request: HttpRequest) -> Response:

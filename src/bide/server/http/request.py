@@ -71,11 +71,14 @@ def text_response(content_type: str, body: bytes, *more: tuple[bytes, bytes]) ->
 
 
 class HttpRequest:
-    """A request. `args` are the path parameters, in order."""
+    """A request. `args` are the path parameters, in order. `prefix` is a path that a proxy has removed."""
 
     details = True  # False: the response to a probe contains only a status
+    # From a trusted proxy.
+    forwarded_scheme: str | None = None
+    forwarded_host: str | None = None
 
-    def __init__(self, components: Components, scope: Scope, receive: Receive) -> None:
+    def __init__(self, components: Components, scope: Scope, receive: Receive, prefix: str = "") -> None:
         self.components = components
         self.scope = scope
         self.receive = receive
@@ -91,7 +94,23 @@ class HttpRequest:
                 path = path[len(root) :]
             root = quote(root, safe=_SAFE_IN_PATH)
         self.path = path
-        self.base = root
+        self._mount = root
+        self._prefix = prefix
+        self.base = prefix + root
+
+    def set_prefix(self, prefix: str) -> None:
+        self._prefix, self.base = prefix, prefix + self._mount
+
+    @property
+    def host(self) -> str | None:
+        """The host and port that the caller used."""
+        return self.forwarded_host or self.header(b"host")
+
+    @property
+    def url(self) -> str:
+        """The URL of the service, as the caller sees it."""
+        scheme = self.forwarded_scheme or self.scope.get("scheme", "http")
+        return f"{scheme}://{self.host or '127.0.0.1:8642'}{self.base}"
 
     def header(self, name: bytes) -> str | None:
         """Returns the value of a header, with repeated lines joined; None if it is missing."""
@@ -188,7 +207,7 @@ class HttpRequest:
     @property
     def instance(self) -> str:
         """The path of the request, as problem documents report it."""
-        return quote(self.scope["path"], safe=_SAFE_IN_PATH)
+        return self._prefix + quote(self.scope["path"], safe=_SAFE_IN_PATH)
 
     def render_problem(self, problem: Problem) -> bytes:
         return render_problem(problem, self.instance, self.trace_id, self.base)

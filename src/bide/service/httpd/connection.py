@@ -70,6 +70,7 @@ class Connections:
 
     app: Any
     limits: ConnectionLimits
+    root_path: str  # the links in error responses begin with it
     loop: asyncio.AbstractEventLoop
     write_buffer: WriteBuffer
     date: bytes = b""  # the Date header line
@@ -564,7 +565,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _render(self, problem: Problem, path: bytes) -> tuple[bytes, bytes]:
         instance = quote(path[:200].decode("latin-1"), safe="/%:")
-        body = render_problem(problem, instance, os.urandom(16).hex())
+        base = self._shared.root_path
+        body = render_problem(problem, base + instance, os.urandom(16).hex(), base)
         lines = [
             f"HTTP/1.1 {problem.status} {problem.title}",
             f"content-type: {PROBLEM_TYPE}",

@@ -59,13 +59,16 @@ def allow_connections(most: int) -> int:
 class HttpServer:
     """Serves an ASGI application on a bound socket."""
 
-    def __init__(self, app: Any, limits: ConnectionLimits) -> None:
+    def __init__(self, app: Any, limits: ConnectionLimits, root_path: str = "") -> None:
         self._app = app
         self._limits = limits
+        self._root_path = root_path
 
     async def start(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        self._connections = Connections(self._app, self._limits, loop, WriteBuffer(loop))
+        self._connections = Connections(
+            self._app, self._limits, self._root_path, loop, WriteBuffer(loop)
+        )
         self._every_second()
         self._listener = await loop.create_server(
             lambda: HttpConnection(self._connections), sock=sock, backlog=BACKLOG
