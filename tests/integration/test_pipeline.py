@@ -121,6 +121,25 @@ async def test_one_file_a_combination(folder: Folder, exporter: Exporter) -> Non
     assert sorted(p.name for p in (folder.path / "out").iterdir()) == ["1.jsonl", "3.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("api", "export"),
+    [
+        ("[polling]\nfirst_interval = 30", ""),
+        ("[polling]\nfirst_interval = 30\nlongest_interval = 60\njitter = 0.2\nbackoff = 1.5", ""),
+        ("[polling]\nexpected = [60, 90]", ""),
+        ("[polling]\nexpected = 1", "expected = [60, 90]"),
+    ],
+)
+async def test_a_pipeline_sets_when_its_jobs_are_polled(
+    folder: Folder, exporter: Exporter, api: str, export: str
+) -> None:
+    """The jobs end after three seconds of the client's time; without these settings they are polled before."""
+    folder.write(api=api, export=export)
+    assert (await folder.sync()).good
+    asked = [request.path for request in exporter.asked if request.method == "GET"]
+    assert sorted(asked) == ["/exports/job0", "/exports/job1", "/exports/job2"]
+
+
 async def test_no_more_jobs_at_once_than_the_api_runs(folder: Folder, exporter: Exporter) -> None:
     folder.write(api="concurrent = 1")
     assert (await folder.sync()).good

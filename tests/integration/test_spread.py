@@ -35,6 +35,7 @@ from bide.client.polling.processes import messages
 from bide.client.polling.processes import poller as parent
 from bide.client.polling.processes.kind_sync import KindSync
 from bide.client.polling.processes.poller import ProcessPoller
+from bide.client.polling.schedule import PollSettings
 from bide.core.errors import JobFailed, ServiceError
 from bide.core.pacing.hazard import Sketch
 from bide.lab.scenario import Rules
@@ -516,7 +517,9 @@ def _assert_alike(one: Sketch, other: Sketch) -> None:
 
 def test_messages_survive_the_way() -> None:
     form = load("sync.so").form
-    start = messages.StartPolling(form, "https://x", False, None, None, 1.0, "/b", (1.0, 0.0), ["a"])
+    start = messages.StartPolling(
+        form, "https://x", False, None, None, PollSettings(), "/b", (1.0, 0.0), ["a"]
+    )
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(start), type=messages.ParentMessage)
     assert again == start
     assert "x-api-key" not in repr(messages.CredentialUpdate(1, {"x-api-key": KEY}, {}, ""))

@@ -6,13 +6,16 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 import bide.client.job
+from bide.client import account
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
+from bide.client.options import LONGEST_WAIT
 from bide.client.polling.kinds import TIMEOUTS, pages
 from bide.client.timing import Timing
 from bide.core.errors import WaitTimeout
@@ -226,9 +229,45 @@ async def test_a_size_brings_a_time_out_with_it(tasks: Tasks, monkeypatch: pytes
         assert await client.job("c").result(timeout=10) == "c"  # what the caller says counts
 
 
-async def test_without_a_size_there_is_no_time_out(tasks: Tasks) -> None:
+async def test_without_a_size_a_wait_ends_after_seven_days_and_says_so(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LONGEST_WAIT == 7 * 86400
+    monkeypatch.setattr(account, "LONGEST_WAIT", 0.1)
+    text = (
+        r"a did not end within 0\.1 s, the default maximum; it still runs. To wait longer, set `timeout`"
+    )
     async with tasks.client() as client:
-        assert client._account.timeout is None
+        with pytest.raises(WaitTimeout, match=text):
+            await client.job("a").result()
+        with pytest.raises(WaitTimeout, match=text):
+            await client.wait_all([client.job("a")])
+
+
+@pytest.mark.parametrize("way", ["result", "as_completed", "client"])
+async def test_a_timeout_of_none_is_no_timeout(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(account, "LONGEST_WAIT", 0.1)
+    options: dict[str, Any] = {"timeout": None} if way == "client" else {}
+    async with tasks.client(price=0.1, **options) as client:
+        job = client.job("a")
+        if way == "result":
+            waiting = asyncio.create_task(job.result(timeout=None))
+        elif way == "client":
+            waiting = asyncio.create_task(job.result())
+        else:
+            waiting = asyncio.create_task(client.wait_all([job], timeout=None))
+        await asyncio.wait([waiting], timeout=0.3)
+        assert not waiting.done()
+        tasks.ready.add("a")
+        await waiting
+
+
+async def test_the_timeout_of_a_client_counts_for_waits_that_have_none(tasks: Tasks) -> None:
+    async with tasks.client(timeout=0.1) as client:
+        with pytest.raises(WaitTimeout, match=r"within 0\.1 s; it still runs"):
+            await client.job("a").result()
 
 
 # --- callbacks that fail

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, Size, by_position, by_progress
 from bide.client.polling.planned_job import FOREVER, PlannedJob
-from bide.client.polling.schedule import PollSchedule
+from bide.client.polling.schedule import PollSchedule, PollSettings
 from bide.client.polling.time_queue import TimeQueue
 from bide.core.pacing.budget import Budget, Limit
 from bide.core.pacing.hazard import Sketch
@@ -52,7 +52,9 @@ def taught(*durations: float) -> Sketch:
 
 def schedule(limit: Limit | None = None, price: float = 1.0, seed: int = 1) -> PollSchedule:
     rng = random.Random(seed)
-    return PollSchedule(Budget(limit, rng=rng) if limit else Free(), rng=rng, price=price)
+    return PollSchedule(
+        Budget(limit, rng=rng) if limit else Free(), rng=rng, settings=PollSettings(price)
+    )
 
 
 Sees = Callable[[PlannedJob, float], None]

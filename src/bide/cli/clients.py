@@ -25,7 +25,7 @@ from bide.client.apis.loading import form_of
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
 from bide.client.ledger import ApiAddress, WaitSettings, bare
-from bide.client.options import ClientOptions
+from bide.client.options import ClientOptions, PollingOptions
 from bide.core.errors import SetupError
 
 OWN = "bide"
@@ -232,7 +232,7 @@ class Clients:
         if saved is None:
             return self._target.options
         given = {name: value for name, value in self._target.options.items() if value is not None}
-        stored = {name: getattr(saved, name) for name in ("limit", "price", "expected", "size")}
+        stored = {name: getattr(saved, name) for name in ("limit", *PollingOptions.__annotations__)}
         return cast(ClientOptions, {**stored, **given})
 
     def _add(self, client: AsyncClient) -> ApiAddress:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from bide.client.job_state import Expected
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Command], Command]
@@ -73,6 +77,98 @@ def drain() -> Option[Any]:
         type=click.FloatRange(0),
         help="Seconds that a shutdown waits for running jobs.",
     )
+
+
+def _read_seconds(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> float | Literal["none"] | None:
+    if value is None or value == "none":
+        return None if value is None else "none"
+    try:
+        found = float(value)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise click.BadParameter(
+            f"{value!r} is not a number of seconds, 0 or more, or `none`", ctx, parameter
+        )
+    return found
+
+
+def _read_window(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Expected | None:
+    if value is None:
+        return None
+    low, sign, high = value.partition("-")
+    try:
+        found = (float(low), float(high if sign else low))
+    except ValueError:
+        found = (math.nan, math.nan)
+    if not 0 < found[0] <= found[1] < math.inf:
+        raise click.BadParameter(
+            f"{value!r} is not a number of seconds such as 120, or a window such as 15-60",
+            ctx,
+            parameter,
+        )
+    return found if sign else found[0]
+
+
+def timeout(help: str) -> Option[Any]:
+    return click.option(
+        "--timeout",
+        callback=_read_seconds,
+        metavar="SECONDS|none",
+        help=f"{help}  [default: 604800, seven days]",
+    )
+
+
+def polling(command: Command) -> Command:
+    """The options of PollingOptions."""
+    positive = click.FloatRange(min=0, min_open=True)
+    options = [
+        click.option(
+            "--price",
+            type=positive,
+            help="Seconds of delay that one request is worth. Trade-off: a higher price means fewer requests and later "
+            "news.  [default: 1]",
+        ),
+        click.option(
+            "--expect",
+            "expected",
+            callback=_read_window,
+            metavar="SECONDS|LOW-HIGH",
+            help="Seconds that a job usually takes, if you know: 120, or 15-60. Few requests are sent before that time.",
+        ),
+        click.option(
+            "--size",
+            type=click.Choice(["small", "medium", "large"]),
+            help="How large the jobs are, if you do not know how long they take. Also sets a timeout.",
+        ),
+        click.option(
+            "--first-interval",
+            type=positive,
+            help="Seconds from the start of the wait to the first poll of a job.  [default: 0 for a job that another "
+            "command submitted]",
+        ),
+        click.option(
+            "--longest-interval",
+            type=positive,
+            help="The most seconds between two polls of a job, if the limit of the API allows it.  [default: 3600]",
+        ),
+        click.option(
+            "--jitter",
+            type=click.FloatRange(0, 1),
+            help="The part by which an interval is randomly longer or shorter.  [default: 0.1]",
+        ),
+        click.option(
+            "--backoff",
+            type=click.FloatRange(1),
+            help="Poll at intervals that grow by this factor, instead of those planned from learned durations; 1 is a "
+            "fixed interval.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def log_level() -> Option[Any]:

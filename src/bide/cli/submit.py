@@ -7,20 +7,21 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import click
 import msgspec
 
 from bide.cli.clients import CommandTarget, api_option
 from bide.cli.command_text import MASK, command_text
+from bide.cli.options import timeout as timeout_option
 from bide.cli.output import Terminal, ignore_change, json_option, print_json, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.trust import trust_option
 from bide.client.account import Account
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
-from bide.client.options import ClientOptions
+from bide.client.options import ClientOptions, Timeout
 from bide.client.submission import SubmitOptions, read_time
 from bide.client.uploads.file_submission import ONLY
 from bide.core.errors import BideError, JobFailed, WaitTimeout
@@ -148,11 +149,7 @@ class Sent(msgspec.Struct, rename="camel"):
 )
 @click.option("--label", "labels", multiple=True, callback=_read_labels, metavar="NAME=VALUE")
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    help="With --wait: seconds after which the command stops waiting. The job continues.",
-)
+@timeout_option("With --wait: seconds after which the command stops waiting. The job continues.")
 @api_option
 @trust_option
 @verbose_option
@@ -169,7 +166,7 @@ def submit(
     ledger: Path | None,
     labels: dict[str, str],
     wait: bool,
-    timeout: float | None,
+    timeout: float | Literal["none"] | None,
     api: str | None,
     trust: bool,
     verbose: bool,
@@ -198,6 +195,7 @@ def submit(
         raise click.UsageError("--timeout needs --wait")
     if ledger is not None and not files:
         raise click.UsageError("--ledger needs --file")
+    limit: Timeout = "default" if timeout is None else None if timeout == "none" else timeout
     target = CommandTarget(connection, api, ClientOptions(ledger=ledger), trust)
     if not kind and target.own:
         raise click.UsageError("KIND is missing: the service's name for the job")
@@ -208,7 +206,7 @@ def submit(
     run = SubmitRun(ctx, target, terminal, kind, body, given, as_json)
     try:
         with terminal.log(verbose):
-            asyncio.run(run.wait(timeout, verbose) if wait else run.submit())
+            asyncio.run(run.wait(limit, verbose) if wait else run.submit())
     except KeyboardInterrupt:
         if ledger is not None:
             terminal.note("run the same command again to resume")
@@ -246,7 +244,7 @@ class SubmitRun:
         else:
             click.echo(api.text(ref))
 
-    async def wait(self, timeout: float | None, verbose: bool) -> None:
+    async def wait(self, timeout: Timeout, verbose: bool) -> None:
         async with self.target.client() as client:
             job = await client.submit(self.kind, self.body, **self.options)
             watching = asyncio.create_task(self._watch_queue(client, job))
@@ -259,9 +257,7 @@ class SubmitRun:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
 
-    async def _wait(
-        self, client: AsyncClient, job: JobHandle, timeout: float | None, verbose: bool
-    ) -> None:
+    async def _wait(self, client: AsyncClient, job: JobHandle, timeout: Timeout, verbose: bool) -> None:
         stored = self.target.options.get("ledger") is not None
         on_change = ignore_change if verbose else None
         try:

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import join
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import click
 import msgspec
@@ -23,6 +23,8 @@ from bide.cli import FAILED, TIMED_OUT
 from bide.cli.clients import Clients, CommandTarget, api_option, budget_option
 from bide.cli.command_text import MASK, command_text
 from bide.cli.ending import Ending
+from bide.cli.options import polling as polling_options
+from bide.cli.options import timeout as timeout_option
 from bide.cli.output import Terminal, ignore_change, json_option, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.targets import rate_text, read_headers, read_rate, read_targets
@@ -31,7 +33,7 @@ from bide.client.client import AsyncClient
 from bide.client.job import JobHandle, as_completed
 from bide.client.ledger import ApiAddress, WaitSettings
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.options import ClientOptions
+from bide.client.options import ClientOptions, PollingOptions, Timeout
 from bide.core.errors import SetupError, WaitTimeout
 from bide.core.pacing.advice import Advice
 
@@ -39,7 +41,6 @@ FIRST_ADVICE, NEXT_ADVICE = 5.0, 60.0  # seconds after the start, and between tw
 MUCH = 2.0  # the factor by which advice must change before it is printed again
 # The flags that a ledger does not store, in a command that resumes.
 NOT_STORED = ("headers", "key", "key_file", "budget", "processes", "command", "as_json", "verbose")
-_POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
@@ -53,33 +54,13 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     callback=read_headers,
     help="'NAME: VALUE', added to every request.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    help="Seconds after which the command stops waiting. The jobs continue.",
-)
-@click.option(
-    "--price",
-    type=_POSITIVE,
-    help="Seconds of delay that one request is worth. Trade-off: a higher price means fewer requests and later "
-    "news.  [default: 1]",
-)
+@timeout_option("Seconds after which the command stops waiting. The jobs continue.")
 @click.option(
     "--limit",
     callback=read_rate,
     help="How many requests the API allows: 60/1m is 60 per minute; 60/1m:10 allows 10 of them at once.",
 )
-@click.option(
-    "--expect",
-    "expected",
-    type=_POSITIVE,
-    help="Seconds that a job usually takes, if you know. Few requests are sent before that time.",
-)
-@click.option(
-    "--size",
-    type=click.Choice(["small", "medium", "large"]),
-    help="How large the jobs are, if you do not know how long they take. Also sets a timeout.",
-)
+@polling_options
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
@@ -115,7 +96,7 @@ def wait(
     targets: tuple[str, ...],
     api: str | None,
     trust: bool,
-    timeout: float | None,
+    timeout: float | Literal["none"] | None,
     ledger: Path | None,
     out: Path | None,
     command: str | None,
@@ -172,7 +153,10 @@ def _check_ledger(path: Path | None) -> None:
 
 
 def _settings(
-    api: str | None, out: Path | None, timeout: float | None, options: Mapping[str, Any]
+    api: str | None,
+    out: Path | None,
+    timeout: float | Literal["none"] | None,
+    options: Mapping[str, Any],
 ) -> WaitSettings:
     """The settings of this command that a ledger stores."""
     described = api is not None and (api.endswith(".toml") or "/" in api)
@@ -180,10 +164,8 @@ def _settings(
         description=str(Path(cast(str, api)).absolute()) if described else None,
         out=None if out is None else str(out.absolute()),
         limit=None if options["limit"] is None else rate_text(options["limit"]),
-        price=options["price"],
-        expected=options["expected"],
-        size=options["size"],
         timeout=timeout,
+        **{name: options[name] for name in PollingOptions.__annotations__},
     )
 
 
@@ -330,7 +312,7 @@ class WaitRun:
         acknowledging: set[asyncio.Task[None]] = set()
         ended = as_completed(
             places,
-            timeout=_longest([settings[place].timeout for place in set(places.values())]),
+            timeout=_longest([settings[place] for place in set(places.values())]),
             progress=self.terminal.console,
             on_change=ignore_change if self.verbose else None,
         )
@@ -363,15 +345,24 @@ def _flags(settings: WaitSettings, given: WaitSettings) -> list[str]:
     found: list[str] = []
     for name, value in msgspec.structs.asdict(settings).items():
         if value is not None and getattr(given, name) is None:
-            text = f"{value:g}" if isinstance(value, float) else str(value)
-            found += [names.get(name, f"--{name}"), text]
+            found += [names.get(name, f"--{name.replace('_', '-')}"), _text(value)]
     return found
 
 
-def _longest(timeouts: list[float | None]) -> float | None:
-    """The timeout of a wait for jobs of several places; None if one of them has none."""
-    known = [timeout for timeout in timeouts if timeout is not None]
-    return max(known) if len(known) == len(timeouts) else None
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "-".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _longest(settings: list[WaitSettings]) -> Timeout:
+    """The timeout of a wait for jobs of several places."""
+    timeouts = {one.timeout for one in settings}
+    if "none" in timeouts:
+        return None
+    if None in timeouts:
+        return "default"
+    return max(one for one in timeouts if isinstance(one, float))
 
 
 async def _advise(clients: Iterable[AsyncClient], terminal: Terminal) -> None:

@@ -43,7 +43,7 @@ from bide.client.job_state import JobListener, JobState
 from bide.client.ledger import Knowledge, Ledger
 from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.options import ClientOptions
+from bide.client.options import LONGEST_WAIT, ClientOptions, check_polling
 from bide.client.polling.kinds import TIMEOUTS
 from bide.client.polling.knowledge import AccountKnowledge
 from bide.client.polling.planned_job import FOREVER
@@ -52,7 +52,6 @@ from bide.client.timing import Timing
 from bide.core.errors import BideError, ServiceError
 from bide.core.pacing.advice import Advice
 from bide.core.pacing.budget import Budget, read_limit
-from bide.core.pacing.intervals import PRICE
 from bide.core.pacing.meter import SLACK
 
 log = logging.getLogger("bide.client")
@@ -83,6 +82,7 @@ class Account:
         self._fetch_policy = RetryPolicy(tries=math.inf if api.is_bide else TRIES, warn_at=0)
         limit = self.options.get("limit")
         self.limit = (read_limit(limit) if isinstance(limit, str) else limit) or api.limit
+        self._settings = check_polling(self.options)
         self._processes = self.options.get("processes") or 1
         if self._processes < 1:
             raise ValueError("`processes` must be 1 or more")
@@ -159,7 +159,7 @@ class Account:
             self.session = LedgerSession(self.ledger, self.api, self._timing.wall)
             await self.session.open()
         options: dict[str, Any] = {
-            "price": self.options.get("price") or PRICE,
+            "settings": self._settings,
             "timing": self._timing,
             "rng": self._rng,
             "ledger": self.session,
@@ -204,8 +204,15 @@ class Account:
     @property
     def timeout(self) -> float | None:
         """The timeout in seconds of a wait that has none of its own."""
-        size = self.options.get("size")
-        return None if size is None else TIMEOUTS[size]
+        given, size = self.options.get("timeout", "default"), self.options.get("size")
+        if given != "default":
+            return given
+        return LONGEST_WAIT if size is None else TIMEOUTS[size]
+
+    @property
+    def default_timeout(self) -> bool:
+        """Whether the caller has set no timeout: neither itself nor by a size."""
+        return self.options.get("timeout", "default") == "default" and not self.options.get("size")
 
     def wall(self) -> float:
         """Seconds since the epoch."""
@@ -259,7 +266,7 @@ class Account:
                 listener,
                 kind=poller.schedule.kind(job.kind, batch, size),
                 asked_at=job.asked_at,
-                expected=self.options.get("expected"),
+                expected=job.expected or self.options.get("expected"),
                 size=size,
                 deadline=deadline,
                 together=len(jobs),

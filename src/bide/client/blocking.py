@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar, Unpack
 from bide.client.apis import Api
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle, as_completed, bars
-from bide.client.options import ClientOptions, OnChange, WaitOptions
+from bide.client.options import ClientOptions, OnChange, Timeout, WaitOptions
 from bide.client.service import PAGE, Jobs, Records
 from bide.client.submission import JobSubmission, SubmitOptions
 from bide.core.errors import BideError, ServiceError
@@ -132,7 +132,7 @@ class BlockingJob:
 
     def result(
         self,
-        timeout: float | None = None,
+        timeout: Timeout = "default",
         progress: Any = False,
         on_change: OnChange | None = None,
         *,
@@ -278,7 +278,7 @@ class Client:
         self,
         jobs: Iterable[BlockingJob],
         *,
-        timeout: float | None = None,
+        timeout: Timeout = "default",
         progress: Any = False,
         on_change: OnChange | None = None,
         cancel_on_timeout: bool = False,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bide.client.account import Account
 from bide.client.apis import Ref
 from bide.client.job_state import JobState
-from bide.client.options import OnChange
+from bide.client.options import OnChange, Timeout
 from bide.core.errors import BideError, JobFailed, WaitTimeout
 from bide.core.jobs.record import SUCCESSFUL
 from bide.core.wire.http import JobStatus
@@ -78,7 +78,7 @@ class JobHandle:
 
     async def result(
         self,
-        timeout: float | None = None,
+        timeout: Timeout = "default",
         progress: Any = False,
         on_change: OnChange | None = None,
         *,
@@ -87,17 +87,18 @@ class JobHandle:
         """Waits until the job has ended and returns its result.
 
         Raises JobFailed if it failed or was cancelled, and WaitTimeout after `timeout` seconds; the job then continues,
-        unless `cancel_on_timeout` is set. A partial success returns its result, and `latest.error` has the errors.
-        `progress` shows a bar in a terminal, or moves the given tqdm bar.
+        unless `cancel_on_timeout` is set. None: no timeout. A partial success returns its result, and `latest.error` has
+        the errors. `progress` shows a bar in a terminal, or moves the given tqdm bar.
         """
-        if timeout is None:
+        default = timeout == "default" and self._account.default_timeout
+        if timeout == "default":
             timeout = self._account.timeout
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while not self._state.over:
             left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
             ended = as_completed(
                 [self],
-                timeout=left,
+                timeout="default" if default else left,
                 progress=progress,
                 on_change=on_change,
                 cancel_on_timeout=cancel_on_timeout,
@@ -106,7 +107,7 @@ class JobHandle:
                 async with aclosing(ended):
                     await anext(ended)
             except WaitTimeout:
-                raise WaitTimeout(self.id, timeout or 0.0) from None
+                raise WaitTimeout(self.id, timeout or 0.0, default) from None
         # An error that ended the wait early is raised once.
         error = self._state.error or self._account.not_found_error(self._state)
         self._state.error = None
@@ -122,7 +123,7 @@ class JobHandle:
         except TimeoutError:
             if not scope.expired() or timeout is None:
                 raise
-            raise WaitTimeout(self.id, timeout) from None
+            raise WaitTimeout(self.id, timeout, default) from None
 
     async def cancel(self) -> JobStatus:
         """Cancels the job. An ended job of another API is not changed: `cancelling` is True if a cancel was sent."""
@@ -192,21 +193,21 @@ class Completions:
 async def as_completed(
     jobs: Iterable[JobHandle],
     *,
-    timeout: float | None = None,
+    timeout: Timeout = "default",
     progress: Any = False,
     on_change: OnChange | None = None,
     cancel_on_timeout: bool = False,
 ) -> AsyncGenerator[JobHandle]:
     """Yields each job when it ends; its `result()` then needs no more waiting.
 
-    The jobs may belong to several clients. Without a timeout, each client's own `size` sets that of its jobs.
+    The jobs may belong to several clients. By default, each client's own timeout applies to its jobs.
     """
     by_state = {handle._state: handle for handle in jobs}
     now = asyncio.get_running_loop().time()
     states: dict[Account, list[JobState]] = {}
     for state, handle in by_state.items():
         states.setdefault(handle._account, []).append(state)
-    limits = {account: account.timeout if timeout is None else timeout for account in states}
+    limits = {account: account.timeout if timeout == "default" else timeout for account in states}
     left = {account: len(jobs) for account, jobs in states.items()}
     with bars(list(by_state.values()), progress) as show:
 
@@ -224,7 +225,9 @@ async def as_completed(
                 await account.open()
                 if account.session is not None:
                     await account.session.add(states[account])
-                account.watch(states[account], completions, limit)
+                # The default maximum is so long that no poll needs to be in time for it.
+                default = timeout == "default" and account.default_timeout
+                account.watch(states[account], completions, None if default else limit)
             while by_state:
                 limit = min(
                     (limits[one] for one in left), key=lambda one: math.inf if one is None else one
@@ -236,7 +239,9 @@ async def as_completed(
                 if ended is None:
                     if cancel_on_timeout:
                         await cancel_all([one for one in by_state.values() if not one._state.ended])
-                    raise WaitTimeout(_some([handle.id for handle in by_state.values()]), limit or 0.0)
+                    names = _some([handle.id for handle in by_state.values()])
+                    default = timeout == "default" and all(one.default_timeout for one in left)
+                    raise WaitTimeout(names, limit or 0.0, default)
                 handle = by_state.pop(ended)
                 left[handle._account] -= 1
                 if not left[handle._account]:
@@ -249,7 +254,7 @@ async def as_completed(
 
 async def until_ended(account: Account, state: JobState, on_change: OnChange) -> JobStatus:
     """Waits until a job has ended and returns its status; an error that ends the wait early is raised."""
-    ended = as_completed([JobHandle(account, state)], on_change=on_change)
+    ended = as_completed([JobHandle(account, state)], timeout=None, on_change=on_change)
     async with aclosing(ended):
         await anext(ended)
     error, state.error = state.error, None

@@ -10,6 +10,8 @@ from bide.core.clock import render_instant
 from bide.core.jobs.record import Progress, Status
 from bide.core.wire.http import JobStatus, WireFile
 
+# Seconds that a job takes: about so many, or from the first to the second.
+Expected = float | tuple[float, float]
 _STATUS = {state: Status(status) for status, state in ENDINGS.items()}
 
 
@@ -36,6 +38,7 @@ class JobState:
         "denied",
         "error",
         "etag",
+        "expected",
         "failures",
         "job_id",
         "kind",
@@ -61,6 +64,7 @@ class JobState:
         self.job_id = ref.id if job_id is None else job_id
         self.kind = kind
         self.size = ""
+        self.expected: Expected | None = None  # instead of that of the client
         # Epoch seconds. None: another process submitted it.
         self.submitted_at = submitted_at
         self.since: float | None = None  # epoch seconds; when another process began to wait for it

@@ -90,13 +90,18 @@ class JobFailed(BideError):
 class WaitTimeout(BideError, TimeoutError):
     """The job did not end within the timeout. It still runs, and you can wait for it again."""
 
-    def __init__(self, job_id: str, timeout: float) -> None:
-        super().__init__(job_id, timeout)
+    def __init__(self, job_id: str, timeout: float, default: bool = False) -> None:
+        """`default`: the caller has set no timeout."""
+        super().__init__(job_id, timeout, default)
         self.job_id = job_id
         self.timeout = timeout
+        self.default = default
 
     def __str__(self) -> str:
-        return f"job {self.job_id} did not end within {self.timeout:g} s; it still runs"
+        text = f"job {self.job_id} did not end within {self.timeout:g} s"
+        if self.default:
+            return f"{text}, the default maximum; it still runs. To wait longer, set `timeout`"
+        return f"{text}; it still runs"
 
 
 class ServiceError(BideError):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bide.client.polling.schedule import PollSchedule
+from bide.client.polling.schedule import PollSchedule, PollSettings
 from bide.core.pacing.budget import Budget
 from bide.core.pacing.hazard import Sketch
 from bide.core.pacing.intervals import PRICE
@@ -132,7 +132,7 @@ def _ours(
     """Poll with the scheduler of the client until all jobs have ended."""
     rng = random.Random(f"ours/{seed}")
     budget = Budget(rng=rng)
-    schedule = PollSchedule(budget, rng=rng, price=price)
+    schedule = PollSchedule(budget, rng=rng, settings=PollSettings(price))
     teacher = Oracle(schedule, world, scenario) if oracle else None
     tasks = world.tasks
     delays = [0.0] * len(tasks)

@@ -13,12 +13,13 @@ Every ledger keeps these rules, and `bide.testing.ledger` checks them:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from bide.client.apis.answers import Found, Ref
+from bide.client.job_state import Expected
 from bide.core.errors import ErrorInfo
 from bide.core.jobs.record import Progress
 
@@ -88,9 +89,13 @@ class WaitSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     out: str | None = None  # the absolute path of the folder for results
     limit: str | None = None
     price: float | None = None
-    expected: float | None = None
+    expected: Expected | None = None
     size: str | None = None
-    timeout: float | None = None
+    first_interval: float | None = None
+    longest_interval: float | None = None
+    jitter: float | None = None
+    backoff: float | None = None
+    timeout: float | Literal["none"] | None = None  # None: the default
 
 
 class LearnedState(msgspec.Struct, kw_only=True):

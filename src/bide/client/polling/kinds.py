@@ -8,11 +8,12 @@ loses against the durations of the kind alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from bide.client.apis import Answer, Seen
 from bide.client.apis.values import header, instant
+from bide.client.job_state import Expected
 from bide.core.pacing.hazard import Sketch, SurvivalCurve
 from bide.core.pacing.plan import Plans
 
@@ -22,6 +23,7 @@ SMALLEST_LEFT = 0.05  # seconds; a shorter rest counts as this
 LONGEST_ADVICE = 300.0  # seconds; the longest Retry-After that is obeyed
 # Seconds between two polls above which the finish time of the API is more accurate than the time of the poll.
 COARSE = 5.0
+WINDOW = "expected from "
 
 
 class Bounds(NamedTuple):
@@ -92,8 +94,8 @@ class KindStats:
         plans = self.reports.get(source)
         if plans is None:
             sketch = Sketch()
-            for factor in (0.7, 1.0, 1.4):
-                sketch.learn(factor, 0.5)
+            for factor, weight in _assumed(str(source)):
+                sketch.learn(factor, weight)
             plans = self.reports[source] = Plans(sketch)
         return plans
 
@@ -115,6 +117,25 @@ class ProgressReport(NamedTuple):
 
     source: str
     left: float
+
+
+def by_expectation(expected: Expected) -> ProgressReport:
+    """The duration that the caller expects. Each window is a source of its own."""
+    if not isinstance(expected, list | tuple):
+        return ProgressReport("expected", max(SMALLEST_LEFT, expected))
+    low, high = (max(SMALLEST_LEFT, seconds) for seconds in expected)
+    return ProgressReport(f"{WINDOW}{low:g} to {high:g}", math.sqrt(low * high))
+
+
+def _assumed(source: str) -> Sequence[tuple[float, float]]:
+    """The real rests as multiples of the reported one, before any was seen, and their weights in ended jobs.
+
+    A window says more than one number, so it weighs more: the first poll is near its start.
+    """
+    if not source.startswith(WINDOW):
+        return [(factor, 0.5) for factor in (0.7, 1.0, 1.4)]
+    low, high = map(float, source.removeprefix(WINDOW).split(" to "))
+    return [((high / low) ** (part / 4), 2.0) for part in (-2, -1, 0, 1, 2)]
 
 
 def by_progress(age: float, percent: float | None) -> ProgressReport | None:

@@ -28,6 +28,7 @@ class PlannedJob:
         "deadline",
         "given",
         "group",
+        "interval",
         "key",
         "kind",
         "latest",
@@ -63,6 +64,7 @@ class PlannedJob:
         self.not_before = -FOREVER
         self.shortest = 0.0
         self.longest = LONGEST_SILENCE
+        self.interval = 0.0  # with a backoff: the silence until the next poll, without jitter
         self.deadline = FOREVER
         self.report: Plans | None = None  # how accurate reports like its last one are
         self.leads = False  # whether the report sets the plan, not the kind's durations

@@ -47,13 +47,12 @@ from bide.client.polling.kinds import (
     took,
 )
 from bide.client.polling.planned_job import FOREVER, PlannedJob
-from bide.client.polling.schedule import PollSchedule
+from bide.client.polling.schedule import DEFAULTS, PollSchedule, PollSettings
 from bide.client.polling.trouble import Trouble, described
 from bide.client.timing import Timing
 from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
 from bide.core.pacing.backoff import Breaker, backoff
 from bide.core.pacing.budget import RequestBudget
-from bide.core.pacing.intervals import PRICE
 
 log = logging.getLogger("bide.client")
 
@@ -168,7 +167,7 @@ class Poller:
         signer: Signer,
         budget: RequestBudget,
         *,
-        price: float = PRICE,
+        settings: PollSettings = DEFAULTS,
         timing: Timing | None = None,
         rng: random.Random | None = None,
         ledger: JobLedger | None = None,
@@ -176,7 +175,10 @@ class Poller:
         self.api = api
         self.rng = rng or random.Random()
         self.schedule = PollSchedule(
-            budget, rng=self.rng, price=price, group=lambda job: api.calls.batch_group(job.ref)
+            budget,
+            rng=self.rng,
+            settings=settings,
+            group=lambda job: api.calls.batch_group(job.ref),
         )
         self.timing = timing or Timing()
         self._ledger = ledger

@@ -18,27 +18,43 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Hashable
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
-from bide.client.polling.kinds import SIZES, SMALLEST_LEFT, KindStats, ProgressReport, Size
-from bide.client.polling.planned_job import FOREVER, PlannedJob
+from bide.client.job_state import Expected
+from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, Size, by_expectation
+from bide.client.polling.planned_job import FOREVER, LONGEST_SILENCE, PlannedJob
 from bide.client.polling.time_queue import Queued, TimeQueue
 from bide.core.pacing.advice import Advice, Load, advise
 from bide.core.pacing.budget import RequestBudget
 from bide.core.pacing.intervals import PRICE
 
 STALE = 0.8  # a plan made at less than this part of the price is made again before it is used
-JITTER = 0.2  # of the price: about a tenth of a silence
+JITTER = 0.1  # of a silence, about
+LEAST_PRICE = 0.01  # the part of the price that is left with the most jitter
+FIRST_INTERVAL = 1.0  # seconds; of a backoff
 SPARE = 1.05  # the budget is not the limit while the price is at most this part of the floor
 FEW = 500  # jobs up to which the round-robin scan checks several at a time
 NEXT_LOOK = 0.02  # the least number of seconds between two checks of a batch
 MOST_REPLANS = 16  # at the head of the queue, in one call
 
 
+class PollSettings(NamedTuple):
+    """The price, and intervals in seconds. None: as planned. See PollingOptions."""
+
+    price: float = PRICE
+    first: float | None = None
+    longest: float | None = None
+    jitter: float | None = None
+    backoff: float | None = None
+
+
+DEFAULTS = PollSettings()
+
+
 class PlanOptions(TypedDict, total=False):
     """The caller's knowledge of a job."""
 
-    expected: float | None  # its duration in seconds
+    expected: Expected | None  # its duration in seconds
     size: Size | None
     deadline: float  # a time
 
@@ -49,14 +65,25 @@ class PollSchedule:
         budget: RequestBudget,
         *,
         rng: random.Random,
-        price: float = PRICE,
+        settings: PollSettings = DEFAULTS,
         group: Callable[[Any], Hashable] = lambda key: (),
     ) -> None:
         """One request can poll several jobs of the same kind and `group`, which is computed from a job's key."""
         self.budget = budget
         self._group = group
-        self.floor = self.price = price
-        self._patience = max(1.0, price / PRICE)  # a higher price asks for fewer requests
+        self.settings = settings
+        self.floor = self.price = settings.price
+        self._patience = max(1.0, settings.price / PRICE)  # a higher price asks for fewer requests
+        self._longest, self._backoff = settings.longest, settings.backoff
+        self._first = settings.first
+        if self._first is None and self._backoff is not None:
+            self._first = FIRST_INTERVAL
+        # A silence grows with the square root of the price.
+        self._cheapest, self._spread = 1.0 - 2.0 * JITTER, 4.0 * JITTER
+        self._jitter = JITTER if settings.jitter is None else settings.jitter
+        if settings.jitter is not None:
+            self._cheapest = max(LEAST_PRICE, (1.0 - self._jitter) ** 2)
+            self._spread = (1.0 + self._jitter) ** 2 - self._cheapest
         self.kinds: dict[Hashable, KindStats] = {}
         self.waiting = 0
         self._random = rng.random
@@ -98,14 +125,22 @@ class PollSchedule:
         job.deadline = options.get("deadline", FOREVER)
         if size is not None:
             job.shortest, job.longest, _ = SIZES[size]
-        if expected is not None and expected > 0:
-            kind.hint = expected
-            report = ProgressReport("expected", max(SMALLEST_LEFT, expected))
+        if self._longest is not None:
+            job.longest = self._longest
+            job.shortest = min(job.shortest, (1.0 - self._jitter) * self._longest)
+        if expected is not None:
+            report = by_expectation(expected)
+            kind.hint = report.left
             job.apply_report(report, self.price, 0.0, now)
         self.waiting += 1
         kind.plans.sketch.crowd += 1
         self._ring.append(job)
-        if first == "planned":
+        if self._first is not None:
+            job.interval = self._first
+        if self._first is not None and asked < self._first:
+            at = job.born + self._first * (1.0 + self._jitter * self._random())
+            self._set_time(job, _by_deadline(job, max(now, at), now), alone=first == "held")
+        elif first == "planned":
             self._plan(job, now)
         else:
             self._set_time(job, now, alone=first == "held")
@@ -129,7 +164,7 @@ class PollSchedule:
                 continue
             if due > now:
                 # The budget has a request to spare, so the price was too high: poll a job that is worth the floor now.
-                again = due if price <= floor else min(due, _worth_it(job, floor))
+                again = due if price <= floor or job.given else min(due, _worth_it(job, floor))
                 if again > now:
                     break
             elif job.made < STALE * price and not job.given and replans < MOST_REPLANS:
@@ -190,6 +225,8 @@ class PollSchedule:
         """
         job.kind.plans.sketch.survived(job.asked, job.sent)
         job.asked = job.sent
+        if self._backoff is not None:
+            job.interval = min(self._longest or LONGEST_SILENCE, job.interval * self._backoff)
         if report is not None:
             job.apply_report(report, self.price, job.asked, now)
         if after is not None:
@@ -262,15 +299,27 @@ class PollSchedule:
             self._push(job, at)
 
     def _plan(self, job: PlannedJob, now: float) -> None:
+        if self._backoff is not None:
+            at = max(job.born + job.asked + self._jittered(job.interval), job.not_before)
+            self._set_time(job, _by_deadline(job, at, now), alone=False)
+            return
         dice = self._random
+        if self._longest is not None:
+            job.longest = self._longest * (1.0 - self._jitter * dice())
         job.made = price = self.price
         job.given = False
         kind = job.kind
         if kind.batch > 1:
             price /= kind.batch
         patience = self._patience if self.price <= SPARE * self.floor else FOREVER
-        price *= 1.0 - JITTER + 2.0 * JITTER * dice()
-        self._push(job, job.plan(price, now, dice(), patience))
+        price *= self._cheapest + self._spread * dice()
+        self._push(job, job.plan(price, now, dice() if self._jitter else 0.5, patience))
+
+    def _jittered(self, interval: float) -> float:
+        longest, jitter, dice = self._longest or LONGEST_SILENCE, self._jitter, self._random()
+        if interval >= longest:
+            return longest * (1.0 - jitter * dice)
+        return min(longest, interval * (1.0 - jitter + 2.0 * jitter * dice))
 
     def _push(self, job: PlannedJob, due: float) -> None:
         kind = job.kind
@@ -299,6 +348,10 @@ class PollSchedule:
                 self._ring_index += 1
                 if job.number and job.stale(self.price):
                     self._plan(job, now)
+
+
+def _by_deadline(job: PlannedJob, at: float, now: float) -> float:
+    return job.deadline if now < job.deadline < at else at
 
 
 def _worth_it(job: PlannedJob, price: float) -> float:
@@ -348,6 +401,8 @@ class JobBatch:
         """The jobs to poll and their lost seconds; no jobs if these are not worth the price."""
         taken: list[Queued[PlannedJob]] = []
         while len(taken) < self.size and (head := self._head()) is not None:
+            if -head[0] > now and head[2].given:  # the caller's interval has not passed
+                break
             taken.append(head)
             self._queue.pop()
         jobs = [job for _, _, job in taken]

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
 from bide.client.apis.form import Secret, Sources, Table
+from bide.client.job_state import Expected
+from bide.client.options import PollingOptions
+from bide.client.polling.kinds import Size
 
 DAY = 86400.0
 
@@ -26,6 +29,21 @@ class ApiTable(Table, frozen=True, kw_only=True):
     concurrent: int | None = None
     downloads: int = 4
     patience: float = DAY / 4
+
+
+class PollingTable(Table, frozen=True, kw_only=True):
+    """When to poll: the same as PollingOptions of a client."""
+
+    price: float | None = None
+    expected: Expected | None = None
+    size: Size | None = None
+    first_interval: float | None = None
+    longest_interval: float | None = None
+    jitter: float | None = None
+    backoff: float | None = None
+
+    def options(self) -> PollingOptions:
+        return cast(PollingOptions, msgspec.structs.asdict(self))
 
 
 class PagesTable(Table, frozen=True, kw_only=True):
@@ -89,6 +107,7 @@ class ExportTable(Table, frozen=True, kw_only=True):
     failed: Literal["refuse", "skip"] = "refuse"
     retries: int = 0
     timeout: float = DAY
+    expected: Expected | None = None
     resubmit: bool = True
     schema: dict[str, Any] = msgspec.field(default_factory=dict)
     output: OutputTable
@@ -99,12 +118,14 @@ class PipelineTable(Table, frozen=True, kw_only=True):
 
     name: str = ""
     api: ApiTable
+    polling: PollingTable = PollingTable()
     exports: list[ExportTable]
 
 
 TABLES: dict[str, type[Table]] = {
     "": PipelineTable,
     "api": ApiTable,
+    "polling": PollingTable,
     "exports": ExportTable,
     "exports.each": ListingTable,
     "exports.result": ResultTable,

@@ -22,6 +22,7 @@ from bide.client.apis.loading import Approve as ApproveDescription
 from bide.client.apis.loading import located
 from bide.client.apis.paths import source
 from bide.client.apis.templates import Template, compile_body
+from bide.client.options import check_polling
 from bide.core.errors import SetupError
 from bide.core.pacing.budget import read_limit
 from bide.pipeline.plan.form import ApiTable, ExportTable, ListingTable, PagesTable, PipelineTable
@@ -121,6 +122,8 @@ def read_plan(
             if approve is not None:
                 checked = _approval(table, text, path, (url, url_typed), approve)
             api = _api(table.api, path.parent, url, checked)
+        with within("polling"):
+            check_polling(table.polling.options())
         datasets = []
         for index, export in enumerate(table.exports):
             with within("exports", index):
@@ -222,6 +225,7 @@ def _dataset(table: ExportTable, index: int, folder: Path) -> Dataset:
         raise ValueError(f"`retries` must be 0 or more, not {table.retries}")
     if not table.timeout > 0:
         raise ValueError(f"`timeout` must be above 0, not {table.timeout}")
+    check_polling({"expected": table.expected})
     with within("exports", index, "each"):
         values = {name: _values(name, entry, folder) for name, entry in table.each.items()}
     in_input = frozenset(values) | RUN_NAMES

@@ -23,6 +23,7 @@ LONGEST_PAUSE = 300.0  # seconds
 
 async def monitor(context: RunContext, planned: PlannedExport, export: Export) -> Export:
     job = context.job(export, planned.kind)
+    job.expected = planned.dataset.table.expected
 
     def changed(record: JobStatus) -> None:
         progress = record.progress

@@ -86,12 +86,8 @@ def client_of(
 ) -> AsyncClient:
     """The client of the pipeline. SetupError if its credential is missing."""
     table = plan.table.api
-    options = ClientOptions(
-        limit=table.limit,
-        headers=table.headers,
-        expected=None,
-        budget=budget,
-    )
+    options = ClientOptions(limit=table.limit, headers=table.headers, budget=budget)
+    options.update(plan.table.polling.options())  # type: ignore[typeddict-item]
     own = plan.api.name == "bide"
     url, api = (plan.api.url, "bide") if own else (None, plan.api)
     return AsyncClient(url, plan.key(), api=api, timing=timing, **options)

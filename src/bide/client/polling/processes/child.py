@@ -122,7 +122,13 @@ class PollingProcess:
             self._budgets = BudgetConnection(open_backend(url), now=timing.now)
         self._budget = budget = self._budgets.open(name, start.limit)
         self._poller = Poller(
-            api, self._transport, self._signer, budget, price=start.price, timing=timing, rng=rng
+            api,
+            self._transport,
+            self._signer,
+            budget,
+            settings=start.settings,
+            timing=timing,
+            rng=rng,
         )
         self._syncs: dict[int, KindSync] = {}
         self._jobs: dict[int, JobState] = {}

@@ -17,6 +17,7 @@ import msgspec
 
 from bide.client.apis import Ref, Seen
 from bide.client.apis.form import Description
+from bide.client.polling.schedule import PollSettings
 from bide.core.pacing.budget import Limit
 
 CHUNK = 1 << 18
@@ -40,7 +41,7 @@ class StartPolling(PollingMessage):
     own: bool  # the API is a bide service
     folder: str | None  # of the description; relative file names start here
     limit: Limit | None
-    price: float
+    settings: PollSettings
     budgets: str  # the folder of the shared budget
     clock: tuple[float, float]  # speed, and start
     search: list[str]  # sys.path of the parent

@@ -63,7 +63,7 @@ class ProcessPoller(Poller):
             isinstance(self.api, BideApi),
             None if self.api.folder is None else str(self.api.folder),
             limit,
-            self.schedule.floor,
+            self.schedule.settings,
             str(folder),
             (self.timing.speed, self.timing.start),
             sys.path,
