@@ -181,6 +181,7 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
             "failed_step",
             "take_files",
             "finish",
+            "job_log",
             "request_stop",
             "close",
         },

@@ -243,6 +243,10 @@ class SimChannel:
     def send(self, message: p.ChildMessage) -> None:
         self._child.say(message)
 
+    def try_send(self, message: p.ChildMessage) -> bool:
+        self.send(message)
+        return True
+
     def ask(self, message: p.StepRequest) -> p.StepReply:
         raise AssertionError("simulated handlers have async steps")
 

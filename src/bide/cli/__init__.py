@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("bide.cli.demo:demo", "Run a video pipeline as jobs and watch its progress."),
     "doctor": ("bide.cli.admin:doctor", "Check this installation."),
     "list": ("bide.cli.jobs:list_jobs", "List jobs, newest first."),
+    "log": ("bide.cli.jobs:show_log", "Print the log of a job."),
     "migrate": ("bide.cli.admin:migrate", "Update the schema of the store."),
     "queue": ("bide.cli.queue:queue", "List, pause and resume queues."),
     "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by status and kind."),

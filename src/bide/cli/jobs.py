@@ -1,15 +1,16 @@
-"""`bide status`, `list`, `cancel` and `retry`."""
+"""`bide status`, `log`, `list`, `cancel` and `retry`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 
 import click
 
 from bide.cli import FAILED
 from bide.cli.clients import CommandTarget, api_option
-from bide.cli.output import json_option, print_details, print_jobs, print_json
+from bide.cli.output import json_option, print_details, print_jobs, print_json, print_log_line
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
 from bide.cli.trust import trust_option
@@ -19,7 +20,7 @@ from bide.client.job import JobHandle
 from bide.client.options import ClientOptions
 from bide.core.errors import ServiceError
 from bide.core.jobs.record import LIVE, SUCCESSFUL, TERMINAL, Status
-from bide.core.wire.http import JobStatus
+from bide.core.wire.http import LOG_LEVELS, JobStatus
 
 AGAIN = frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS})
 
@@ -37,28 +38,49 @@ kind_option = click.option("--kind", help="Only jobs of this kind.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @api_option
 @trust_option
+@click.option("--log", "with_log", is_flag=True, help="Also the lines of the job's log.")
 @json_option
 @speaks_to_service
 def status(
-    connection: Connection, ids: tuple[str, ...], api: str | None, trust: bool, as_json: bool
+    connection: Connection,
+    ids: tuple[str, ...],
+    api: str | None,
+    trust: bool,
+    with_log: bool,
+    as_json: bool,
 ) -> None:
     """Show the status of jobs.
 
     \b
     Examples:
       bide status 01JC3X8M0V5T6Q7R8S9A0B1C2D
+      bide status 01JC3X8M0V5T6Q7R8S9A0B1C2D --log
       bide status --json 01JC3X8M0V5T6Q7R8S9A0B1C2D 01JC3X8M0W…
       bide status octocat/hello/30433642 --api github-actions
     """
     target, chosen = CommandTarget(connection, api, ClientOptions(), trust), list(dict.fromkeys(ids))
-    asyncio.run((_status if target.own else _status_elsewhere)(target, chosen, as_json))
+    if with_log and (len(chosen) > 1 or not target.own):
+        raise click.UsageError("--log shows the log of one job of a bide service: give one id")
+    if target.own:
+        asyncio.run(_status(target, chosen, with_log, as_json))
+    else:
+        asyncio.run(_status_elsewhere(target, chosen, as_json))
 
 
-async def _status(target: CommandTarget, ids: Sequence[str], as_json: bool) -> None:
+async def _status(target: CommandTarget, ids: Sequence[str], with_log: bool, as_json: bool) -> None:
     async with target.client() as client:
         if len(ids) == 1:
             job = await client.job(ids[0]).status()
-            print_json(job) if as_json else print_details(job)
+            if with_log:
+                job.log = [line async for line in client.log(job.job_id)]
+            if as_json:
+                print_json(job)
+                return
+            print_details(job)
+            if with_log:
+                click.echo()
+                for line in job.log or []:
+                    print_log_line(line)
             return
         found = await client.statuses(ids)
     print_jobs([found[job_id] for job_id in ids if job_id in found], as_json)
@@ -79,12 +101,45 @@ async def _status_elsewhere(target: CommandTarget, ids: Sequence[str], as_json: 
                 click.echo(f"bide: {handle.id}: {error}", err=True)
     if len(ids) == len(found) == 1 and not as_json:
         print_details(found[0])
-        if found[0].error is not None:
-            click.echo(f"{'error':>9}  {found[0].error.code}: {found[0].error.message}")
     else:
         print_jobs(found, as_json)
     if len(found) < len(ids):
         raise click.exceptions.Exit(FAILED)
+
+
+@click.command("log")
+@click.argument("job_id", metavar="ID")
+@click.option("--follow", "-f", is_flag=True, help="Also print new lines, until the job has ended.")
+@click.option(
+    "--level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    help="Only lines of this level and above.",
+)
+@json_option
+@speaks_to_service
+def show_log(
+    connection: Connection, job_id: str, follow: bool, level: str | None, as_json: bool
+) -> None:
+    """Print the log of a job.
+
+    Each line has the time, the attempt, the level, the logger and the message.
+
+    \b
+    Examples:
+      bide log 01JC3X8M0V5T6Q7R8S9A0B1C2D
+      bide log 01JC3X8M0V5T6Q7R8S9A0B1C2D --follow
+      bide log 01JC3X8M0V5T6Q7R8S9A0B1C2D --level error --json
+    """
+
+    async def run() -> None:
+        async with (
+            connection.client() as client,
+            aclosing(client.log(job_id, level=level, follow=follow)) as lines,
+        ):
+            async for line in lines:
+                print_json(line) if as_json else print_log_line(line)
+
+    asyncio.run(run())
 
 
 @click.command("list")

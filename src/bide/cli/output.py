@@ -72,9 +72,7 @@ class Terminal:
             click.echo(text, err=True)
 
     def _print(self, text: str) -> None:
-        # The text may come from an API: no character of it may move the cursor.
-        shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in text.expandtabs())
-        self.console.out(shown, highlight=False)
+        self.console.out(harmless(text), highlight=False)
 
     @contextmanager
     def log(self, verbose: bool = False) -> Iterator[None]:
@@ -89,6 +87,11 @@ class Terminal:
         finally:
             log.removeHandler(printer)
             log.setLevel(before)
+
+
+def harmless(text: str) -> str:
+    """Text that may come from an API or a handler, for a terminal: no character of it may move the cursor."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text.expandtabs())
 
 
 class LogPrinter(logging.Handler):
@@ -169,7 +172,9 @@ def print_details(job: JobStatus) -> None:
         "job": job.job_id,
         "kind": job.kind,
         "status": f"{job.status} (cancel requested)" if _is_stopping(job) else str(job.status),
-        "progress": " ".join(filter(None, (percent(job), note(job)))),
+        "error": _error(job),
+        "failed in": _failed_step(job),
+        "progress": " ".join(filter(None, (percent(job), _activity(job)))),
         "finish": job.eta.finish_at if job.eta is not None else "",
         "queue": job.queue,
         "attempt": f"{job.attempt} of {job.max_attempts}",
@@ -198,11 +203,45 @@ def percent(job: JobStatus) -> str:
 
 
 def note(job: JobStatus) -> str:
-    if job.error is not None:
-        return f"{job.error.code}: {job.error.message}"
-    if job.progress is not None and not job.status.terminal:
-        return job.progress.message or job.progress.step or ""
-    return ""
+    return _error(job) or _activity(job)
+
+
+def _error(job: JobStatus) -> str:
+    return "" if job.error is None else f"{job.error.code}: {job.error.message}"
+
+
+def _failed_step(job: JobStatus) -> str:
+    if job.error is None or job.error.failed_step is None:
+        return ""
+    attempt = "" if job.error.attempt is None else f", attempt {job.error.attempt}"
+    return f"step {job.error.failed_step}{attempt}"
+
+
+def _activity(job: JobStatus) -> str:
+    """What a live job does."""
+    if job.progress is None or job.status.terminal:
+        return ""
+    return job.progress.message or job.progress.step or ""
+
+
+def log_line(line: dict[str, Any]) -> str:
+    """A line of a job's log: time, attempt, level, logger, message, and the fields of `ctx.log`."""
+    known = {"at", "attempt", "level", "logger", "message"}
+    source = f"{line['logger']}: " if line.get("logger") else ""
+    fields = "".join(f"  {name}={_value(value)}" for name, value in line.items() if name not in known)
+    level = str(line["level"]).upper()
+    return f"{line['at']}  {line['attempt']}  {level:<8}  {source}{line.get('message', '')}{fields}"
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else compact(value)
+
+
+def print_log_line(line: dict[str, Any]) -> None:
+    text = log_line(line)
+    if sys.stdout.isatty():
+        text = harmless(text)
+    click.echo(text)
 
 
 def _is_stopping(job: JobStatus) -> bool:

@@ -250,6 +250,12 @@ class Client:
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         return self._loop.run(self._client.statuses(job_ids))
 
+    def log(
+        self, job_id: str, *, level: str | None = None, follow: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the lines of a job's log: see AsyncClient.log."""
+        return self._loop.drain(self._client.log(job_id, level=level, follow=follow))
+
     def cancel(self, job_id: str) -> JobStatus:
         return self._loop.run(self._client.cancel(job_id))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -23,6 +23,7 @@ from bide.core.jobs.record import Status
 from bide.core.wire.http import JobStatus, encode, quote, read_job
 
 PAGE = 100
+LOG_HOLD = 30.0  # seconds that a service holds the request for new lines of a log
 
 Records = list[dict[str, Any]]
 Jobs = list[JobStatus]
@@ -73,6 +74,31 @@ class ServiceOperations:
             answer = await self._request("list jobs", "GET", "/jobs", params=params)
             found.update((job.job_id, job) for job in _jobs(_records(answer, "jobs"), answer))
         return found
+
+    async def log(
+        self, job_id: str, *, level: str | None = None, follow: bool = False
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """Yields the lines of a job's log, oldest first: `level` and above. With `follow` also new lines, until the job
+        has ended.
+        """
+        params = [("level", level)] if level is not None else []
+        path, hold, after = f"/jobs/{quote(job_id)}/log", 0.0, ""
+        while True:
+            here = [*params, ("after", after)] if after else params
+            answer = await self._request(
+                "read a log",
+                "GET",
+                path,
+                params=here,
+                headers={"Prefer": f"wait={hold:.0f}"} if hold else None,
+                hold=hold,
+            )
+            page = answer.read(dict[str, Any])
+            for line in page["log"]:
+                yield line
+            if page["ended"] or not (follow or page["log"]):
+                return
+            after, hold = page["next"], LOG_HOLD if follow else 0.0
 
     async def queues(self) -> Records:
         return _records(await self._request("list queues", "GET", "/queues"), "queues")

@@ -58,6 +58,10 @@ class _Recorder:
             self.spawned.append(message)
             self.files += message.files
 
+    def try_send(self, message: p.ChildMessage) -> bool:
+        self.send(message)
+        return True
+
     def ask(self, message: p.StepRequest) -> p.StepReply:
         assert isinstance(message, p.KeepStep), "all stored results are in the run message"
         self.steps[message.step] = message.result

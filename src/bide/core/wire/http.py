@@ -23,6 +23,7 @@ MAX_WAIT = 60.0  # seconds; the service reads a longer `Prefer: wait=N` as this
 MAX_HOLD = 55.0  # seconds; many proxies close a connection after a minute without bytes
 PROBLEM_TYPE = "application/problem+json"
 JSON_TYPE = "application/json"
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")  # of the lines of a job's log
 
 
 class WireChild(msgspec.Struct, rename="camel"):

@@ -19,6 +19,7 @@ from bide.server.http import (
     cors,
     docs,
     health,
+    history,
     jobs,
     metrics,
     presigned,
@@ -48,6 +49,7 @@ class HttpApp:
         self.operations: list[HttpOperation] = [
             *submit.OPERATIONS,
             *jobs.OPERATIONS,
+            *history.OPERATIONS,
             *control.OPERATIONS,
             *results.OPERATIONS,
             *uploads.OPERATIONS,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
+from typing import TypeVar
 
 from bide.core.errors import Gone, NotFound, Problem
 from bide.core.jobs.record import Job, Progress
@@ -38,6 +39,7 @@ IF_MATCH = Parameter(
 IF_NONE_MATCH = Parameter("If-None-Match", "header", "Respond with 304 if the ETag matches.")
 
 
+Found = TypeVar("Found")
 MAX_AGE = 60  # seconds that a browser or another private cache may keep a status
 _VARY = (b"vary", b"Prefer, Authorization")
 # For responses that depend on the time of the request: a long poll, the log.
@@ -148,6 +150,21 @@ async def hold(
 
     Raises Disconnected if the client disconnects.
     """
+
+    async def read() -> JobView:
+        return JobView(request, await find(request.components, job_id))
+
+    return await hold_until(request, job_id, seconds, read, enough)
+
+
+async def hold_until(
+    request: HttpRequest,
+    job_id: str,
+    seconds: float,
+    read: Callable[[], Awaitable[Found]],
+    enough: Callable[[Found], bool],
+) -> Found:
+    """As `hold`, for anything that changes with the events of a job: `read` is called after each of them."""
     components = request.components
     loop = asyncio.get_running_loop()
     until = loop.time() + min(seconds, MAX_HOLD)
@@ -156,10 +173,10 @@ async def hold(
         disconnected.add_done_callback(lambda _: subscription.wake())
         try:
             while True:
-                shown = JobView(request, await find(components, job_id))
+                found = await read()
                 remaining = until - loop.time()
-                if enough(shown) or remaining <= 0 or components.notify.closed:
-                    return shown
+                if enough(found) or remaining <= 0 or components.notify.closed:
+                    return found
                 await subscription.wait(remaining)
                 if disconnected.done():
                     raise Disconnected

@@ -22,6 +22,8 @@ CANCEL, SHUTDOWN, LEASE_LOST = "cancel", "shutdown", "lease-lost"
 class Attempt:
     """A claimed job and the state of the attempt to run it."""
 
+    trace: str | None = None  # the traceback of the handler's exception
+
     def __init__(self, job: Job, kind: Kind, child: ChildProcess) -> None:
         self.job = job
         self.kind = kind
@@ -55,6 +57,11 @@ class Attempt:
     def update_progress(self, progress: Progress | None, at: float) -> None:
         if progress is not None:
             self.live = LiveProgress(self.live.number + 1, progress, at)
+
+    def add_line(self, line: dict[str, Any], at: float) -> None:
+        """Add a line to the job's log; `at` is the time of the store's clock."""
+        line["at"] = at
+        self.log.append(line)
 
     def start(self, now: float, at: float) -> None:
         """Record that the child runs it now. `at` is the same instant on the store's clock."""

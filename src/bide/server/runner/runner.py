@@ -54,6 +54,7 @@ CLAIM_EVERY = 5.0  # seconds between two claims without a hint
 LOG_EVERY = 10.0  # seconds between two lines about the same failure of claims
 RENEW_RETRY = 1.0  # seconds after a renewal that could not be stored
 RETRY_AFTER = 1.0  # seconds after a step or a spawned job that the store could not read or write
+_FAILED = (changes.Failed, changes.FailedForNow)
 PrepareSpawn = Callable[[p.Spawn, Job], Awaitable[NewJob]]  # validates a spawned job
 
 
@@ -358,12 +359,16 @@ class Runner:
                 if message.progress is not None:
                     self._progress.publish(attempt.key, attempt.live)
             case p.JobLogLine():
-                attempt.log.append(message.line)
+                attempt.add_line(message.line, self._store.now())
             case p.StepBegan():
                 started = changes.StepStarted(name=message.step, **attempt.identity)
                 self._settlement.write([*attempt.begin_changes(), started])
             case p.AttemptDone() | p.AttemptFailed() | p.AttemptParked() | p.AttemptStopped():
                 attempt.update_progress(message.progress, self._store.now())
+                if isinstance(message, p.AttemptFailed) and message.trace is not None:
+                    attempt.trace = message.trace
+                    line = {"level": "error", "message": message.trace}
+                    attempt.add_line(line, self._store.now())
                 self._end(attempt, attempt.outcome_of(message))
             case p.KeepStep() | p.ReadStep() if attempt.incomplete:  # this reply stops the handler
                 attempt.child.send(p.StepReply(message.number, False))
@@ -483,6 +488,8 @@ class Runner:
         self._settlement.write_log(attempt)
         if outcome is not None:
             change = outcome if isinstance(outcome, Change) else self._settle(attempt, outcome)
+            if isinstance(change, _FAILED):
+                _log_failed_attempt(attempt, change)
             # While the child has prefetched work, delay the write: one commit then covers more outcomes.
             delayed = not child.is_async and self._slots.well_filled(attempt)
             write = self._settlement.write_soon if delayed else self._settlement.write
@@ -630,6 +637,24 @@ class Runner:
             attempt = self.attempts.get(job_id)
             if attempt is not None and attempt.job.fence == fence and job_id not in self._deferred:
                 attempt.stop(LEASE_LOST, self._now())
+
+
+def _log_failed_attempt(attempt: Attempt, change: changes.Failed | changes.FailedForNow) -> None:
+    """A traceback means that the handler raised an exception that it did not expect."""
+    job, error = attempt.job, change.error
+    log.log(
+        logging.WARNING if attempt.trace is None else logging.ERROR,
+        "job %s: attempt %d of %d of %r failed%s%s: %s: %s%s",
+        job.id,
+        job.attempt,
+        job.max_attempts,
+        job.kind,
+        f" in step {error.failed_step!r}" if error.failed_step is not None else "",
+        " and will be retried" if isinstance(change, changes.FailedForNow) else "",
+        error.code,
+        error.message,
+        f"\n{attempt.trace}" if attempt.trace is not None else "",
+    )
 
 
 def _handed_back(job: Job) -> Change:

@@ -223,7 +223,11 @@ class JobStore(Protocol):
 
     def log(
         self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
-    ) -> Awaitable[None]: ...
+    ) -> Awaitable[None]:
+        """Add lines to the job's log, if this attempt still holds the job. `at` in a line is when it was logged, by the
+        clock of the store.
+        """
+        ...
 
     def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]: ...
 

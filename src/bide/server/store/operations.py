@@ -269,7 +269,8 @@ def log(tx: Transaction, job_id: str, owner: str, fence: int, lines: Sequence[di
     job = tx.job(job_id)
     if job is not None and (job.owner, job.fence) == (owner, fence):
         for line in lines:
-            tx.add_event(job, "log", {"log": line})
+            text = {name: value for name, value in line.items() if name != "at"}
+            tx.add_event(job, "log", {"log": text, "loggedAt": line.get("at", tx.now)})
 
 
 def delete(tx: Transaction, job_id: str, version: int | None) -> Job | Refused | Missing:

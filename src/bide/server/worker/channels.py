@@ -84,6 +84,20 @@ class SyncChannel:
         with self._shield(), self._sending:
             self.socket.sendall(p.frame(message))
 
+    def try_send(self, message: p.ChildMessage) -> bool:
+        """Send the message and return True. Return False, without waiting, while another message is being sent, perhaps
+        by the code that a signal handler has interrupted.
+        """
+        _reject_fork()
+        with self._shield():
+            if not self._sending.acquire(blocking=False):
+                return False
+            try:
+                self.socket.sendall(p.frame(message))
+            finally:
+                self._sending.release()
+        return True
+
     def ask(self, message: p.StepRequest) -> p.StepReply:
         _reject_fork()
         with self._shield(), self._reading:
@@ -152,6 +166,19 @@ class AsyncChannel:
                 self.socket.sendall(p.frame(message))
         except OSError:
             end_group()
+
+    def try_send(self, message: p.ChildMessage) -> bool:
+        """As `SyncChannel.try_send`."""
+        _reject_fork()
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            self.socket.sendall(p.frame(message))
+        except OSError:
+            end_group()
+        finally:
+            self._sending.release()
+        return True
 
     def _ask(self, message: p.StepRequest) -> Future[p.StepReply]:
         future: Future[p.StepReply] = Future()

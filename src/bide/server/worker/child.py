@@ -18,6 +18,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from select import select
 from time import monotonic, sleep  # by name, because a handler may patch the module
@@ -41,15 +42,16 @@ from bide.server.worker.context import (
     HandlerStopped,
     code_of,
     given_file,
-    text_of,
     to_json,
 )
+from bide.server.worker.job_log import JobLog, JobLogHandler, trace_of
 from bide.server.worker.process_state import ProcessState
+from bide.server.worker.protocol import text_of
 
 TICK = 0.25
 INTERRUPT_AFTER = 0.3  # seconds from a stop request to the interruption of the handler
 EXIT_TIMEOUT = 2.0  # seconds that left-over threads of handlers may delay the exit
-TRACEBACK_LIMIT = 4000  # characters of a traceback, from its end
+_current: ContextVar[Context] = ContextVar("bide_context")  # of a task in an async child
 
 
 class ChildSettings(msgspec.Struct, frozen=True):
@@ -157,8 +159,20 @@ class ChildRuntime:
         self.heartbeats = HeartbeatThread(control, channel.socket, settings.heartbeat, self.attempts)
         self.process_state: ProcessState | None = None
         self.needs_replacement = False
+        self._log_handler = JobLogHandler(self._job_log)
+        self._log_handler.install()
+
+    def _job_log(self) -> JobLog | None:
+        """The log of the job that this thread or task belongs to; None if there is none, or several are possible."""
+        context = _current.get(None)
+        if context is None:
+            # A thread of a handler has no context variables. In a sync child only one job is possible.
+            attempts = list(self.attempts.values())
+            context = attempts[0].context if len(attempts) == 1 else None
+        return None if context is None else context.job_log()
 
     def begin(self, run: p.RunJob) -> HandlerRun:
+        self._log_handler.ensure_installed()
         attempt = HandlerRun(run, self)
         self.attempts[run.job_id, run.fence] = attempt
         self.heartbeats.check(run.job_id, run.fence)
@@ -169,13 +183,13 @@ class ChildRuntime:
     ) -> None:
         del self.attempts[attempt.run.job_id, attempt.run.fence]
         attempt.context.close()
+        # A JobError says what is wrong; a traceback is useful only if another exception caused it.
         if (
             error is not None
             and isinstance(message, p.AttemptFailed)
-            and not isinstance(error, JobError)
+            and (not isinstance(error, JobError) or error.__cause__ is not None)
         ):
-            line = {"level": "error", "message": _trace(error)}
-            self.channel.send(p.JobLogLine(attempt.run.job_id, attempt.run.fence, line))
+            message.trace = trace_of(error)
         self.channel.send(message)
 
     def report_broken(self, run: p.RunJob, error: BaseException) -> None:
@@ -204,14 +218,6 @@ class ChildRuntime:
 
     def return_job(self, run: p.RunJob) -> None:
         self.channel.send(p.JobsReturned([(run.job_id, run.fence)]))
-
-
-def _trace(error: BaseException) -> str:
-    try:
-        lines = "".join(traceback.format_exception(error))
-    except BaseException:  # too deep, or an exception's own methods raise
-        lines = f"{type(error).__name__}: its traceback cannot be formatted"
-    return text_of(lines[-TRACEBACK_LIMIT:])
 
 
 def _exit_fork(error: BaseException | None = None) -> None:
@@ -428,6 +434,7 @@ class AsyncChild(ChildRuntime):
         assert task is not None
         attempt = self.begin(run)
         attempt.interrupt = lambda: loop.call_soon_threadsafe(task.cancel)
+        _current.set(attempt.context)
         error: BaseException | None = None
         try:
             args, values = attempt.arguments()

@@ -31,12 +31,12 @@ from bide.server.blobs import Blobs, check_name
 from bide.server.durable_files import FOLDER_MODE
 from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p
+from bide.server.worker.job_log import JobLog
+from bide.server.worker.protocol import text_of
 
 T = TypeVar("T")
 STEP_LIMIT = 1024 * 1024
 SEND_EVERY = 0.1  # seconds between two progress messages
-LOG_LINES = 1000  # per attempt
-TEXT_LIMIT = 4000  # characters of a message
 # Finds numbers that JSON or its readers may not support: not finite, or with thousands of digits.
 _SUSPECT_NUMBER = re.compile(rb"NaN|Infinity|[0-9]{4300}")
 
@@ -99,6 +99,10 @@ class JobChannel(Protocol):
 
     def send(self, message: p.ChildMessage) -> None: ...
 
+    def try_send(self, message: p.ChildMessage) -> bool:
+        """Send the message and return True. Return False, without waiting, while another message is being sent."""
+        ...
+
     def ask(self, message: p.StepRequest) -> p.StepReply:
         """Block until the reply arrives."""
         ...
@@ -127,7 +131,7 @@ class Context:
         self._children = {state.key: state for state in run.children}
         self._spawned: dict[str, int] = {}
         self._missing: list[dict[str, Any]] = []
-        self._lines = 0
+        self._log: JobLog | None = None
         # done, total, unit, message of the latest progress; None when it was sent
         self._latest: tuple[float | None, float | None, str | None, str | None] | None = None
         self._shown: Progress | None = run.progress
@@ -175,7 +179,9 @@ class Context:
             self._channel.send(p.ProgressChanged(self.job_id, self.fence, None))
 
     def flush(self) -> None:
-        """Send the latest progress if it has not been sent. The heartbeat thread calls it, too."""
+        """Send the log lines and the latest progress that have not been sent. The heartbeat thread calls it, too."""
+        if self._log is not None:
+            self._log.flush()
         latest = self._latest
         if latest is not None:
             self._latest = None
@@ -396,13 +402,23 @@ class Context:
         return self._stop
 
     def log(self, message: str, **fields: Any) -> None:
-        """Add a line to the job's log, which GET /jobs/{id}?include=log returns."""
+        """Add a line to the job's log, which `bide log` and GET /jobs/{id}/log return."""
         self._check()
-        self._lines += 1
-        if self._lines <= LOG_LINES:
-            line = {"message": text_of(message), **fields}
-            raw = to_json(line, "the log line")
-            self._channel.send(p.JobLogLine(self.job_id, self.fence, msgspec.json.decode(raw)))
+        raw = to_json({"message": text_of(message), **fields}, "the log line")
+        self._open_log().add(msgspec.json.decode(raw))
+
+    def job_log(self) -> JobLog | None:
+        """The log, for the records of `logging`; None after the handler has returned."""
+        return None if self._ended else self._open_log()
+
+    def _open_log(self) -> JobLog:
+        log = self._log
+        if log is None:  # most handlers log nothing
+            log = self._log = JobLog(lambda line: self._channel.try_send(self._log_line(line)))
+        return log
+
+    def _log_line(self, line: dict[str, Any]) -> p.JobLogLine:
+        return p.JobLogLine(self.job_id, self.fence, line)
 
     def finish(self, value: Any) -> tuple[Any, list[dict[str, Any]] | None]:
         """The handler's return value, and the errors of a partial result."""
@@ -418,6 +434,9 @@ class Context:
     def close(self) -> None:
         """Called when the handler has returned. For left-over threads `cancelled` is True, and context methods raise."""
         self._ended = self._stop = True
+        if self._log is not None:
+            for line in self._log.finish():
+                self._channel.send(self._log_line(line))
 
     def _check(self) -> None:
         if self._ended:
@@ -442,17 +461,6 @@ def _error(error: Any) -> dict[str, Any]:
     if isinstance(error, dict):
         return {"code": "ERROR", "message": "", **error}
     return {"code": "ERROR", "message": text_of(error)}
-
-
-def text_of(value: Any, limit: int = TEXT_LIMIT) -> str:
-    """A user's value as text that can be sent and stored: of limited length, without lone surrogates."""
-    try:
-        text = str(value)
-    except BaseException:  # a failing __str__ must not hide the original failure
-        text = type(value).__name__
-    if len(text) > limit:
-        text = f"{text[: limit - 1]}…"
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def code_of(error: BaseException) -> str:

@@ -176,6 +176,7 @@ class AttemptFailed(AttemptMessage):
     retryable: bool
     step: str | None
     progress: Progress | None
+    trace: str | None = None  # the end of the traceback
 
 
 class AttemptParked(AttemptMessage):
@@ -211,6 +212,7 @@ FromChild = (
 
 StepRequest = KeepStep | ReadStep
 AttemptEnd = AttemptDone | AttemptFailed | AttemptParked | AttemptStopped
+TEXT_LIMIT = 4000  # characters of a message
 _LENGTH = struct.Struct("!I")
 MAX_LENGTH = 256 * 1024 * 1024  # a longer frame means that a handler has written into the socket
 _encoder = msgspec.msgpack.Encoder()
@@ -221,6 +223,17 @@ _up = msgspec.msgpack.Decoder(FromChild)
 def frame(message: ChildMessage) -> bytes:
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
+
+
+def text_of(value: Any, limit: int = TEXT_LIMIT) -> str:
+    """A user's value as text that can be sent and stored: of limited length, without lone surrogates."""
+    try:
+        text = str(value)
+    except BaseException:  # a failing __str__ must not hide the original failure
+        text = type(value).__name__
+    if len(text) > limit:
+        text = f"{text[: limit - 1]}…"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class FrameDecoder:

@@ -83,6 +83,21 @@ class Ends:
             == b"hello"
         )
 
+    async def test_records_of_logging_and_the_traceback_are_in_the_log(
+        self, harness: EngineHarness
+    ) -> None:
+        job = await harness.run("logs_records")
+        assert job.error is not None and job.error.failed_step == "read"
+        lines = [e.job["log"] for e in await harness.events(job.id) if e.type == "log"]
+        assert lines[:2] == [
+            {"level": "info", "logger": "engine.handlers", "message": "page 1 of 2"},
+            {"level": "warning", "logger": "engine.handlers", "message": "page 2 is empty"},
+        ]
+        (trace,) = lines[2:]
+        assert trace["level"] == "error"
+        assert trace["message"].startswith("Traceback (most recent call last):")
+        assert "ValueError: invalid literal for int()" in trace["message"]
+
 
 async def begun(log: Path) -> None:
     """Wait until the handler has written its first line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from bide import App, Context, JobError
 
 app = App(queues={"narrow": 1})
+logger = logging.getLogger("engine.handlers")
 
 
 def note(path: str, text: str) -> str:
@@ -134,3 +136,10 @@ def narrow(ctx: Context, name: str, log: str) -> None:
 def logs(ctx: Context) -> None:
     ctx.log("hello", page=3)
     ctx.output("hello.txt", b"hello")
+
+
+@app.job()
+def logs_records(ctx: Context) -> None:
+    logger.info("page %d of %d", 1, 2)
+    logger.warning("page 2 is empty")
+    ctx.step("read", int, "three")

@@ -1,0 +1,91 @@
+"""`bide log` and `bide status` for a job that logs and fails, with a real service."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.service import ServiceProcess
+from tests.terminal import BIDE, Terminal
+
+PATIENCE = 60.0
+TASKS = """
+import logging, os, time
+from bide import App, Context
+
+app = App()
+log = logging.getLogger(__name__)
+
+def read(path: str) -> int:
+    log.info("reading %s", path)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    log.warning("\\x1b[31mthe file is empty")
+    return 1 // os.path.getsize(path)
+
+@app.job(steps={"look": 1, "read": 3})
+def count(ctx: Context, path: str) -> int:
+    ctx.step("look", lambda: None)
+    ctx.progress(1, 4, message="Reading")
+    return ctx.step("read", read, path)
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    service = ServiceProcess(tmp_path, "tasks:app", env={"PYTHONPATH": path})
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+def bide(service: ServiceProcess, *args: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
+    env = {**kept, "BIDE_URL": service.url}
+    done = subprocess.run(
+        [*BIDE, *args], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_log_of_a_job_is_followed_to_its_end(service: ServiceProcess, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    job_id = bide(service, "submit", "count", "--input", json.dumps({"path": str(empty)})).strip()
+    with Terminal(tmp_path, "log", job_id, "--follow", env={"BIDE_URL": service.url}) as terminal:
+        terminal.until(f"1  INFO      tasks: reading {empty}")
+        assert terminal.process.poll() is None
+        empty.touch()
+        assert terminal.wait() == 0
+        shown = terminal.lines()
+    # No character of a record moves the cursor.
+    assert "1  WARNING   tasks: ?[31mthe file is empty" in shown[1]
+    assert "1  ERROR     Traceback (most recent call last):" in shown[2]
+    assert shown[-1].startswith("ZeroDivisionError: ")
+
+    printed = bide(service, "log", job_id, "--level", "warning", "--json").splitlines()
+    assert [json.loads(line)["level"] for line in printed] == ["warning", "error"]
+    assert json.loads(printed[0])["logger"] == "tasks"
+
+    # The failure is an error with its step; the progress is only that.
+    details, _, log = bide(service, "status", job_id, "--log").partition("\n\n")
+    facts = {line[:9].strip(): line[11:] for line in details.splitlines()}
+    assert facts["error"].startswith("ZERO_DIVISION_ERROR: ")
+    assert facts["failed in"] == "step read, attempt 1"
+    assert facts["progress"] == "44%"
+    assert log.splitlines()[0].endswith(f"1  INFO      tasks: reading {empty}")
+    (document,) = bide(service, "status", job_id, "--log", "--json").splitlines()
+    assert [line["level"] for line in json.loads(document)["log"]] == ["info", "warning", "error"]
+
+    said = (tmp_path / "serve.log").read_text()
+    assert f"ERROR bide.engine: job {job_id}: attempt 1 of 1 of 'count' failed in step 'read'" in said
+    assert said.rstrip().splitlines()[-1].startswith("ZeroDivisionError: ")
