@@ -1,13 +1,15 @@
-"""The file system type of a data folder, from mountinfo."""
+"""The data folder: its lock, and the type of its file system."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bide.core.errors import SetupError
-from bide.service.data_folder import DataFolder, filesystem
+from bide.service.data_folder import DataFolder, FolderInUse, filesystem
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
@@ -51,6 +53,37 @@ def test_a_folder_is_locked_to_one_and_free_again(tmp_path: Path) -> None:
     first.unlock()
     second.lock()
     second.unlock()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from bide.service.data_folder import DataFolder, FolderInUse
+try:
+    DataFolder(Path(sys.argv[1])).lock()
+    print("locked", flush=True)
+    sys.stdin.read()
+except FolderInUse as error:
+    print(error.holder, error.sibling)
+"""
+
+
+@pytest.mark.parametrize(("own_session", "sibling"), [(False, True), (True, False)])
+def test_a_holder_of_the_same_server_is_recognised(
+    tmp_path: Path, own_session: bool, sibling: bool
+) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "data")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=own_session
+    ) as holder:
+        assert holder.stdout is not None and holder.stdin is not None
+        assert holder.stdout.readline() == b"locked\n"
+        other = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        assert other.stdout.decode().split() == [str(holder.pid), str(sibling)]
+        with pytest.raises(FolderInUse) as refused:
+            DataFolder(tmp_path / "data").lock()
+        assert not refused.value.sibling, "it is a child of this process"
+        holder.stdin.close()
 
 
 def test_a_folder_below_a_file(tmp_path: Path) -> None:

@@ -119,7 +119,9 @@ class App(Registry):
     def _service(self) -> Service:
         service = self._asgi.service if self._asgi is not None else None
         if service is None:
+            waiting = self._asgi.waiting if self._asgi is not None else None
             raise SetupError(
-                "the service of this app does not run in this process: mount app.asgi(), or use bide.Client"
+                waiting
+                or "the service of this app does not run in this process: mount app.asgi(), or use bide.Client"
             )
         return service

@@ -1,9 +1,14 @@
-"""The service as an ASGI application, alone or mounted in another application."""
+"""The service as an ASGI application, alone or mounted in another application.
+
+Only one process can run the service of a data folder. If a server starts several workers, the first one runs it, and the
+others answer 503 until it ends; then one of them takes over. If a worker failed instead, most servers would stop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,11 +17,14 @@ from urllib.parse import quote
 from bide.core.errors import Unavailable
 from bide.core.wire.http import PROBLEM_TYPE, render_problem
 from bide.service.assembly import Service
+from bide.service.data_folder import FolderInUse
 
+log = logging.getLogger("bide")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 SHUTDOWN_TIMEOUT = 5.0  # seconds that a stop waits for responses
+RETRY_INTERVAL = 1.0  # seconds after which a waiting worker tries to lock the data folder again
 
 
 class AsgiService:
@@ -31,15 +39,17 @@ class AsgiService:
         self._requests = 0  # without a response yet
         self._stopping = False  # or stopped
         self._answered = asyncio.Event()
+        self._taking_over: asyncio.Task[None] | None = None
+        self.waiting: str | None = None  # why this worker waits for another one that runs the service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        if self._stopping:
-            await _reject(scope, receive, send)
+        service = None if self._stopping else self.service or await self._start()
+        if service is None:
+            await _reject(self.waiting or "the service is stopping", scope, receive, send)
             return
-        service = self.service or await self._start()
         self._requests += 1
         try:
             await service.http(scope, receive, send)
@@ -57,16 +67,54 @@ class AsgiService:
         finally:
             await self._stop()
 
-    async def _start(self) -> Service:
+    async def _start(self) -> Service | None:
+        """Returns the service; None if another worker runs it."""
         async with self._starting:
-            if self.service is None:
+            if self.service is None and self._taking_over is None:
                 service = self._build()
-                await service.start()
-                self.service, self._stopping = service, False
+                try:
+                    await service.start()
+                except FolderInUse as error:
+                    if not error.sibling:
+                        raise
+                    self._wait(service, error)
+                else:
+                    self.service = service
+                self._stopping = False
         return self.service
+
+    def _wait(self, service: Service, error: FolderInUse) -> None:
+        self.waiting = (
+            f"Process {error.holder}, another worker of this server, runs the service of the data folder {error.path}, "
+            f"and only one process can. Worker {os.getpid()} answers 503 until that process ends. Start the server with "
+            "one worker, or run `bide serve` as its own process and use bide.Client in the application."
+        )
+        log.error("%s", self.waiting)
+        self._taking_over = asyncio.create_task(self._take_over(service))
+
+    async def _take_over(self, service: Service) -> None:
+        while True:
+            await asyncio.sleep(RETRY_INTERVAL)
+            try:
+                await service.start()
+            except FolderInUse:
+                continue
+            except Exception:
+                log.exception("worker %d cannot take over the service; it tries again", os.getpid())
+                service = self._build()
+                continue
+            break
+        self.service, self.waiting, self._taking_over = service, None, None
+        log.warning("worker %d now runs the service of the data folder", os.getpid())
 
     async def _stop(self) -> None:
         """Drains, rejects new requests, waits for the current ones, and closes."""
+        taking_over = self._taking_over
+        if taking_over is not None:
+            taking_over.cancel()
+            await asyncio.wait([taking_over])
+            self._taking_over = self.waiting = None
+            self._stopping = True
         service = self.service
         if service is None:
             return
@@ -92,13 +140,13 @@ class AsgiService:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _reject(scope: Scope, receive: Receive, send: Send) -> None:
-    """Rejects requests after the stop: the outer application may continue to run."""
+async def _reject(reason: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """Rejects a request without a service: the outer application may run before its start and after its stop."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1012})
         return
-    problem = Unavailable("the service is stopping")
+    problem = Unavailable(reason)
     body = render_problem(
         problem, quote(scope["path"]), os.urandom(16).hex(), quote(scope.get("root_path", ""))
     )

@@ -26,6 +26,19 @@ NETWORK = frozenset({
 # fmt: on
 
 
+class FolderInUse(SetupError):
+    """Another process has locked the folder. `holder`: its id. `sibling`: it is another worker of the same server."""
+
+    def __init__(self, path: Path, holder: str, sibling: bool) -> None:
+        super().__init__(
+            f"another service (process {holder}) uses the data folder {path}: "
+            "stop it, or choose another folder with --data"
+        )
+        self.path = path
+        self.holder = holder
+        self.sibling = sibling
+
+
 class DataFolder:
     """The files of a service."""
 
@@ -64,7 +77,7 @@ class DataFolder:
         return f"{self.replica}:{os.getpid()}"
 
     def lock(self, *, required: bool = True) -> bool:
-        """Locks the folder. If another process holds the lock, raises SetupError, or returns False if not `required`."""
+        """Locks the folder. If another process holds the lock, raises FolderInUse, or returns False if not `required`."""
         self.reject_network()
         try:
             make_folders(self.path)
@@ -75,17 +88,14 @@ class DataFolder:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+            holder, _, parent = os.pread(fd, 50, 0).decode(errors="replace").strip().partition(" ")
             os.close(fd)
             if not required:
                 return False
-            raise SetupError(
-                f"another service (process {holder}) uses the data folder {self.path}: "
-                "stop it, or choose another folder with --data"
-            ) from None
+            raise FolderInUse(self.path, holder or "unknown", _is_sibling(holder, parent)) from None
         try:
             os.ftruncate(fd, 0)
-            os.pwrite(fd, str(os.getpid()).encode(), 0)
+            os.pwrite(fd, f"{os.getpid()} {os.getppid()}".encode(), 0)
         except OSError as error:
             os.close(fd)
             raise self._unwritable(error) from error
@@ -131,6 +141,17 @@ class DataFolder:
                 f"the data folder {self.path} is on a network file system ({kind}), where database locks are "
                 "not reliable: choose a folder on a local disk with --data"
             )
+
+
+def _is_sibling(holder: str, parent: str) -> bool:
+    """Whether the holder of the lock and this process are workers of one server: they have the same parent and the same
+    session. Services that an init system starts have the same parent too, but each has its own session.
+    """
+    try:
+        pid = int(holder)
+        return int(parent) == os.getppid() and pid != os.getpid() and os.getsid(pid) == os.getsid(0)
+    except (ValueError, OSError):  # an older version wrote no parent, or the holder has ended
+        return False
 
 
 def filesystem(path: Path, mounts: str) -> str | None:
