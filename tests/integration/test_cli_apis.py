@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from click.testing import CliRunner, Result
 
 from bide.cli import root
@@ -20,6 +21,7 @@ from tests.integration.api_vendors import (
     GITHUB,
     KNOWHERE,
     OGC,
+    PREFECT,
     REPLICATE,
     SYNC,
     Vendor,
@@ -257,6 +259,20 @@ def test_a_line_of_submit_goes_on_to_wait(vendor: Vendor, server: Replay) -> Non
     assert line["api"] == vendor.api and line["url"].startswith(server.url)
     waited = bide("wait", "-", "--json", *to(server, vendor), stdin=sent.stdout)
     assert [one["result"] for one in lines(waited)] == [at(server.url, vendor.result)]
+
+
+def test_a_submission_without_an_input_has_no_null_in_it(server: Replay) -> None:
+    """Prefect refuses `"parameters": null` with 422."""
+
+    async def create(request: web.Request) -> web.StreamResponse:
+        if (await request.json()).get("parameters", {}) is None:
+            return web.json_response({"exception_detail": [{"loc": ["parameters"]}]}, status=422)
+        return web.json_response(PREFECT.accepted[1], status=201)
+
+    server.tell(PREFECT.submit, create)
+    sent = bide("submit", PREFECT.kind, *to(server, PREFECT))
+    assert sent.exit_code == 0, sent.stderr
+    assert server.bodies_of(PREFECT.submit) == [{"state": {"type": "SCHEDULED"}}]
 
 
 def test_submit_can_wait_for_the_result(server: Replay) -> None:

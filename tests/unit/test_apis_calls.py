@@ -20,6 +20,7 @@ from bide.client.apis import (
     load,
 )
 from bide.client.apis.references import usable
+from bide.client.apis.templates import compile_body, fill_body
 from tests.unit.api_shapes import BATCH, CASES, COUNTS, ID, SHIPPED, api_of, ref_of, transcribe
 
 
@@ -171,6 +172,41 @@ def test_what_is_submitted() -> None:
     call = api_of("canvas-report").submissions.submit("grades", {"account_id": 1})
     assert call.url == "https://canvas.example.edu/api/v1/accounts/1/reports/grades"
     assert body_of(call) == {}
+
+
+def test_an_absent_value_is_left_out_at_any_depth() -> None:
+    body = {
+        "a": "{input.a}",
+        "text": "for {input.b}",
+        "deep": {"er": {"b": "{input.b}", "c": 1}},
+        "list": ["{input.a}", "{input.b}", {"b": "{input.b}"}, ["{input.b}"]],
+        "whole": "{input}",
+        "null": "{null}",
+    }
+    compiled = compile_body(body)
+    assert fill_body(compiled, {"input": {"a": 1}}) == {
+        "a": 1,
+        "deep": {"er": {"c": 1}},
+        "list": [1, {}, []],
+        "whole": {"a": 1},
+        "null": None,
+    }
+    assert fill_body(compiled, {"input": None}) == {
+        "deep": {"er": {"c": 1}},
+        "list": [{}, []],
+        "null": None,
+    }
+
+
+def test_a_null_that_the_caller_writes_is_sent() -> None:
+    assert body_of(api_of("ogc").submissions.submit("p", {"a": None})) == {"inputs": {"a": None}}
+
+
+def test_a_body_that_is_the_input_is_left_out_without_one() -> None:
+    call = api_of("sync.so").submissions.submit("", None)
+    assert (call.body, "Content-Type" in call.headers) == (b"", False)
+    call = api_of("sync.so").submissions.submit("", {})
+    assert (call.body, call.headers["Content-Type"]) == (b"{}", "application/json")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """One request of a description, compiled so that values can be filled in.
 
-1. A header, parameter or field whose value is missing is left out. A missing value in a path is an error.
+1. A header, parameter or field whose value is missing is left out, and a body that is the missing input. A missing
+   value in a path is an error.
 2. No value can start a new header line, and no id can leave its path.
 """
 
@@ -12,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from bide.client.apis.form import Request
 from bide.client.apis.paths import source
-from bide.client.apis.templates import MissingValue, Template, Values, compile_body, fill_body
+from bide.client.apis.templates import MissingValue, Template, Values, Whole, compile_body, fill_body
 from bide.core.errors import SetupError
 from bide.core.wire.http import JSON_TYPE, encode
 
@@ -27,6 +28,7 @@ class Prepared:
         "_body",
         "_dynamic_headers",
         "_encode",
+        "_input_alone",
         "_query",
         "_where",
         "address",
@@ -57,6 +59,7 @@ class Prepared:
         self.address = Template((base or "") + path, escape=True, allowed=names)
         self.headers, self._dynamic_headers = self._prepare_headers(request, common, names)
         self._body = compile_body(request.body, names)
+        self._input_alone = isinstance(self._body, Whole) and self._body.is_input
         self._encode = request.encode
         self.fixed = not self._query and not self._dynamic_headers and request.body is None
 
@@ -105,6 +108,8 @@ class Prepared:
                 continue
             check_header(name, value)
             headers[name] = value
+        if self._input_alone and values.get("input") is None:
+            return url, {n: v for n, v in headers.items() if n.lower() != "content-type"}, b""
         return url, headers, b"" if self._body is None else self._encoded(values)
 
     def _encoded(self, values: Values) -> bytes:

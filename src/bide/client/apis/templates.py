@@ -2,13 +2,14 @@
 
 `{id}`, `{kind}`, `{key}`, `{hold}`, `{input.field}`, `{ref.name}`, `{body.path}`. In a path a value is percent-encoded;
 `{+id}` keeps its slashes. A value of a body that is a single placeholder, `"{input}"`, becomes the value with its type;
-`"{null}"` is JSON's null. A header, parameter or field whose value is missing is left out.
+`"{null}"` is JSON's null. A header, parameter, field or item of a list whose value is missing is left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -139,11 +140,15 @@ class Whole:
         self.name = name
         self.path = steps(path) if path else ()
 
+    @property
+    def is_input(self) -> bool:
+        return self.name == "input" and not self.path
+
     def fill(self, values: Values) -> Any:
         if self.name == "null":
             return None
         value = walk(values.get(self.name), self.path)
-        if value is None and not (self.name == "input" and not self.path):
+        if value is None:
             raise MissingValue(f"{{{self.name}}} is missing")
         return value
 
@@ -167,17 +172,19 @@ def compile_body(value: Any, allowed: frozenset[str] = NAMES) -> Any:
 
 
 def fill_body(value: Any, values: Values) -> Any:
-    """Return the body; MissingValue if a part other than a field of a table has no value."""
+    """Return the body without the fields and items that have no value; MissingValue if all of it has none."""
     if isinstance(value, Template | Whole):
         return value.fill(values)
     if isinstance(value, dict):
         out = {}
         for key, inner in value.items():
-            try:
+            with suppress(MissingValue):
                 out[key] = fill_body(inner, values)
-            except MissingValue:
-                continue
         return out
     if isinstance(value, list):
-        return [fill_body(inner, values) for inner in value]
+        items = []
+        for inner in value:
+            with suppress(MissingValue):
+                items.append(fill_body(inner, values))
+        return items
     return value
