@@ -48,7 +48,7 @@ PARTS: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "both families": (fit, {"_average": _prior_only}),
     "log-normal curves": (fit, {"LOGNORMAL": ()}),
     "Weibull curves": (fit, {"WEIBULL": ()}),
-    "two modes": (fit, {"_two_modes": lambda *_: None}),
+    "two modes": (fit, {"_gap": lambda *_: None}),
     "correction by what was observed": (fit, {"_corrections": lambda *a: corrections(*a)[:1]}),
     "choice of the neighbourhood": (fit, {"_corrections": lambda *a: corrections(*a)[-1:]}),
     "ends left out for that choice": (fit, {"_corrections": _in_sample}),

@@ -173,7 +173,7 @@ def test_a_gap_is_found_empty_from_few_ends_and_from_stretches() -> None:
                 break
             seen.survived(low, high)
             low = high
-        seen.latest()
+        seen.table(exact=False)
     for table in (exact.table(), seen.table()):
         assert table.survival(90.0) == pytest.approx(1 / 3, abs=0.12)
         assert table.survival(300.0) > 0.93 * table.survival(90.0)
@@ -220,7 +220,7 @@ def test_what_nobody_saw_is_not_believed_because_it_was_believed_before() -> Non
             sketch.survived(low, high)
             low, high = high, high + rng.uniform(30, 45)
         sketch.learn_between(low, high)
-        sketch.latest()
+        sketch.table(exact=False)
     table = sketch.table()
     assert table.quantile(0.5) == pytest.approx(40, rel=0.15)
     assert table.survival(10.0) > 0.85

@@ -109,7 +109,7 @@ def test_the_cost_to_come_is_what_the_plan_comes_to(price: float) -> None:
 
 
 def test_plans_are_renewed_when_something_was_learned() -> None:
-    plans = Plans()
+    plans = Plans(Sketch())
     before, version = plans.at(1.0, 0.0), plans.version
     assert plans.at(1.0, 0.0) is before
     for _ in range(10):
@@ -155,7 +155,7 @@ def test_advice_about_nothing_is_calm() -> None:
 
 
 def test_where_many_end_plans_are_made_anew_once_a_second() -> None:
-    plans = Plans()
+    plans = Plans(Sketch())
     for _ in range(100):
         plans.sketch.learn(60.0)
     first = plans.at(1.0, 10.0)

@@ -59,7 +59,7 @@ class KindStats:
     __slots__ = ("batch", "hint", "plans", "reports")
 
     def __init__(self, sketch: Sketch | None = None, batch: int = 1) -> None:
-        self.plans = Plans(sketch)
+        self.plans = Plans(Sketch() if sketch is None else sketch)
         self.batch = batch  # jobs that one request can poll
         self.reports: dict[Hashable, Plans] = {}
         self.hint: float | None = None  # the duration that the caller expects
@@ -82,7 +82,7 @@ class KindStats:
     def outlook(self) -> SurvivalCurve | None:
         """How long its jobs take, as learned or as the caller expects; None if neither is known."""
         if self.plans.sketch.count >= ENOUGH:
-            return self.plans.sketch.latest()
+            return self.plans.sketch.table(exact=False)
         if self.hint is None:
             return None
         guess = KindStats()

@@ -143,9 +143,9 @@ class PlannedJob:
         """The expected seconds of delay since the last poll, by weight."""
         age = now - self.born
         if self.leads and self.report is not None:
-            table = self.report.sketch.latest()
+            table = self.report.sketch.table(exact=False)
             since = (self.asked - self.origin) / self.scale
             found = self.scale * index(table, since, (age - self.origin) / self.scale)
         else:
-            found = index(self.kind.plans.sketch.latest(), self.asked, age)
+            found = index(self.kind.plans.sketch.table(exact=False), self.asked, age)
         return found * self.weight(now)

@@ -111,8 +111,11 @@ def shapes(
     curve = previous or average
     for _ in range(PASSES if intervals else 1):
         n, e = _distribute(curve, ended, watched, intervals, span)
-        two_modes = _two_modes(observed, _coarse(n), _coarse(e), usual, COARSE * span)
-        averages = [average] if two_modes is None else [average, _fine(two_modes, len(n))]
+        averages = [average]
+        spread = _coarse(n)
+        if (cut := _gap(spread)) is not None:
+            two_modes = _two_modes(observed, cut, spread, _coarse(e), usual, COARSE * span)
+            averages.append(_fine(two_modes, len(n)))
         curve = _correct(averages, n, e)
     return curve
 
@@ -253,18 +256,16 @@ class _Observations(NamedTuple):
 
 def _two_modes(
     observed: _Observations,
+    cut: int,
     spread: list[float],
     exposed: list[float],
     prior: Sequence[float],
     span: float,
-) -> list[float] | None:
-    """Return the average for the ends before and after a wide gap, each fitted separately; None without a gap.
+) -> list[float]:
+    """Return the average for the ends before and after a bin in a wide gap, each fitted separately.
 
     `spread` and `exposed` are ends and time watched, with the ends of intervals distributed.
     """
-    cut = _gap(spread)
-    if cut is None:
-        return None
     early, late = _split(observed, spread, cut, span)
     # The share of jobs that end before the gap follows from the hazards up to there, because some jobs still run.
     ends = zip(spread[:cut], exposed, strict=False)

@@ -91,11 +91,9 @@ class Sketch:
             part = self._weight * share
             self.ended[i] += part
             self._watched(low, (max(low, EDGES[i]) + min(high, EDGES[i + 1])) / 2, part)
-        if not shares:
-            self._between(low, high)
-
-    def _between(self, low: float, high: float) -> None:
-        """Count an end by the edges around both ages, weighted by nearness."""
+        if shares:
+            return
+        # The end counts at the edges around both ages, weighted by nearness.
         a, b = _place(low), _place(high)
         for i, near in ((int(a), 1.0 - a % 1.0), (int(a) + 1, a % 1.0)):
             for j, close in ((int(b), 1.0 - b % 1.0), (int(b) + 1, b % 1.0)):
@@ -148,28 +146,11 @@ class Sketch:
             self.cells = {place: x / self._weight for place, x in self.cells.items()}
             self._weight = 1.0
 
-    def table(self) -> SurvivalCurve:
-        """Return the survival curve of all observations."""
-        if self._table is None or self._news:
-            self._table = SurvivalCurve(self._hazards(), self.count)
-            self._news = 0.0
-            crowd = max(0, self.crowd - CROWD)
-            self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + CROWD_SHARE * crowd
-        return self._table
-
-    @property
-    def moved(self) -> bool:
-        """Whether enough has been learned since the curve was computed to compute it again."""
-        return self._table is None or self._news > self._enough
-
-    def latest(self) -> SurvivalCurve:
-        """Return the curve, computed again only if `moved`, because that takes milliseconds."""
-        table = self._table
-        if table is None or self._news > self._enough:
-            return self.table()
-        return table
-
-    def _hazards(self) -> list[float]:
+    def table(self, *, exact: bool = True) -> SurvivalCurve:
+        """Return the survival curve of all observations. Not `exact`: it is computed again only if it has `moved`, because
+        that takes milliseconds."""
+        if self._table is not None and self._news <= (0.0 if exact else self._enough):
+            return self._table
         scale = 1.0 / self._weight
         ended = [max(0.0, x * scale) for x in self.ended]
         watched = [
@@ -181,7 +162,17 @@ class Sketch:
         intervals = [EndInterval(i, j, weight * scale) for (i, j), weight in self.cells.items()]
         previous = self._table.shapes() if intervals and self._table is not None else None
         found = shapes(ended, watched, intervals, PRIOR, SPAN, previous)
-        return [theta * SPAN / width for theta, width in zip(found, WIDTHS, strict=True)]
+        hazards = [theta * SPAN / width for theta, width in zip(found, WIDTHS, strict=True)]
+        self._table = SurvivalCurve(hazards, self.count)
+        self._news = 0.0
+        crowd = max(0, self.crowd - CROWD)
+        self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + CROWD_SHARE * crowd
+        return self._table
+
+    @property
+    def moved(self) -> bool:
+        """Whether enough has been learned since the curve was computed to compute it again."""
+        return self._table is None or self._news > self._enough
 
     def dump(self) -> dict[str, Any]:
         """Return the sketch for a ledger row: only the bins that are not empty."""
@@ -284,6 +275,6 @@ class SurvivalCurve:
 
     def quantile(self, q: float, age: float = 0.0) -> float:
         """Return the age by which a job that has reached `age` has ended with probability q."""
-        goal = self.cumulative_at(age) - math.log1p(-q)
+        goal = (self.cumulative_at(age) if age else 0.0) - math.log1p(-q)
         i = min(max(bisect_right(self.cumulative, goal) - 1, 0), BINS - 1)
         return max(age, EDGES[i] + (goal - self.cumulative[i]) / self.hazards[i])

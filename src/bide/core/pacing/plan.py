@@ -83,8 +83,8 @@ class Plans:
 
     __slots__ = ("_looks_at", "_marks", "_plans", "_table", "sketch", "version")
 
-    def __init__(self, sketch: Sketch | None = None) -> None:
-        self.sketch = Sketch() if sketch is None else sketch
+    def __init__(self, sketch: Sketch) -> None:
+        self.sketch = sketch
         self.version = 0  # grows when the curve has moved so far that older plans should be replaced
         self._marks: list[float] = []
         self._table: SurvivalCurve | None = None
@@ -93,8 +93,14 @@ class Plans:
 
     def at(self, price: float, now: float, dice: float = 0.5) -> Plan:
         """Return the plan for a price; `dice` in [0, 1) chooses between the levels above and below it."""
-        if now >= self._looks_at and self.sketch.latest() is not self._table:
-            self._renew()
+        if now >= self._looks_at and (table := self.sketch.table(exact=False)) is not self._table:
+            self._table, self._plans = table, {}
+            marks = [table.quantile(q) for q in MARKS]
+            if not self._marks or any(
+                abs(a - b) > MOVED * b for a, b in zip(marks, self._marks, strict=True)
+            ):
+                self._marks = marks
+                self.version += 1
             if self.sketch.count > WELL_KNOWN:
                 self._looks_at = now + RENEWAL
         level = math.floor(LEVELS * math.log2(price) + dice)
@@ -103,16 +109,6 @@ class Plans:
             assert self._table is not None
             plan = self._plans[level] = Plan(self._table, 2.0 ** (level / LEVELS))
         return plan
-
-    def _renew(self) -> None:
-        self._table = table = self.sketch.latest()
-        self._plans = {}
-        marks = [table.quantile(q) for q in MARKS]
-        if not self._marks or any(
-            abs(a - b) > MOVED * b for a, b in zip(marks, self._marks, strict=True)
-        ):
-            self._marks = marks
-            self.version += 1
 
 
 def _grid(
