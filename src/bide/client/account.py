@@ -49,7 +49,7 @@ from bide.client.polling.knowledge import AccountKnowledge
 from bide.client.polling.planned_job import FOREVER
 from bide.client.polling.poller import Poller
 from bide.client.timing import Timing
-from bide.core.errors import BideError, ServiceError
+from bide.core.errors import BideError, ServiceError, SetupError
 from bide.core.pacing.advice import Advice
 from bide.core.pacing.budget import Budget, read_limit
 from bide.core.pacing.meter import SLACK
@@ -178,9 +178,10 @@ class Account:
                 await self._poller.close()
             if self._sharing is not None:
                 await self._sharing.close()
-            if self._learning is not None and self.learned is not None:
+            if self._learning is not None:
                 self._learning.cancel()
-                await self._learn(self.learned)
+            if self._poller is not None and self.learned is not None:
+                await self.learned.save(self._poller.schedule, self._timing.now())
         finally:
             if self._opened is not None:
                 await self._opened.close()
@@ -188,16 +189,15 @@ class Account:
     async def _learn_periodically(self, learned: AccountKnowledge) -> None:
         while True:
             await asyncio.sleep(LEARN_EVERY)
-            await self._learn(learned)
+            if self._poller is not None:
+                await learned.save(self._poller.schedule, self._timing.now())
 
-    async def _learn(self, learned: AccountKnowledge) -> None:
-        if self._poller is None:
-            return
-        try:
-            await learned.save(self._poller.schedule, self._timing.now())
-        except Exception as error:
-            # For example a full disk. The wait continues, but the next process starts without these values.
-            log.error("Learned durations and budgets were not written to the ledger: %s", error)
+    @property
+    def ledger_session(self) -> LedgerSession:
+        """The session of an open account; SetupError if it has no ledger."""
+        if self.session is None:
+            raise SetupError("This client has no ledger. Pass one: ledger=FILE")
+        return self.session
 
     # --- waiting
 

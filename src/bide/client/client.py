@@ -26,7 +26,6 @@ from bide.client.http.service import ServiceRequests
 from bide.client.http.transport import Transport
 from bide.client.job import JobHandle, as_completed
 from bide.client.ledger.outbox import outbox_of
-from bide.client.ledger.session import LedgerSession
 from bide.client.options import ClientOptions, WaitOptions
 from bide.client.service import ServiceOperations
 from bide.client.submission import (
@@ -37,7 +36,7 @@ from bide.client.submission import (
 )
 from bide.client.timing import Timing
 from bide.client.uploads.submitting import Pace
-from bide.core.errors import ServiceError, SetupError
+from bide.core.errors import ServiceError
 from bide.core.jobs.record import FAILED
 from bide.core.pacing.advice import Advice
 from bide.core.pacing.budget import Limit
@@ -194,7 +193,8 @@ class AsyncClient(ServiceOperations):
 
         Given jobs that were acknowledged before are left out.
         """
-        session = await self._session()
+        await self._account.open()
+        session = self._account.ledger_session
         found = {
             state.job_id: JobHandle(self._account, state) for state in await session.unacknowledged()
         }
@@ -204,24 +204,20 @@ class AsyncClient(ServiceOperations):
 
     async def unacknowledged(self) -> Sequence[JobHandle]:
         """The jobs of this API in the ledger, live or ended, that `acknowledge` was not called for."""
-        session = await self._session()
+        await self._account.open()
+        session = self._account.ledger_session
         return [JobHandle(self._account, state) for state in await session.unacknowledged()]
 
     async def acknowledge(self, *jobs: JobHandle) -> None:
         """Marks ended jobs as processed: `unacknowledged` and `resume` leave them out. Live jobs are ignored."""
-        session = await self._session()
+        await self._account.open()
+        session = self._account.ledger_session
         await session.acknowledge([job._state for job in jobs if job._state.ended])
         outbox = outbox_of(self._account.ledger)
         for job in jobs:
             if outbox is not None and job.latest is not None and job.latest.status in FAILED:
                 # The same submission creates a new job from now on.
                 await outbox.forget(self.url, job.id)
-
-    async def _session(self) -> LedgerSession:
-        await self._account.open()
-        if self._account.session is None:
-            raise SetupError("This client has no ledger. Pass one: ledger=FILE")
-        return self._account.session
 
 
 list_of = list  # AsyncClient.list hides the builtin in its class

@@ -6,6 +6,7 @@ A restored job that has ended is not polled again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -14,7 +15,6 @@ from bide.client.apis.bide import ENDINGS
 from bide.client.job_state import JobState
 from bide.client.ledger import ApiAddress, Key, Ledger, LedgerRow, bare
 from bide.core.clock import read_instant
-from bide.core.jobs.record import Progress
 
 
 class LedgerSession:
@@ -23,9 +23,12 @@ class LedgerSession:
     def __init__(self, ledger: Ledger, api: Api, wall: Callable[[], float]) -> None:
         self._ledger = ledger
         self._api = api
-        self._place = ApiAddress(api.name, bare(api.url or ""))
         self._wall = wall
         self._rows: list[LedgerRow] | None = None  # as `open` has read them, until a row changes
+
+    @cached_property
+    def _place(self) -> ApiAddress:
+        return ApiAddress(self._api.name, bare(self._api.url or ""))
 
     async def open(self) -> None:
         """Reads the rows of this API.
@@ -90,12 +93,15 @@ class LedgerSession:
             etag=job.etag,
             requests=job.requests,
         )
-        status = job.latest
-        if status is not None:
+        status, seen = job.latest, job.seen
+        if status is not None and seen is not None:
             row.status, row.progress, row.error = status.status, status.progress, status.error
             if status.status.terminal:
                 row.finished_at = read_instant(status.finished_at) if status.finished_at else None
-                _add_outputs(row, job)
+                # The outputs are stored, because another process may report the end.
+                row.result_url, row.files = seen.result_url, seen.files
+                if seen.result is not None:
+                    row.result = msgspec.Raw(msgspec.json.encode(seen.result))
         return row
 
     def _restore(self, job: JobState, row: LedgerRow) -> None:
@@ -112,13 +118,16 @@ class LedgerSession:
         job.asked_at, job.since = row.asked_at, row.since
         job.etag = job.etag or row.etag
         progress = row.progress
+        counts = None
+        if progress is not None and progress.done is not None:
+            counts = progress.done, progress.total
         result = None if row.result is None else msgspec.json.decode(row.result)
         percent = progress.percent if progress is not None else None
         job.seen = Seen(
             state=ENDINGS.get(row.status, "live"),
             word=row.status,
             progress=None if percent is None else percent / 100.0,
-            counts=_counts(progress),
+            counts=counts,
             message=progress.message if progress is not None else None,
             finished_at=row.finished_at,
             error=row.error,
@@ -126,18 +135,3 @@ class LedgerSession:
             result_url=row.result_url,
             files=row.files,
         )
-
-
-def _add_outputs(row: LedgerRow, job: JobState) -> None:
-    """The result and the URLs of the files, because another process may report the end."""
-    seen = job.seen
-    assert seen is not None
-    row.result_url, row.files = seen.result_url, seen.files
-    if seen.result is not None:
-        row.result = msgspec.Raw(msgspec.json.encode(seen.result))
-
-
-def _counts(progress: Progress | None) -> tuple[float, float | None] | None:
-    if progress is None or progress.done is None:
-        return None
-    return progress.done, progress.total

@@ -24,7 +24,7 @@ from bide.client.ledger import (
     sqlite_file,
 )
 from bide.client.ledger.outbox import Item, Parcel
-from bide.client.ledger.writer import LedgerWriter
+from bide.client.ledger.writer import LedgerWriter, Operation
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.jobs.record import SUCCESSFUL, Progress
 
@@ -133,7 +133,7 @@ class SqliteLedger:
         try:
             if self._noted:
                 noted, self._noted = self._noted, {}
-                await self._do(_Notes(noted))
+                await self._do(_notes(noted))
         finally:
             await self._writer.close()
             self._release()
@@ -250,7 +250,7 @@ class SqliteLedger:
             if self._timer is None and self._writer.is_open:
                 self._timer = asyncio.get_running_loop().call_later(EVERY, self._flush)
 
-        self._do(_Notes(noted)).add_done_callback(written)
+        self._do(_notes(noted)).add_done_callback(written)
 
     def _unusable(self, error: OSError | sqlite3.Error) -> SetupError:
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
@@ -298,21 +298,20 @@ class SqliteOutbox:
         )
 
 
-class _Notes:
-    """Writes notes with the values that they had when this was made."""
-
-    def __init__(self, noted: dict[Key, LedgerRow]) -> None:
-        self._rows = [
-            (row.asked_at, row.status, _progress(row), row.etag, row.requests, *row.key)
-            for row in noted.values()
-        ]
-
-    def __call__(self, connection: sqlite3.Connection) -> None:
-        connection.executemany(_NOTE, self._rows)
-
-
-def _progress(row: LedgerRow) -> bytes | None:
-    return None if row.progress is None else _encode(row.progress)
+def _notes(noted: dict[Key, LedgerRow]) -> Operation:
+    """Writes notes with the values that they have now."""
+    rows = [
+        (
+            row.asked_at,
+            row.status,
+            None if row.progress is None else _encode(row.progress),
+            row.etag,
+            row.requests,
+            *row.key,
+        )
+        for row in noted.values()
+    ]
+    return lambda connection: connection.executemany(_NOTE, rows)
 
 
 def _nothing(_: object) -> None:

@@ -49,30 +49,26 @@ def connect(path: Path, form: FileFormat, *, check_same_thread: bool = False) ->
         path, timeout=5, isolation_level=None, check_same_thread=check_same_thread
     )
     try:
-        _check(connection, path, form)
+        (mark,) = connection.execute("PRAGMA application_id").fetchone()
+        (number,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if mark != form.mark and (mark or number or tables):
+            raise SetupError(f"{path} is a database of another program: use {form.instead}")
+        if number > len(form.steps):
+            raise SetupError(
+                f"{path} was written by a newer version of bide: upgrade bide, or use {form.instead}"
+            )
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(" ".join(verdict.split()))
+        if number < len(form.steps):
+            _upgrade(connection, form, number)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _check(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
-    (mark,) = connection.execute("PRAGMA application_id").fetchone()
-    (number,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if mark != form.mark and (mark or number or tables):
-        raise SetupError(f"{path} is a database of another program: use {form.instead}")
-    if number > len(form.steps):
-        raise SetupError(
-            f"{path} was written by a newer version of bide: upgrade bide, or use {form.instead}"
-        )
-    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise sqlite3.DatabaseError(" ".join(verdict.split()))
-    if number < len(form.steps):
-        _upgrade(connection, form, number)
 
 
 def _upgrade(connection: sqlite3.Connection, form: FileFormat, number: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,8 @@ from bide.client.ledger import Key, Knowledge, LearnedState
 from bide.client.polling.kinds import KindStats
 from bide.client.polling.schedule import PollSchedule
 from bide.core.pacing.budget import Budget, Limit
+
+log = logging.getLogger("bide.client")
 
 
 class AccountKnowledge:
@@ -55,7 +58,11 @@ class AccountKnowledge:
         if isinstance(schedule.budget, StorableBudget):
             dump = {**schedule.budget.dump(now), "limit": _named(self._limit)}
             budgets[self._account] = (self._wall(), dump)
-        await self._store.learn(LearnedState(durations=durations, budgets=budgets))
+        try:
+            await self._store.learn(LearnedState(durations=durations, budgets=budgets))
+        except Exception as error:
+            # For example a full disk. The wait continues, but the next process starts without these values.
+            log.error("Learned durations and budgets were not written to the ledger: %s", error)
 
 
 def _named(limit: Limit | None) -> list[Any] | None:

@@ -40,7 +40,7 @@ class Trouble:
         if self._jobs and job in self._jobs:
             self._jobs.discard(job)
             if not self._jobs:
-                self._end()
+                self.close()
                 log.warning("%s answers again", self._name)
 
     def stopped(self, job: JobState) -> None:
@@ -48,12 +48,9 @@ class Trouble:
         if self._jobs and job in self._jobs:
             self._jobs.discard(job)
             if not self._jobs:
-                self._end()
+                self.close()
 
     def close(self) -> None:
-        self._end()
-
-    def _end(self) -> None:
         self._jobs.clear()
         self._count = 0
         if self._timer is not None:
