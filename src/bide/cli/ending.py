@@ -51,14 +51,34 @@ class Ending:
         `out` is the folder for the result. `place` is the address of the API if there are several: two of them may have
         jobs with the same id.
         """
-        line, done = await _line(handle, api)
+        line, absent = EndedLine(handle.id, api), False
+        try:
+            line.result = await handle.result()
+        except JobFailed:
+            pass  # the error is in the status
+        except ServiceError as error:
+            absent = error.status in (404, 410)
+            retryable = bool(error.problem.get("retryable", False))
+            line.error = ErrorInfo(error.code, str(error.problem.get("detail") or error), retryable)
+        except BideError as error:
+            line.error = ErrorInfo("RESULT_NOT_FETCHED", str(error), retryable=True)
+        done = line.error is None or absent
+        job = handle.latest
+        if job is not None and job.status.terminal and not absent:
+            line.status, line.finished_at = job.status, job.finished_at
+            line.error = line.error or job.error
+        line.requests = handle.requests
         good = done and line.status in SUCCESSFUL
         if out is not None and good:
             done = good = await self._save(handle, line, out, place)
         if self._as_json:
             self._terminal.json(line)
         else:
-            self._terminal.result(_text(line))
+            said = "" if line.result is None else compact(line.result)
+            if line.error is not None:
+                said = f"{line.error.code}: {line.error.message}"
+            text = (line.job_id, line.status or "UNKNOWN", said)
+            self._terminal.result(" ".join(filter(None, text)))
         if self._command is not None:
             done = await self._execute(self._command, line) and done
         if good and done:
@@ -93,36 +113,6 @@ class Ending:
         if process.returncode:
             self._terminal.note(f"{line.job_id}: --exec ended with {process.returncode}")
         return process.returncode == 0
-
-
-async def _line(handle: JobHandle, api: str) -> tuple[EndedLine, bool]:
-    """The line, and whether it is complete."""
-    line, absent = EndedLine(handle.id, api), False
-    try:
-        line.result = await handle.result()
-    except JobFailed:
-        pass  # the error is in the status
-    except ServiceError as error:
-        absent = error.status in (404, 410)
-        retryable = bool(error.problem.get("retryable", False))
-        line.error = ErrorInfo(error.code, str(error.problem.get("detail") or error), retryable)
-    except BideError as error:
-        line.error = ErrorInfo("RESULT_NOT_FETCHED", str(error), retryable=True)
-    complete = line.error is None or absent
-    job = handle.latest
-    if job is not None and job.status.terminal and not absent:
-        line.status, line.finished_at = job.status, job.finished_at
-        line.error = line.error or job.error
-    line.requests = handle.requests
-    return line, complete
-
-
-def _text(line: EndedLine) -> str:
-    if line.error is not None:
-        said = f"{line.error.code}: {line.error.message}"
-    else:
-        said = "" if line.result is None else compact(line.result)
-    return " ".join(filter(None, (line.job_id, line.status or "UNKNOWN", said)))
 
 
 async def _write(handle: JobHandle, line: EndedLine, out: Path, place: str) -> None:

@@ -107,21 +107,18 @@ def speaks_to_service(command: Command) -> Command:
     def with_connection(
         ctx: click.Context, /, url: str, key: str | None, key_file: Path | None, **options: Any
     ) -> Any:
-        return command(connection=_connection(ctx, url, key, key_file), **options)
+        of_key, of_file = ctx.get_parameter_source("key"), ctx.get_parameter_source("key_file")
+        flag = ParameterSource.COMMANDLINE
+        if key is not None and key_file is not None and of_key is of_file is flag:
+            raise click.UsageError("--key and --key-file exclude each other: give one of them")
+        # A flag outranks a variable; between two of the same source, the key outranks the file.
+        if key_file is not None and (key is None or of_file is flag):
+            key = key_file.read_text(encoding="utf-8").strip()
+        at = ctx.get_parameter_source("url") is flag
+        connection = Connection(url, key or None, flag in (of_key, of_file), at, _set_aside(ctx))
+        return command(connection=connection, **options)
 
     return cast(Command, functools.update_wrapper(with_connection, command))
-
-
-def _connection(ctx: click.Context, url: str, key: str | None, key_file: Path | None) -> Connection:
-    of_key, of_file = ctx.get_parameter_source("key"), ctx.get_parameter_source("key_file")
-    if key is not None and key_file is not None and of_key is of_file is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--key and --key-file exclude each other: give one of them")
-    by_flag = ParameterSource.COMMANDLINE in (of_key, of_file)
-    # A flag outranks a variable; between two of the same source, the key outranks the file.
-    if key_file is not None and (key is None or of_file is ParameterSource.COMMANDLINE):
-        key = key_file.read_text(encoding="utf-8").strip()
-    at = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
-    return Connection(url, key or None, by_flag, at, _set_aside(ctx))
 
 
 def _set_aside(ctx: click.Context) -> tuple[str, ...]:

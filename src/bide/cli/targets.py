@@ -18,20 +18,18 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*:\s*(.*?)\s*")
 
 def read_targets(arguments: Iterable[str]) -> list[str]:
     """Distinct ids and URLs."""
-    return list(dict.fromkeys(_targets(arguments)))
-
-
-def _targets(arguments: Iterable[str]) -> Iterator[str]:
+    found: list[str] = []
     for argument in arguments:
         if argument == "-":
-            yield from _lines(sys.stdin.read())
+            found += _lines(sys.stdin.read())
         elif argument.startswith("@"):
             try:
-                yield from _lines(Path(argument[1:]).read_text(encoding="utf-8"))
+                found += _lines(Path(argument[1:]).read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError) as error:
                 raise click.UsageError(f"{argument}: {error}") from None
         else:
-            yield _target(argument)
+            found.append(_target(argument))
+    return list(dict.fromkeys(found))
 
 
 def _lines(text: str) -> Iterator[str]:
