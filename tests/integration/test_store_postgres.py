@@ -495,7 +495,7 @@ async def test_another_timeline_is_another_log_even_if_it_is_longer(
 
 def lose_answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Each call makes the connection break right after the next commit, before its answer."""
-    commit = PostgresTransaction._commit
+    commit = PostgresTransaction.finish
     lose = False
 
     def next_one() -> None:
@@ -505,12 +505,12 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def unheard(self: PostgresTransaction, channel: str, origin: str) -> None:
         nonlocal lose
         commit(self, channel, origin)
-        if lose:
+        if lose and self.commit_sent:
             lose = False
             self._connection.close()
             raise psycopg.OperationalError("the server closed the connection unexpectedly")
 
-    monkeypatch.setattr(PostgresTransaction, "_commit", unheard)
+    monkeypatch.setattr(PostgresTransaction, "finish", unheard)
     return next_one
 
 
@@ -591,18 +591,18 @@ async def test_a_claim_that_was_not_heard_of_is_given_back_after_the_database_wa
     harness = Process(url, ManualClock(), count(1))
     await harness.open()
     job = await harness.put()
-    commit = PostgresTransaction._commit
+    commit = PostgresTransaction.finish
     arguments = harness.store.server._arguments
     port = arguments["port"]
 
     def killed(self: PostgresTransaction, channel: str, origin: str) -> None:
         commit(self, channel, origin)
-        monkeypatch.setattr(PostgresTransaction, "_commit", commit)
+        monkeypatch.setattr(PostgresTransaction, "finish", commit)
         arguments["port"] = "1"
         self._connection.close()
         raise psycopg.OperationalError("the server closed the connection unexpectedly")
 
-    monkeypatch.setattr(PostgresTransaction, "_commit", killed)
+    monkeypatch.setattr(PostgresTransaction, "finish", killed)
     with pytest.raises(StoreUnavailable):
         await harness.claim()
     with pytest.raises(StoreUnavailable):
@@ -871,10 +871,14 @@ async def test_a_check_fails_on_a_database_that_is_read_only(url: str) -> None:
     await store.open(lambda events: None)
     try:
         await store.check_writable()
-        await store._write(lambda tx: cast(Any, tx).execute("SET default_transaction_read_only = on"))
+        await store._writer.submit(
+            lambda tx: cast(Any, tx).execute("SET default_transaction_read_only = on")
+        )
         with pytest.raises(StoreUnavailable, match="read-only"):
             await store.check_writable()
-        await store._write(lambda tx: cast(Any, tx).execute("SET default_transaction_read_only = off"))
+        await store._writer.submit(
+            lambda tx: cast(Any, tx).execute("SET default_transaction_read_only = off")
+        )
         await store.check_writable()
     finally:
         await store.close()

@@ -112,6 +112,7 @@ class Replica:
         self.pool: SimPool = self.engine.pool
         store = cast(Any, self.service.store)
         store._clock = store._wall = world.clock
+        store.now = world.clock.now
         self.engine._rng = random.Random(world.rng.random())
         self.service.upkeep._rng = random.Random(world.rng.random())
 
@@ -174,7 +175,7 @@ class World:
     def _make_pool(self, location: AppLocation, data: Path, *, blobs: str, **settings: Any) -> SimPool:
         return SimPool(self.loop, data.name, app, make_blobs(blobs), data / "work", 2, self.rng)
 
-    def _make_writer(self, transact: Any, heard: Any) -> SimWriter:
+    def _make_writer(self, transact: Any, heard: Any, timeouts: Any) -> SimWriter:
         name = PROCESS.get()
 
         def begin() -> None:
@@ -191,6 +192,7 @@ class World:
         return SimWriter(
             transact,
             heard,
+            timeouts,
             loop=self.loop,
             rng=self.rng,
             faults=self.faults,

@@ -9,6 +9,7 @@ from typing import Any
 
 from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable
+from bide.server.store.timeouts import Timeouts
 from bide.server.store.writer import GroupCommitWriter, Transact, WriteOperation, _answered, _Failure
 from tests.simulation.faults import Faults, Mode
 from tests.simulation.loop import SimLoop
@@ -23,6 +24,7 @@ class SimWriter(GroupCommitWriter):
         self,
         transact: Transact,
         on_events: Callable[[Sequence[Event]], None],
+        timeouts: Timeouts | None,
         *,
         loop: SimLoop,
         rng: random.Random,
@@ -36,6 +38,7 @@ class SimWriter(GroupCommitWriter):
         """
         self._transact = transact
         self._on_events = on_events
+        self._timeouts = timeouts
         self._loop = loop
         self._closed = False
         self.dead = False
@@ -61,6 +64,8 @@ class SimWriter(GroupCommitWriter):
         if self._closed:
             raise RuntimeError("the store is closed")
         self._queued.append((WriteOperation(run, jobs, keys), future, first, self._faults.next()))
+        if self._timeouts is not None and not first:
+            self._timeouts.watch(future)
         self._begin(self._rng.uniform(0, 0.002))
         return future
 

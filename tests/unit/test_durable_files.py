@@ -14,6 +14,7 @@ from bide.server.blobs.files import FileBlobs, store_file
 from bide.server.blobs.local_signing import LocalSigning
 from bide.server.durable_files import create, make_folders, tighten
 from bide.service.data_folder import DataFolder
+from bide.testing.clock import ManualClock
 
 
 class Disk:
@@ -88,7 +89,7 @@ def test_what_was_put_with_a_signature_survives(tmp_path: Path, disk: Disk) -> N
         await signing.finish("uploads/u2/content", multipart, parts)
 
     blobs = FileBlobs(tmp_path / "data" / "blobs")
-    signing = LocalSigning(blobs, lambda: 0.0)
+    signing = LocalSigning(blobs, ManualClock())
     asyncio.run(put())
     for key in ("uploads/u1/incoming", "uploads/u2/content"):
         assert disk.has(blobs.path(key)), key

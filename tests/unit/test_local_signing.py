@@ -21,7 +21,7 @@ CLOCK = ManualClock()
 
 @pytest.fixture(scope="module")
 def signing(tmp_path_factory: pytest.TempPathFactory) -> LocalSigning:
-    return LocalSigning(FileBlobs(tmp_path_factory.mktemp("blobs")), CLOCK.now)
+    return LocalSigning(FileBlobs(tmp_path_factory.mktemp("blobs")), CLOCK)
 
 
 def verify(signing: LocalSigning, url: str, size: int | None, content_type: str) -> int:
@@ -70,7 +70,7 @@ async def test_until_its_instant(signing: LocalSigning) -> None:
 
 
 async def test_another_secret_is_another_signature(signing: LocalSigning, tmp_path: Path) -> None:
-    stranger = LocalSigning(FileBlobs(tmp_path), CLOCK.now)
+    stranger = LocalSigning(FileBlobs(tmp_path), CLOCK)
     signed = await stranger.sign_put(incoming_key(UPLOAD), "video/mp4", 7, 60)
     with pytest.raises(BadSignature):
         verify(signing, signed.url, 7, "video/mp4")

@@ -123,7 +123,7 @@ async def test_a_machine_that_slept_loses_no_lease(start: Start, work: Work) -> 
 
     def on_this_clock(harness: EngineHarness) -> None:
         store = cast(SqliteStore, harness.store)
-        store._clock = store._wall = clock
+        store._wall = clock
 
     harness = await start(prepared=on_this_clock)
     jobs = await work.start(harness, "steady", "plain")

@@ -160,7 +160,7 @@ async def test_replicas_that_share_the_files_share_the_secret(service: Service, 
     secret = service.blobs.root / ".secret"
     await presign(service)
     assert secret.stat().st_mode & 0o777 == 0o600
-    other = LocalSigning(service.blobs, service.store.now)
+    other = LocalSigning(service.blobs, service.store)
     assert other._key() == secret.read_bytes() and len(secret.read_bytes()) == 32
 
 

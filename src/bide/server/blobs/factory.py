@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.server.blobs import Blobs, Storage
 from bide.server.blobs.files import FileBlobs
@@ -23,11 +23,11 @@ def make_blobs(location: str) -> Blobs:
     return S3Blobs(location)
 
 
-def signing_for(blobs: Blobs, now: Callable[[], float]) -> Storage:
-    """Returns the blobs if they sign requests themselves, else a signer of the service with the clock `now`."""
+def signing_for(blobs: Blobs, clock: Clock) -> Storage:
+    """Returns the blobs if they sign requests themselves, else a signer of the service."""
     if isinstance(blobs, Storage):
         return blobs
     from bide.server.blobs.local_signing import LocalSigning
 
     assert isinstance(blobs, FileBlobs)
-    return LocalSigning(blobs, now)
+    return LocalSigning(blobs, clock)

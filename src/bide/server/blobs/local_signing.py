@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlencode
 
-from bide.core.clock import render_instant
+from bide.core.clock import Clock, render_instant
 from bide.core.errors import BadSignature, SignatureExpired, WrongLength
 from bide.server.blobs import SIGNED_VALUES, BlobMissing, Signed, StoredObject, StoredPart
 from bide.server.blobs.files import FileBlobs
@@ -36,9 +36,9 @@ class LocalSigning:
     smallest_part = 1
     most_parts = 10_000
 
-    def __init__(self, blobs: FileBlobs, now: Callable[[], float]) -> None:
+    def __init__(self, blobs: FileBlobs, clock: Clock) -> None:
         self._blobs = blobs
-        self._now = now
+        self._clock = clock
         self._secret: bytes | None = None
 
     @property
@@ -58,7 +58,7 @@ class LocalSigning:
         return Signed(url, "PUT", {"Content-Length": str(size)})
 
     def _sign(self, path: str, values: dict[str, str], seconds: int) -> str:
-        signed = {"expires": str(int(self._now()) + seconds), **values}
+        signed = {"expires": str(int(self._clock.now()) + seconds), **values}
         return f"{path}?{urlencode({**signed, 'signature': self._signature('PUT', path, signed)})}"
 
     def _signature(self, method: str, path: str, signed: Mapping[str, str]) -> str:
@@ -76,7 +76,7 @@ class LocalSigning:
                 "the signature does not match this URL; use the URL exactly as the service returned it"
             )
         expires = int(signed["expires"])
-        if self._now() >= expires:
+        if self._clock.now() >= expires:
             raise SignatureExpired(f"the URL expired at {render_instant(expires)}; request a new one")
         allowed = int(signed["size"])
         if size != allowed:

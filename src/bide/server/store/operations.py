@@ -6,7 +6,6 @@ Every write to an existing job goes through `core.jobs.state_machine.advance`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -68,19 +67,16 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
         tx.keep_key(key, new.fingerprint, job.id)
     for file in new.files:
         if file.upload is not None:
-            _use(tx, file.upload, job)
+            upload = tx.upload(file.upload)
+            if (
+                upload is None or upload.status is not UploadStatus.DONE
+            ):  # removed since the input was checked
+                detail = f"upload {file.upload} does not exist or is not complete"
+                raise InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
+            tx.use_upload(file.upload, job)
     tx.create(new)
     tx.add_event(job, "status")
     return Inserted(job, created=True)
-
-
-def _use(tx: Transaction, upload_id: str, job: Job) -> None:
-    """Record the use of an upload. Raises if the upload has been removed since the input was checked."""
-    upload = tx.upload(upload_id)
-    if upload is None or upload.status is not UploadStatus.DONE:
-        detail = f"upload {upload_id} does not exist or is not complete"
-        raise InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
-    tx.use_upload(upload_id, job)
 
 
 def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
@@ -108,8 +104,12 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
         tx.add_event(after, "status")
     if isinstance(change, StepKept):
         tx.keep_step(after, change.name, change.result)
+    effects = ripples(before, after)
+    if not effects:
+        return after
+    _apply_effects(tx, after, effects)
     # The effects may have changed this row again, if a child ended immediately.
-    return (tx.job(after.id) or after) if apply_effects(tx, before, after) else after
+    return tx.job(after.id) or after
 
 
 def _child_being_cancelled(tx: Transaction, job: Job) -> Job | None:
@@ -134,9 +134,8 @@ def _repeats(job: Job, change: StepStarted | StepKept) -> bool:
     return known is Status.DONE or (isinstance(change, StepStarted) and known is Status.PROCESSING)
 
 
-def apply_effects(tx: Transaction, before: Job, after: Job) -> bool:
-    """Apply the effects of a change to parent and children. Return whether there were any."""
-    effects = ripples(before, after)
+def _apply_effects(tx: Transaction, after: Job, effects: Sequence[tuple[str, str]]) -> None:
+    """Apply the effects of a change to parent and children."""
     for relative, effect in effects:
         if effect == "ended":
             apply(tx, ChildEnded(job_id=relative, child_id=after.id, status=after.status))
@@ -149,7 +148,6 @@ def apply_effects(tx: Transaction, before: Job, after: Job) -> bool:
             job = tx.job(relative)
             if job is not None and not job.status.terminal:
                 apply(tx, cancel(job))
-    return bool(effects)
 
 
 def resume_parked(tx: Transaction, job_id: str) -> bool:
@@ -188,16 +186,6 @@ def spawn(tx: Transaction, change: Spawned, new: NewJob) -> Job | Refused | Miss
     return new.job
 
 
-def due(tx: Transaction, request: ClaimRequest, limit: int) -> list[Due]:
-    """The first `limit` claimable jobs of a request: by priority, then in the order of submission."""
-    fresh = tx.fresh(request)
-    found = tx.candidates(request, limit)
-    if fresh:  # submitted last; the sort is stable, so the order within a priority stays
-        found = sorted(found + fresh, key=lambda due: -due[0].priority)[:limit]
-    only = request.only
-    return found if only is None else list(takewhile(lambda due: due[0].kind in only, found))
-
-
 def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool) -> Claim:
     before, input_, files = due
     change = (Reserved if reserve and not before.parked else Claimed)(
@@ -223,7 +211,7 @@ def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool)
 def claims(
     tx: Transaction, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
 ) -> list[Claim]:
-    """Claim up to `limit` jobs, in the order of the requests."""
+    """Claim up to `limit` jobs, in the order of the requests: by priority, then in the order of submission."""
     found: list[Claim] = []
     paused = tx.paused()
     if any(request.queue in paused for request in requests):
@@ -231,11 +219,16 @@ def claims(
         paused = tx.paused(sure=True)
     for request in requests:
         room = min(request.limit, limit - len(found))
-        if room > 0 and request.queue not in paused:
-            found += [
-                claim(tx, one, owner, lease, reserve=i >= request.begin)
-                for i, one in enumerate(due(tx, request, room))
-            ]
+        if room <= 0 or request.queue in paused:
+            continue
+        fresh = tx.fresh(request)
+        candidates = tx.candidates(request, room)
+        if fresh:  # submitted last; the sort is stable, so the order within a priority stays
+            candidates = sorted(candidates + fresh, key=lambda due: -due[0].priority)[:room]
+        for i, due in enumerate(candidates):
+            if request.only is not None and due[0].kind not in request.only:
+                break
+            found.append(claim(tx, due, owner, lease, reserve=i >= request.begin))
     return found
 
 

@@ -213,7 +213,7 @@ class Transaction(ABC):
             new=self._take_new() if self._new else (),
             uploads=uploads,
             removed_uploads=removed_uploads,
-            uses=self._take_uses() if self._uses else (),
+            uses=[use for use in self._uses if self.job(use[1]) is not None],  # by jobs that still exist
             keys=list(self._unwritten_keys.values()) if self._unwritten_keys else (),
             changed=self._take_changed() if self._stored else (),
             files=self._take_files() if self._changed_files else (),
@@ -222,6 +222,7 @@ class Transaction(ABC):
             texts=[(*row, text) for row, text in self._texts.items()] if self._texts else (),
             check=self._check,
         )
+        self._uses.clear()
         self._unwritten_keys.clear()
         self._steps.clear()
         self._unwritten_pauses.clear()
@@ -255,12 +256,6 @@ class Transaction(ABC):
         self._touched.clear()
         found = [(upload_id, self._uploads[upload_id]) for upload_id in touched]
         return [u for _, u in found if u is not None], [i for i, u in found if u is None]
-
-    def _take_uses(self) -> Sequence[tuple[str, str, str]]:
-        """New uses by jobs that still exist."""
-        uses = [use for use in self._uses if self.job(use[1]) is not None]
-        self._uses.clear()
-        return uses
 
     # --- jobs
 

@@ -10,10 +10,9 @@ overrides them if it has a faster way.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -42,11 +41,11 @@ from bide.server.store import (
     operations,
     upload_operations,
 )
-from bide.server.store.transaction import Key, TextTable, Transaction, encode, ready
+from bide.server.store.timeouts import Timeouts
+from bide.server.store.transaction import TextTable, Transaction, encode, ready
 from bide.server.store.writer import GroupCommitWriter, WriteOperation
 from bide.server.upload_record import Upload, UploadStatus
 
-T = TypeVar("T")
 EVERYTHING = 1 << 62  # bytes; more than all step results of a job have
 PAGE = 1000  # jobs
 EXPIRE_BATCH = 50  # uploads that one transaction examines, so that other writes do not wait for long
@@ -71,7 +70,8 @@ class TransactionalStore(ABC):
     one_process = False
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.now = clock.now
+        self._timeouts: Timeouts | None = None  # of writes
         self._writer: GroupCommitWriter
 
     # --- implemented by each backend
@@ -131,7 +131,7 @@ class TransactionalStore(ABC):
         self, on_events: OnEvents, on_work: OnWork | None = None, on_reset: OnReset | None = None
     ) -> None:
         await self.connect(on_events, on_work or _ignore_work, on_reset or _ignore_reset)
-        self._writer = GroupCommitWriter(self.transact, on_events)
+        self._writer = GroupCommitWriter(self.transact, on_events, self._timeouts)
 
     async def close(self) -> None:
         await self._writer.close()
@@ -141,74 +141,65 @@ class TransactionalStore(ABC):
         """Close the connections of `connect`. The writer has ended."""
         return
 
-    def now(self) -> float:
-        return self._clock.now()
-
-    def _write(
-        self,
-        run: Callable[[Transaction], T],
-        *,
-        jobs: Sequence[str] = (),
-        keys: Sequence[Key] = (),
-        first: bool = False,
-    ) -> asyncio.Future[T]:
-        """Queue an operation; see `GroupCommitWriter.submit`."""
-        return self._writer.submit(run, jobs=jobs, keys=keys, first=first)
-
     # --- jobs
 
     def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
-        return self._write(
+        return self._writer.submit(
             lambda tx: [operations.insert(tx, item) for item in new],
             keys=[(n.job.tenant, n.job.kind, n.key) for n in new if n.key is not None],
         )
 
     def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
-        return self._write(
+        return self._writer.submit(
             lambda tx: [operations.apply(tx, change) for change in changes],
             jobs=[change.job_id for change in changes],
         )
 
     def spawn(self, change: Change, new: NewJob) -> Awaitable[Job | Refused | Missing]:
         assert isinstance(change, Spawned)
-        return self._write(lambda tx: operations.spawn(tx, change, new), jobs=[change.job_id])
+        return self._writer.submit(lambda tx: operations.spawn(tx, change, new), jobs=[change.job_id])
 
     def claim(
         self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
     ) -> Awaitable[list[Claim]]:
-        # First, because starting a job takes longer than responding to a submission.
-        return self._write(lambda tx: operations.claims(tx, owner, requests, limit, lease), first=True)
+        # First, because starting a job takes longer than responding to a submission. A claim must not time out: its jobs
+        # are already this process's.
+        return self._writer.submit(
+            lambda tx: operations.claims(tx, owner, requests, limit, lease), first=True
+        )
 
     def renew(
         self, owner: str, held: Sequence[tuple[str, int]], lease: float
     ) -> Awaitable[list[tuple[str, int]]]:
-        return self._write(
+        return self._writer.submit(
             lambda tx: operations.renew(tx, owner, held, lease), jobs=[job_id for job_id, _ in held]
         )
 
     def log(
         self, job_id: str, owner: str, fence: int, lines: Sequence[dict[str, Any]]
     ) -> Awaitable[None]:
-        return self._write(lambda tx: operations.log(tx, job_id, owner, fence, lines), jobs=[job_id])
+        return self._writer.submit(
+            lambda tx: operations.log(tx, job_id, owner, fence, lines), jobs=[job_id]
+        )
 
     def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
-        return self._write(lambda tx: operations.delete(tx, job_id, version), jobs=[job_id])
+        return self._writer.submit(lambda tx: operations.delete(tx, job_id, version), jobs=[job_id])
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
-        return await self._write(
+        return await self._writer.submit(
             lambda tx: [tx.job(job_id) or operations.gone(tx, job_id) for job_id in ids], jobs=ids
         )
 
     async def has_key(self, tenant: str, kind: str, key: str) -> bool:
         full_key = (tenant, kind, key)
-        return await self._write(lambda tx: tx.key(full_key) is not None, keys=[full_key])
+        return await self._writer.submit(lambda tx: tx.key(full_key) is not None, keys=[full_key])
 
     async def step(self, job_id: str, name: str) -> bytes | None:
-        result = await self._write(lambda tx: tx.steps(job_id, EVERYTHING).get(name))
+        result = await self._writer.submit(lambda tx: tx.steps(job_id, EVERYTHING).get(name))
         return None if result is None else bytes(result)
 
     def pause(self, queue: str, paused: bool) -> Awaitable[None]:
-        return self._write(lambda tx: tx.pause(queue, paused))
+        return self._writer.submit(lambda tx: tx.pause(queue, paused))
 
     # --- upkeep
 
@@ -220,14 +211,14 @@ class TransactionalStore(ABC):
         prefix = "" if self.one_process or owner is None else owner
         held, _ = await self.held_and_late(0, prefix)
         ids = [job.id for job in held]
-        return await self._write(lambda tx: operations.void(tx, ids, prefix), jobs=ids)
+        return await self._writer.submit(lambda tx: operations.void(tx, ids, prefix), jobs=ids)
 
     def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
         def operation(tx: Transaction) -> tuple[set[tuple[str, str]], float | None]:
             tx.flush()
             return tx.wake()
 
-        return self._write(operation)
+        return self._writer.submit(operation)
 
     def lease_of(self, job: Job) -> Lease:
         return Lease(job.owner or "", job.lease_until or 0.0, job.lease_seconds)
@@ -243,7 +234,7 @@ class TransactionalStore(ABC):
         return Overdue(tuple(found[:limit]), tuple(late))
 
     def check_writable(self) -> Awaitable[None]:
-        return self._write(lambda tx: tx.check_writable())
+        return self._writer.submit(lambda tx: tx.check_writable())
 
     async def resume_parked(self, after: str = "", limit: int = 200) -> tuple[list[str], str | None]:
         page = await self.find(
@@ -263,7 +254,7 @@ class TransactionalStore(ABC):
         ]
         resumed: list[str] = []
         if stuck:
-            resumed = await self._write(
+            resumed = await self._writer.submit(
                 lambda tx: [job_id for job_id in stuck if operations.resume_parked(tx, job_id)],
                 jobs=stuck,
             )
@@ -276,7 +267,7 @@ class TransactionalStore(ABC):
             removed = tx.purge(tx.now - tombstones, tx.now - keys, limit)
             return removed, len(removed) == limit
 
-        return self._write(operation)
+        return self._writer.submit(operation)
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         return {job.id for job in await self.get(ids) if isinstance(job, Job)}
@@ -291,26 +282,26 @@ class TransactionalStore(ABC):
             for kind, sketch in durations.items():
                 tx.put_text("durations", kind, encode(sketch).decode())
 
-        return self._write(operation)
+        return self._writer.submit(operation)
 
     # --- uploads
 
     def add_upload(self, upload: Upload) -> Awaitable[Upload]:
-        return self._write(lambda tx: upload_operations.add(tx, upload))
+        return self._writer.submit(lambda tx: upload_operations.add(tx, upload))
 
     def receive(self, received: UploadUpdate) -> Awaitable[Upload | Missing]:
-        return self._write(lambda tx: upload_operations.receive(tx, received))
+        return self._writer.submit(lambda tx: upload_operations.receive(tx, received))
 
     def finish(self, finished: CompletedUploads) -> Awaitable[StoredUploads | Missing]:
         new = finished.new
-        return self._write(
+        return self._writer.submit(
             lambda tx: upload_operations.finish(tx, finished),
             jobs=[u.job_id for u in finished.uploads if u.job_id is not None and finished.files],
             keys=[] if new is None or new.key is None else [(new.job.tenant, new.job.kind, new.key)],
         )
 
     def remove_upload(self, upload_id: str) -> Awaitable[Upload | UploadInUse | Missing]:
-        return self._write(lambda tx: upload_operations.remove(tx, upload_id))
+        return self._writer.submit(lambda tx: upload_operations.remove(tx, upload_id))
 
     async def expire_uploads(
         self, limit: int = 500, inputs: float | None = None
@@ -325,11 +316,13 @@ class TransactionalStore(ABC):
             def operation(tx: Transaction, some: Sequence[str] = some) -> list[Upload]:
                 return upload_operations.expire(tx, some, inputs)
 
-            removed += await self._write(operation)
+            removed += await self._writer.submit(operation)
         return removed, len(found) == limit
 
     async def upload(self, upload_id: str) -> Upload | Missing:
-        return await self._write(lambda tx: tx.upload(upload_id) or operations.gone(tx, upload_id))
+        return await self._writer.submit(
+            lambda tx: tx.upload(upload_id) or operations.gone(tx, upload_id)
+        )
 
     async def unfinished(self, replica: str, before: float, limit: int = 500) -> list[Upload]:
         return await self.uploads(UploadFilter(replica=replica, changed=before, limit=limit))
@@ -344,17 +337,17 @@ class TransactionalStore(ABC):
         )
 
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
-        return await self._write(lambda tx: {i for i in ids if tx.upload(i) is not None})
+        return await self._writer.submit(lambda tx: {i for i in ids if tx.upload(i) is not None})
 
 
 class SharedTransactionalStore(TransactionalStore):
     """`SharedStore` on a backend that several processes use at the same time."""
 
     def record_worker(self, name: str, state: str) -> Awaitable[None]:
-        return self._write(lambda tx: tx.put_text("workers", name, state))
+        return self._writer.submit(lambda tx: tx.put_text("workers", name, state))
 
     def remove_worker(self, name: str) -> Awaitable[None]:
-        return self._write(lambda tx: tx.put_text("workers", name, None))
+        return self._writer.submit(lambda tx: tx.put_text("workers", name, None))
 
     async def live_workers(self, age: float) -> dict[str, str]:
         return await self.texts("workers", self.now() - age)

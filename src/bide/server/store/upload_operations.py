@@ -69,7 +69,8 @@ def finish(tx: Transaction, finished: CompletedUploads) -> StoredUploads | Missi
     if finished.new is not None:
         outcome = insert(tx, finished.new)
         if isinstance(outcome, Inserted):
-            _link_job(tx, finished.uploads, outcome.job.id)
+            for upload in finished.uploads:
+                tx.put_upload(replace(upload, job_id=outcome.job.id))
     elif finished.files:
         outcome = _make_job_due(tx, finished)
     return StoredUploads(tuple(tx.upload(u.id) or u for u in finished.uploads), outcome)
@@ -79,11 +80,6 @@ def _earlier_result(tx: Transaction, uploads: list[Upload]) -> StoredUploads:
     """The result of the first run."""
     job = None if uploads[0].job_id is None else tx.job(uploads[0].job_id)
     return StoredUploads(tuple(uploads), None if job is None else Inserted(job, created=False))
-
-
-def _link_job(tx: Transaction, uploads: Iterable[Upload], job_id: str) -> None:
-    for upload in uploads:
-        tx.put_upload(replace(upload, job_id=job_id))
 
 
 def _make_job_due(tx: Transaction, finished: CompletedUploads) -> Inserted | None:

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable
+from bide.server.store.timeouts import Timeouts
+from bide.server.store.transaction import Key, Transaction
 
 T = TypeVar("T")
 log = logging.getLogger("bide.store")
@@ -39,9 +41,9 @@ MANY = 8
 class WriteOperation(NamedTuple):
     """A function of a transaction, and the jobs and idempotency keys that it is known to read."""
 
-    run: Callable[[Any], Any]
+    run: Callable[[Transaction], Any]
     jobs: Sequence[str] = ()
-    keys: Sequence[tuple[str, str, str]] = ()
+    keys: Sequence[Key] = ()
 
 
 # Runs all operations in one transaction. Returns their results and events after the commit.
@@ -52,9 +54,15 @@ _Queued = tuple[WriteOperation, "asyncio.Future[Any]", bool]
 class GroupCommitWriter:
     """Owns the thread that calls `transact`. Call `submit` on the event loop only."""
 
-    def __init__(self, transact: Transact, on_events: Callable[[Sequence[Event]], None]) -> None:
+    def __init__(
+        self,
+        transact: Transact,
+        on_events: Callable[[Sequence[Event]], None],
+        timeouts: Timeouts | None = None,
+    ) -> None:
         self._transact = transact
         self._on_events = on_events
+        self._timeouts = timeouts
         self._queue: SimpleQueue[list[_Queued] | None] = SimpleQueue()
         self._submitted: list[_Queued] = []  # in this iteration of the event loop
         self._loop = asyncio.get_running_loop()
@@ -65,19 +73,21 @@ class GroupCommitWriter:
 
     def submit(
         self,
-        run: Callable[[Any], T],
+        run: Callable[[Transaction], T],
         *,
         jobs: Sequence[str] = (),
-        keys: Sequence[tuple[str, str, str]] = (),
+        keys: Sequence[Key] = (),
         first: bool = False,
     ) -> asyncio.Future[T]:
-        """Queue an operation. With `first`, its future resolves before the others of the same commit."""
+        """Queue an operation. With `first`, its future resolves before the others of its commit, and never times out."""
         if self._closed:  # the future would never resolve
             raise RuntimeError("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._submitted:
             self._loop.call_soon(self._enqueue)
         self._submitted.append((WriteOperation(run, jobs, keys), future, first))
+        if self._timeouts is not None and not first:
+            self._timeouts.watch(future)
         return future
 
     def _enqueue(self) -> None:

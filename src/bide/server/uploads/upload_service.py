@@ -37,7 +37,7 @@ class UploadService:
         folder: Path,
         config: UploadConfig,
     ) -> None:
-        storage = signing_for(blobs, store.now)
+        storage = signing_for(blobs, store)
         jobs = UploadJobs(registry, intake)
         self._staging = staging = Staging(folder)
         self._quota = quota = Quota(config, folder)

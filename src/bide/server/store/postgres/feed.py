@@ -23,7 +23,6 @@ from typing import Any, cast
 import psycopg
 
 from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
-from bide.core.wire.http import Event
 from bide.server.store import OnEvents, OnReset, OnWork
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import PostgresServer
@@ -78,8 +77,8 @@ class ChangeFeed:
         clock: Clock,
         origin: str,
         on_events: OnEvents,
-        on_work: OnWork | None,
-        on_reset: OnReset | None = None,
+        on_work: OnWork,
+        on_reset: OnReset,
     ) -> None:
         self._server = server
         self._cache = cache
@@ -87,7 +86,7 @@ class ChangeFeed:
         self._origin = origin
         self._on_events = on_events
         self._on_work = on_work
-        self._on_reset = on_reset or (lambda: None)
+        self._on_reset = on_reset
         self._last = -1  # the number of the last delivered event; -1 before the first connection
         self._timeline: str | None = None  # of the server's write-ahead log; None: unknown
 
@@ -217,23 +216,19 @@ class ChangeFeed:
             events = [event_of(row) for row in await found.fetchall()]
             self._last = events[-1].id if len(events) == PAGE else last
             self._forget([event.job_id for event in events])
-            if events:
-                self._on_events(events)
-                self._report_work(events)
+            if not events:
+                continue
+            self._on_events(events)
+            now = self._clock.now()
+            known = (event.job for event in events if event.type == "status")
+            # Report new jobs of other processes, because this process may have a free worker.
+            for queue, kind in {
+                (job["queue"], job["kind"])
+                for job in known
+                if job["version"] == 1 and job.get("due", 1e18) <= now
+            }:
+                self._on_work(queue, kind)
 
     def _forget(self, job_ids: Sequence[str]) -> None:
         self._cache.forget(job_ids)
         self._cache.jobs.invalidate(job_ids)
-
-    def _report_work(self, events: Sequence[Event]) -> None:
-        """Report new jobs of other processes, because this process may have a free worker."""
-        if self._on_work is None:
-            return
-        now = self._clock.now()
-        known = (event.job for event in events if event.type == "status")
-        for queue, kind in {
-            (job["queue"], job["kind"])
-            for job in known
-            if job["version"] == 1 and job.get("due", 1e18) <= now
-        }:
-            self._on_work(queue, kind)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -24,11 +23,11 @@ from bide.server.store import Missing, StoreUnavailable
 from bide.server.store.job_cache import JobCache
 from bide.server.store.postgres.server import PostgresServer, explain
 from bide.server.store.rows import COLUMNS, job_of
+from bide.server.store.timeouts import Timeouts
 
 T = TypeVar("T")
 CONNECT_TIMEOUT = 5.0
 QUERY_TIMEOUT = 6.0
-CHECK_EVERY = 0.5  # seconds between two looks at the waiting futures
 NUL = "\0"  # PostgreSQL's text cannot contain it, and psycopg raises for it
 FROZEN = "It is connected, but stopped or overloaded: check pg_stat_activity and its machine"
 POLLS = 2  # concurrent statements for polls; later polls share the next statement
@@ -65,21 +64,12 @@ class ReadPool:
         for connection in idle:
             await connection.close()
 
-    async def rows(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """The rows of a short query."""
-        return await self._with_timeout(self._query(sql, values))
-
     async def list_rows(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The rows of a query that may take long."""
+        return await self.rows(sql, values, long=True)
 
-        async def query() -> Rows:
-            async with _acquired(self._lists):
-                return await self._query(sql, values)
-
-        return await self._with_timeout(query())
-
-    async def _with_timeout(self, query: Coroutine[Any, Any, Rows]) -> Rows:
-        """Await a query, or raise after QUERY_TIMEOUT. The query keeps running and keeps its connection."""
+    async def rows(self, sql: str, values: Sequence[Any] = (), *, long: bool = False) -> Rows:
+        """The rows of a query. Raises after QUERY_TIMEOUT; the query then keeps running and keeps its connection."""
         future: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
 
         def answered(task: asyncio.Task[Rows]) -> None:
@@ -93,7 +83,7 @@ class ReadPool:
             else:
                 future.set_result(task.result())
 
-        self._task(query).add_done_callback(answered)
+        self._task(self._query(sql, values, long=long)).add_done_callback(answered)
         self._timeouts.watch(future)
         return await future
 
@@ -153,8 +143,8 @@ class ReadPool:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _query(self, sql: str, values: Sequence[Any]) -> Rows:
-        async with _acquired(self._free):
+    async def _query(self, sql: str, values: Sequence[Any], *, long: bool = False) -> Rows:
+        async with _acquired(self._lists) if long else contextlib.nullcontext(), _acquired(self._free):
             for again in (True, False):
                 fresh = not self._idle
                 connection = await self._connection()
@@ -201,35 +191,6 @@ class ReadPool:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
-
-
-class Timeouts:
-    """Fails futures that have waited too long, so that no caller hangs on a database that accepts connections but does not
-    answer. The operation itself is not cancelled and may still succeed. One periodic check serves all futures, instead of
-    one timer per future.
-    """
-
-    def __init__(self, seconds: float, reason: str) -> None:
-        self._seconds = seconds
-        self._reason = reason
-        self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
-
-    def watch(self, future: asyncio.Future[Any]) -> None:
-        loop = asyncio.get_running_loop()
-        if not self._waiting:
-            loop.call_later(min(CHECK_EVERY, self._seconds), self._check)
-        self._waiting.append((loop.time() + self._seconds, future))
-
-    def _check(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        waiting = self._waiting
-        while waiting and (waiting[0][1].done() or waiting[0][0] <= now):
-            _, future = waiting.popleft()
-            if not future.done():
-                future.set_exception(StoreUnavailable(self._reason))
-        if waiting:
-            loop.call_later(min(CHECK_EVERY, self._seconds), self._check)
 
 
 class SharedQuery:

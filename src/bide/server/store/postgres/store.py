@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 
@@ -40,18 +40,18 @@ from bide.server.store import (
 )
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.feed import ChangeFeed, DatabaseClock
-from bide.server.store.postgres.reads import FROZEN, NUL, ReadPool, SharedQuery, Timeouts
+from bide.server.store.postgres.reads import FROZEN, NUL, ReadPool, SharedQuery
 from bide.server.store.postgres.server import PostgresServer, explain, prepare
 from bide.server.store.postgres.session import PostgresSession
 from bide.server.store.postgres.transaction import tag
 from bide.server.store.postgres.worker_feed import WorkerFeed
 from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
-from bide.server.store.transaction import Key, TextTable, Transaction, encode
+from bide.server.store.timeouts import Timeouts
+from bide.server.store.transaction import TextTable, encode
 from bide.server.store.transactional_store import SharedTransactionalStore, UploadFilter
 from bide.server.store.writer import WriteOperation
 from bide.server.upload_record import Upload
 
-T = TypeVar("T")
 WRITE_TIMEOUT = 6.0
 CONNECTIONS = 8  # for reads; there is one more for writes and one for the change feed
 _LEASES = (
@@ -115,7 +115,8 @@ class PostgresStore(SharedTransactionalStore):
         """`held_only`: of the changes of other processes, deliver only those to jobs that this process holds.
         `counts_age`: for how many seconds the counts of `queues` are reused.
         """
-        super().__init__(clock or DatabaseClock())
+        self._clock = clock or DatabaseClock()
+        super().__init__(self._clock)
         self.server = PostgresServer(url)
         self._cache = PostgresCache()
         self._job_cache = self._cache.jobs
@@ -160,19 +161,6 @@ class PostgresStore(SharedTransactionalStore):
 
     def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
         return self._session.transact(operations)
-
-    def _write(
-        self,
-        run: Callable[[Transaction], T],
-        *,
-        jobs: Sequence[str] = (),
-        keys: Sequence[Key] = (),
-        first: bool = False,
-    ) -> asyncio.Future[T]:
-        writing = super()._write(run, jobs=jobs, keys=keys, first=first)
-        if not first:  # a claim must not time out: its jobs are already this process's
-            self._timeouts.watch(writing)
-        return writing
 
     def claim(
         self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float

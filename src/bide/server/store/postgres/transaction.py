@@ -18,7 +18,7 @@ import psycopg
 from msgspec.structs import replace
 
 from bide.core.jobs.record import Job
-from bide.server.store import BY_CONTENT, ClaimRequest, NewJob, upload_rows
+from bide.server.store import BY_CONTENT, ClaimRequest, upload_rows
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import held_channel
 from bide.server.store.postgres.statements import (
@@ -230,13 +230,14 @@ class PostgresTransaction(Transaction):
             self.execute(sql, values)
 
     def _statements(self, changes: RowChanges) -> Iterator[Statement]:
-        """The statements that write the changes. `_commit` sends them together with the commit."""
+        """The statements that write the changes. `finish` sends them together with the commit."""
         now = self.now
         if changes.removed:
             yield from self._deletions(changes.removed)
         if changes.new:
             yield INSERT, (encode([self._new_row(new.job) for new in changes.new]).decode(),)
-            yield INSERT_INPUT, (_json(_INPUT, map(_input_row, changes.new)),)
+            inputs = ((n.job.id, n.job.tenant, n.input.decode(), text_of(n.files)) for n in changes.new)
+            yield INSERT_INPUT, (_json(_INPUT, inputs),)
         if changes.uploads:
             rows = (upload_rows.values_of(upload) for upload in changes.uploads)
             yield UPLOADS, (_json(upload_rows.FIELDS, rows),)
@@ -319,16 +320,15 @@ class PostgresTransaction(Transaction):
             rows = [{"id": job.id, **_before(job)} for job in unwritten]
             self.defer(VERIFY, len(rows), encode(rows).decode())
         self._notify_others(channel, origin)
-        if self._begun or self._writes or self.events:
-            self._commit(channel, origin)
-
-    def _commit(self, channel: str, origin: str) -> None:
+        if not (self._begun or self._writes or self.events):
+            return
         statements = list(self._writes)
         if not self._begun:
             statements.insert(0, ("BEGIN", ()))
         if self.events:
+            events = ((e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events)
             statements.append((LOCK_LOG, ()))
-            statements.append((EVENTS, (origin, self._events_json(), channel, f"e {origin}")))
+            statements.append((EVENTS, (origin, _json(_EVENT, events), channel, f"e {origin}")))
         statements.append(("COMMIT", ()))
         self.commit_sent = True
         answers = self._execute_batch(statements)
@@ -349,11 +349,6 @@ class PostgresTransaction(Transaction):
         text = ";\n".join(sql for sql, _ in statements)
         cursor.execute(text.encode(), [value for _, values in statements for value in values])
         return cursor
-
-    def _events_json(self) -> str:
-        """The events as JSON rows."""
-        rows = ((e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events)
-        return _json(_EVENT, rows)
 
     def _notify_others(self, channel: str, origin: str) -> None:
         """Notify other processes of changes that have no event: jobs that changed or were removed without one, and paused
@@ -402,10 +397,6 @@ def _json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def tag(name: str, value: str) -> str:
     """A label in the form that the index on labels uses."""
     return encode([name, value]).decode()
-
-
-def _input_row(new: NewJob) -> tuple[str, str, str, str | None]:
-    return new.job.id, new.job.tenant, new.input.decode(), text_of(new.files)
 
 
 def _before(job: Job) -> dict[str, Any]:

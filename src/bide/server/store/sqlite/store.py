@@ -84,7 +84,7 @@ class SqliteStore(TransactionalStore):
     async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
-        self._clock = self._monotonic_clock()
+        self.now = self._monotonic_clock().now
         await asyncio.to_thread(self._cache.load, self._reader, self.now())
         self._connection = connect(self.path)
 
@@ -125,7 +125,7 @@ class SqliteStore(TransactionalStore):
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                tx = SqliteTransaction(self._cache, connection, self._clock.now())
+                tx = SqliteTransaction(self._cache, connection, self.now())
                 results = [operation.run(tx) for operation in operations]
                 tx.finish()
                 connection.execute("COMMIT")
@@ -192,17 +192,19 @@ class SqliteStore(TransactionalStore):
         return self._row(sql, (tenant, kind, key)) is not None
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
-        cached = self._job_cache
-        return [cached.get(job_id) or self._get(job_id) for job_id in ids]
-
-    def _get(self, job_id: str) -> Job | Missing:
-        generation = self._job_cache.generation
-        row = self._row(BY_ID, (job_id,))
-        if row is None:
-            return self._missing(job_id)
-        job = job_of(row)
-        self._job_cache.put(job, generation)
-        return job
+        found: list[Job | Missing] = []
+        for job_id in ids:
+            job = self._job_cache.get(job_id)
+            if job is None:
+                generation = self._job_cache.generation
+                row = self._row(BY_ID, (job_id,))
+                if row is None:
+                    found.append(self._missing(job_id))
+                    continue
+                job = job_of(row)
+                self._job_cache.put(job, generation)
+            found.append(job)
+        return found
 
     def _missing(self, job_id: str) -> Missing:
         row = self._row(BY_TOMBSTONE, (job_id,))

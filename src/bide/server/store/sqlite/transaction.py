@@ -267,20 +267,19 @@ class SqliteTransaction(Transaction):
             return
         if "due" in columns:
             columns["ready"] = ready(after, self.now)
+            self._moves.append((after.queue, before.due, after.due))
         assignments = ", ".join(f"{name} = ?" for name in columns)
         cursor = self._execute(
             f"UPDATE jobs SET {assignments} WHERE id = ? AND version = ? AND fence = ?",
             (*columns.values(), before.id, before.version, before.fence),
         )
         assert cursor.rowcount == 1, f"{before.id} changed within its own transaction"
-        if "due" in columns:
-            self._moves.append((after.queue, before.due, after.due))
 
     # --- the end
 
     def finish(self) -> None:
         """Write deferred rows and events; called right before the commit."""
-        self.flush()
+        self.write(self.take_changes())
         if self.events:
             rows = [
                 (e.id, e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events
