@@ -182,18 +182,14 @@ class Runner:
             known = event.job
             attempt = self.attempts.get(event.job_id)
             if attempt is not None and known["fence"] >= attempt.job.fence:
-                self._on_status(attempt, known)
+                is_current = (known["fence"], known.get("worker")) == (attempt.job.fence, self._owner)
+                if not is_current or known["status"] not in (Status.PROCESSING, attempt.job.status):
+                    attempt.stop(LEASE_LOST, self._now())
+                elif known.get("cancelAsked") and attempt.stopping is None:
+                    attempt.stop(CANCEL, self._now())
             # The intake has already hinted at a new job (version 1).
             if known.get("due", 1e18) <= self._store.now() and known["version"] > 1:
                 self.hint(known["queue"], known["kind"])
-
-    def _on_status(self, attempt: Attempt, known: dict[str, Any]) -> None:
-        now = self._now()
-        is_current = (known["fence"], known.get("worker")) == (attempt.job.fence, self._owner)
-        if not is_current or known["status"] not in (Status.PROCESSING, attempt.job.status):
-            attempt.stop(LEASE_LOST, now)
-        elif known.get("cancelAsked") and attempt.stopping is None:
-            attempt.stop(CANCEL, now)
 
     def has_capacity(self, queue: str) -> bool:
         """Whether a job of this queue can start now. Thread-safe."""
@@ -210,18 +206,9 @@ class Runner:
 
     # --- claim
 
-    def _claim_soon(self) -> None:
-        """Claim once for all attempts that end in this iteration of the event loop."""
-        if not self._claim_scheduled:
-            self._claim_scheduled = True
-            self._loop.call_soon(self._claim_now)
-
-    def _claim_now(self) -> None:
-        self._claim_scheduled = False
-        self._claim()
-
     def _claim(self, *, prefetch: bool = True) -> None:
         """Claim as many jobs as can start now, from queues that may have any."""
+        self._claim_scheduled = False
         if self._stopping:
             return
         for planned in self._slots.plan(self._now(), prefetch=prefetch):
@@ -349,36 +336,34 @@ class Runner:
         start in its child while a spawn of the job before it is still being stored.
         """
         while attempt.inbox and not attempt.storing and attempt.started is not None:
-            self._handle(attempt, attempt.inbox.popleft())
-
-    def _handle(self, attempt: Attempt, message: p.AttemptMessage) -> None:
-        attempt.last_activity = self._now()
-        match message:
-            case p.ProgressChanged():
-                attempt.update_progress(message.progress, self._store.now())
-                if message.progress is not None:
-                    self._progress.publish(attempt.key, attempt.live)
-            case p.JobLogLine():
-                attempt.add_line(message.line, self._store.now())
-            case p.StepBegan():
-                started = changes.StepStarted(name=message.step, **attempt.identity)
-                self._settlement.write([*attempt.begin_changes(), started])
-            case p.AttemptDone() | p.AttemptFailed() | p.AttemptParked() | p.AttemptStopped():
-                attempt.update_progress(message.progress, self._store.now())
-                if isinstance(message, p.AttemptFailed) and message.trace is not None:
-                    attempt.trace = message.trace
-                    line = {"level": "error", "message": message.trace}
-                    attempt.add_line(line, self._store.now())
-                self._end(attempt, attempt.outcome_of(message))
-            case p.KeepStep() | p.ReadStep() if attempt.incomplete:  # this reply stops the handler
-                attempt.child.send(p.StepReply(message.number, False))
-            case p.KeepStep():
-                self._keep_step(attempt, message)
-            case p.ReadStep():
-                self._settlement.run_in_background(self._read_step(attempt, message))
-            case p.Spawn() if not attempt.incomplete:
-                attempt.storing = True
-                self._settlement.run_in_background(self._spawn(attempt, message))
+            message: p.AttemptMessage = attempt.inbox.popleft()
+            attempt.last_activity = self._now()
+            match message:
+                case p.ProgressChanged():
+                    attempt.update_progress(message.progress, self._store.now())
+                    if message.progress is not None:
+                        self._progress.publish(attempt.key, attempt.live)
+                case p.JobLogLine():
+                    attempt.add_line(message.line, self._store.now())
+                case p.StepBegan():
+                    started = changes.StepStarted(name=message.step, **attempt.identity)
+                    self._settlement.write([*attempt.begin_changes(), started])
+                case p.AttemptDone() | p.AttemptFailed() | p.AttemptParked() | p.AttemptStopped():
+                    attempt.update_progress(message.progress, self._store.now())
+                    if isinstance(message, p.AttemptFailed) and message.trace is not None:
+                        attempt.trace = message.trace
+                        line = {"level": "error", "message": message.trace}
+                        attempt.add_line(line, self._store.now())
+                    self._end(attempt, attempt.outcome_of(message))
+                case p.KeepStep() | p.ReadStep() if attempt.incomplete:  # this reply stops the handler
+                    attempt.child.send(p.StepReply(message.number, False))
+                case p.KeepStep():
+                    self._keep_step(attempt, message)
+                case p.ReadStep():
+                    self._settlement.run_in_background(self._read_step(attempt, message))
+                case p.Spawn() if not attempt.incomplete:
+                    attempt.storing = True
+                    self._settlement.run_in_background(self._spawn(attempt, message))
 
     # --- steps and spawned jobs
 
@@ -487,7 +472,18 @@ class Runner:
             begun = []
         self._settlement.write_log(attempt)
         if outcome is not None:
-            change = outcome if isinstance(outcome, Change) else self._settle(attempt, outcome)
+            change = (
+                outcome
+                if isinstance(outcome, Change)
+                else settle(
+                    attempt.job,
+                    outcome,
+                    attempt.kind.policy,
+                    now=self._store.now(),
+                    rng=self._rng,
+                    progress=attempt.live.progress if attempt.live.number else None,
+                )
+            )
             if isinstance(change, _FAILED):
                 _log_failed_attempt(attempt, change)
             # While the child has prefetched work, delay the write: one commit then covers more outcomes.
@@ -499,34 +495,21 @@ class Runner:
         del self.attempts[job_id]
         if not self.attempts:
             self._all_ended.set()
-        self._release(attempt)
-        if (deferred := self._deferred.pop(job_id, None)) is not None:
-            self._start(*deferred)
-        if not delayed:
-            self._claim_soon()
-
-    def _settle(self, attempt: Attempt, outcome: Outcome) -> Change:
-        return settle(
-            attempt.job,
-            outcome,
-            attempt.kind.policy,
-            now=self._store.now(),
-            rng=self._rng,
-            progress=attempt.live.progress if attempt.live.number else None,
-        )
-
-    def _release(self, attempt: Attempt) -> None:
-        """Free the attempt's slot for the next prefetched job or for a claim."""
-        child = attempt.child
+        # The slot is free for the next prefetched job or for a claim.
         following = self._slots.remove(attempt, self._now())
         if following is not None:
             self._start_running(following)
-        if child.state != "idle" or self._slots.busy(child):
-            return
-        if self._slots.worn(child):
-            self._replace(child)
-        else:
-            self._slots.add_child(child)
+        if child.state == "idle" and not self._slots.busy(child):
+            if self._slots.worn(child):
+                self._replace(child)
+            else:
+                self._slots.add_child(child)
+        if (deferred := self._deferred.pop(job_id, None)) is not None:
+            self._start(*deferred)
+        if not delayed and not self._claim_scheduled:
+            # Later, so that one claim serves all attempts that end in this iteration of the event loop.
+            self._claim_scheduled = True
+            self._loop.call_soon(self._claim)
 
     def _settled(self, attempt: AttemptKey, outcome: Any) -> None:
         """The end of the attempt is stored, or refused."""

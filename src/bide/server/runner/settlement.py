@@ -40,8 +40,8 @@ class SettlementWriter:
 
     def write(self, changes: Sequence[Change], then: Then | None = None) -> None:
         """Queue changes of one job; `then` gets the outcome of the last one."""
-        self._delayed.append((changes, then))
-        self.flush()
+        entries, self._delayed = [*self._delayed, (changes, then)], []
+        self._submit(entries)
 
     def write_soon(self, changes: Sequence[Change], then: Then | None = None) -> None:
         """Like `write`, after GROUP_DELAY, so that attempts that end until then share one commit."""

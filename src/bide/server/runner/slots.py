@@ -16,8 +16,6 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from bide.core.jobs.record import Job
 from bide.server.registry import DEFAULT_QUEUE, Kind, Registry
 from bide.server.runner.attempt import Attempt
@@ -162,28 +160,25 @@ class Slots:
         return len(self._idle)
 
     def _plan(self, is_async: bool, free: int) -> PlannedClaim | None:
-        requests = self._requests(is_async, free)
-        if not is_async:  # a prefetch in flight must get the first jobs of its queue
-            requests = [request for request in requests if request.queue not in self._prefetching]
+        """A claim of up to `free` jobs; a different queue comes first each time."""
+        requests = []
+        for queue in self.queues:
+            if not is_async and queue in self._prefetching:
+                continue  # the prefetch in flight must get the first jobs of its queue
+            kinds = tuple(k for k in self._names[is_async] if (queue, k) in self._hints)
+            limit = min(self.available(is_async, queue), free)
+            if kinds and limit > 0:
+                requests.append(ClaimRequest(queue, kinds, limit))
         if not requests:
             return None
+        self._turn += 1
+        at = self._turn % len(requests)
+        requests = requests[at:] + requests[:at]
         limit = min(free, sum(request.limit for request in requests))
         hints = {(r.queue, k): self._hints[r.queue, k] for r in requests for k in r.kinds}
         planned = PlannedClaim(requests, limit, is_async, False, hints)
         self._reserve(planned, 1)
         return planned
-
-    def _requests(self, is_async: bool, free: int) -> list[ClaimRequest]:
-        """Claim requests for up to `free` jobs; a different queue comes first each time."""
-        requests = []
-        for queue in self.queues:
-            kinds = tuple(k for k in self._names[is_async] if (queue, k) in self._hints)
-            limit = min(self.available(is_async, queue), free)
-            if kinds and limit > 0:
-                requests.append(ClaimRequest(queue, kinds, limit))
-        self._turn += 1
-        at = self._turn % len(requests) if requests else 0
-        return requests[at:] + requests[:at]
 
     def _reserve(self, planned: PlannedClaim, sign: int) -> None:
         self._requested[planned.is_async] += sign * planned.limit
@@ -199,20 +194,7 @@ class Slots:
                 del self._hints[pair]
 
     def _plan_prefetch(self, now: float) -> PlannedClaim | None:
-        """Prefetch short jobs behind running ones, unless another queue waits for a child."""
-        requests = [
-            replace(request, limit=more)
-            for request in self._prefetch_requests(now)
-            if (more := request.limit - self._prefetching[request.queue]) > 0
-        ]
-        if not requests or self._other_queue_waits({request.queue for request in requests}):
-            return None
-        planned = PlannedClaim(requests, sum(r.limit for r in requests), False, True, {})
-        self._prefetching += _expected(planned)
-        return planned
-
-    def _prefetch_requests(self, now: float) -> list[ClaimRequest]:
-        """Claim requests for jobs to prefetch behind heads that have not run for long."""
+        """Prefetch short jobs behind heads that have not run for long, unless another queue waits for a child."""
         capacity: dict[str, int] = {}
         for child, held in self._prefetched.items():
             head = held[0]
@@ -226,9 +208,14 @@ class Slots:
         for queue, limit in capacity.items():
             kinds = tuple(k for q, k in self._hints if q == queue and not self._kinds[k].is_async)
             short = frozenset(k for k in kinds if self.durations.depth(self._kinds[k]) > 1)
-            if short:
-                requests.append(ClaimRequest(queue, kinds, limit, 0, short))
-        return requests
+            more = limit - self._prefetching[queue]
+            if short and more > 0:
+                requests.append(ClaimRequest(queue, kinds, more, 0, short))
+        if not requests or self._other_queue_waits({request.queue for request in requests}):
+            return None
+        planned = PlannedClaim(requests, sum(r.limit for r in requests), False, True, {})
+        self._prefetching += _expected(planned)
+        return planned
 
     def _other_queue_waits(self, queues: set[str]) -> bool:
         """Whether another queue has a hint and no idle child. Prefetching stops then, so that a child becomes idle."""

@@ -57,6 +57,7 @@ class ChildProcess:
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._outgoing = bytearray()
+        self._blocked = False  # the socket accepts no more bytes now
         self._gone = False
         self._start()
 
@@ -118,23 +119,21 @@ class ChildProcess:
             self._flush()
 
     def _flush(self) -> None:
-        if self._outgoing and not self._gone and not self._write():
-            self._loop.add_writer(self._work, self._writable)
-
-    def _write(self) -> bool:
-        """Send as much as the socket accepts. Return whether everything was sent."""
+        """Send as much as the socket accepts, and the rest when it accepts more."""
+        if self._gone or not self._outgoing:
+            return
         try:
             sent = self._work.send(self._outgoing)
         except (BlockingIOError, InterruptedError):
-            return False
+            sent = 0
         except OSError:  # the child is dying; its pid file descriptor will report that
             sent = len(self._outgoing)
         del self._outgoing[:sent]
-        return not self._outgoing
-
-    def _writable(self) -> None:
-        if self._write():
+        if self._outgoing and not self._blocked:
+            self._loop.add_writer(self._work, self._flush)
+        elif self._blocked and not self._outgoing:
             self._loop.remove_writer(self._work)
+        self._blocked = bool(self._outgoing)
 
     def request_stop(self, job_id: str, fence: int) -> None:
         with contextlib.suppress(OSError):
@@ -159,25 +158,22 @@ class ChildProcess:
             return False
         try:
             for message in self._frames[sock].feed(data):
-                self._handle(message)
+                self.last_heartbeat = time.monotonic()
+                if isinstance(message, p.Heartbeat):
+                    continue
+                if isinstance(message, p.Ready):
+                    self.state = "idle"
+                    self._pool.started(self)
+                elif isinstance(message, p.StartFailed):
+                    self._pool.problem = message.error
+                else:
+                    self._pool.listener.received(self, message)
         except msgspec.DecodeError as error:  # a handler has written into the socket
             log.error("child %s sent an invalid message (%s); killing it", self.name, error)
             self._loop.remove_reader(sock)
             self.kill(lost=True)
             return False
         return True
-
-    def _handle(self, message: Any) -> None:
-        self.last_heartbeat = time.monotonic()
-        if isinstance(message, p.Heartbeat):
-            return
-        if isinstance(message, p.Ready):
-            self.state = "idle"
-            self._pool.started(self)
-        elif isinstance(message, p.StartFailed):
-            self._pool.problem = message.error
-        else:
-            self._pool.listener.received(self, message)
 
     def mark_alive(self, now: float) -> None:
         """Count this moment as a heartbeat, because the supervisor could not read messages until now."""
@@ -243,6 +239,8 @@ class ChildProcess:
 class Pool:
     """Keeps a fixed number of sync and async children alive."""
 
+    now = staticmethod(time.monotonic)  # the clock for timeouts of children
+
     def __init__(
         self,
         location: AppLocation,
@@ -264,11 +262,6 @@ class Pool:
         self._number = 0
         self._failures = 0
         self._not_before = -math.inf
-
-    @staticmethod
-    def now() -> float:
-        """The clock for timeouts of children."""
-        return time.monotonic()
 
     async def open(self, listener: PoolListener) -> None:
         self.listener = listener
