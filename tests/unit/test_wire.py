@@ -202,6 +202,7 @@ def test_a_key_is_read_or_malformed(value: str) -> None:
         key = read_idempotency_key(value)
     except MalformedRequest:
         return
+    assert key is not None
     assert 1 <= len(key) <= 255
     assert key.isascii()
     assert key.isprintable()

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,14 +35,15 @@ class Estimates:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._sketches: dict[str, Sketch] = {}
+        self._sketches: defaultdict[str, Sketch] = defaultdict(Sketch)
         self._known: dict[str, KindEstimates] = {}
         self._unsaved: set[str] = set()
 
     def load(self, durations: dict[str, dict[str, Any]]) -> None:
         """Replace the durations that were learned so far with the stored ones, which include them."""
         self._unsaved.clear()
-        self._sketches = {kind: Sketch.load(data) for kind, data in durations.items()}
+        self._sketches.clear()
+        self._sketches.update((kind, Sketch.load(data)) for kind, data in durations.items())
 
     def unsaved(self) -> dict[str, dict[str, Any]]:
         """The durations of kinds that have changed since the last call."""
@@ -53,14 +55,11 @@ class Estimates:
             if event.type == "status" and event.job["status"] in SUCCESSFUL:
                 seconds = event.job.get("seconds")
                 if seconds is not None:
-                    self._sketch(event.job["kind"]).learn(seconds)
+                    self._sketches[event.job["kind"]].learn(seconds)
                     self._unsaved.add(event.job["kind"])
 
-    def _sketch(self, kind: str) -> Sketch:
-        return self._sketches.setdefault(kind, Sketch())
-
     def _estimates_of(self, kind: str) -> KindEstimates:
-        sketch = self._sketch(kind)
+        sketch = self._sketches[kind]
         known = self._known.get(kind)
         if known is not None and not sketch.moved:
             return known

@@ -6,8 +6,8 @@ Subscribe before reading the job, so that no change is missed between the read a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from bide.core.wire.http import Event
 
@@ -33,8 +33,17 @@ class Notifier:
         for job_id in list(self._subscriptions):
             self.notify(job_id)
 
-    def subscribe(self, job_id: str) -> Subscription:
-        return Subscription(self, job_id)
+    @contextmanager
+    def subscribe(self, job_id: str) -> Iterator[Subscription]:
+        subscription = Subscription(self)
+        subscriptions = self._subscriptions.setdefault(job_id, set())
+        subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            subscriptions.discard(subscription)
+            if not subscriptions:
+                del self._subscriptions[job_id]
 
     def has_subscribers(self, job_id: str) -> bool:
         return job_id in self._subscriptions
@@ -54,36 +63,16 @@ class Notifier:
             for subscription in subscriptions:
                 subscription.wake()
 
-    def _add(self, subscription: Subscription) -> None:
-        self._subscriptions.setdefault(subscription.job_id, set()).add(subscription)
-
-    def _remove(self, subscription: Subscription) -> None:
-        subscriptions = self._subscriptions.get(subscription.job_id)
-        if subscriptions is not None:
-            subscriptions.discard(subscription)
-            if not subscriptions:
-                del self._subscriptions[subscription.job_id]
-
 
 class Subscription:
     """`with notifier.subscribe(id) as subscription:` read the job, then `await subscription.wait(seconds)` for a change."""
 
-    __slots__ = ("_changed", "_event", "_notifier", "job_id")
+    __slots__ = ("_changed", "_event", "_notifier")
 
-    def __init__(self, notifier: Notifier, job_id: str) -> None:
+    def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
         self._event = asyncio.Event()  # set by a change, or by the timeout
         self._changed = False
-        self.job_id = job_id
-
-    def __enter__(self) -> Subscription:
-        self._notifier._add(self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._notifier._remove(self)
 
     def wake(self) -> None:
         self._changed = True

@@ -258,7 +258,7 @@ class Service:
         self.notify.on_events(events)
         self.estimates.on_events(events)
         self.upkeep.on_events(events)
-        self.http.on_events(events)
+        self.http.metrics.on_events(events)
 
     def _reset(self) -> None:
         """Clears all caches after the store has lost events that were already reported."""

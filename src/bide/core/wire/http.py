@@ -229,8 +229,10 @@ def read_prefer(values: Iterable[str]) -> Preferences:
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 
 
-def read_idempotency_key(value: str) -> str:
-    """Read a structured-field string or a bare value; MalformedRequest if it is neither."""
+def read_idempotency_key(value: str | None) -> str | None:
+    """Read a structured-field string or a bare value, if there is one; MalformedRequest if it is neither."""
+    if value is None:
+        return None
     text = value.strip()
     if text.startswith('"'):
         match = _QUOTED.fullmatch(text)

@@ -8,10 +8,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from bide.core.errors import Internal, Problem, Unavailable
-from bide.core.wire.http import Event
 from bide.server.http import (
     Components,
     chunks,
@@ -32,7 +30,7 @@ from bide.server.http import (
 )
 from bide.server.http.hosts import Hosts, read_names
 from bide.server.http.proxies import read_proxies, read_root_path
-from bide.server.http.request import Disconnected, HttpRequest, Receive, Response, Scope, Send
+from bide.server.http.request import Disconnected, HttpRequest, Receive, Scope, Send
 from bide.server.http.routing import HttpOperation, Router
 from bide.server.store import StoreUnavailable
 
@@ -44,7 +42,7 @@ class HttpApp:
 
     def __init__(self, components: Components) -> None:
         self._components = components
-        self._metrics = metrics.Metrics(components)
+        self.metrics = metrics.Metrics(components)
         self.health = health.Health(components)
         self.operations: list[HttpOperation] = [
             *submit.OPERATIONS,
@@ -58,7 +56,7 @@ class HttpApp:
             *tus.OPERATIONS,
             *queues.OPERATIONS,
             *self.health.operations,
-            *self._metrics.operations,
+            *self.metrics.operations,
             *problems.OPERATIONS,
         ]
         self.operations += docs.operations(self.operations, components.registry)
@@ -75,10 +73,6 @@ class HttpApp:
         """
         self._hosts = Hosts(address, self._trusted)
 
-    def on_events(self, events: Sequence[Event]) -> None:
-        """Counts committed events for the metrics."""
-        self._metrics.on_events(events)
-
     def forget(self) -> None:
         """Clears the cache, because a version may name another state of the job after the store lost events."""
         self._components.status_bodies.clear()
@@ -88,7 +82,13 @@ class HttpApp:
             return await _reject(scope, receive, send)
         request = HttpRequest(self._components, scope, receive, self.root_path)
         try:
-            response = await self._respond(request)
+            if self._proxies is not None:
+                self._proxies.read(request)
+            if self._hosts is not None:
+                self._hosts.check(request)
+            cors.check_origin(request, self._trusted)
+            preflight = cors.preflight(request) if scope["method"] == "OPTIONS" else None
+            response = preflight or await self._find(request)(request)
         except Problem as problem:
             response = request.problem_response(problem)
         except Disconnected:
@@ -102,23 +102,12 @@ class HttpApp:
         if response.stream is not None:
             # After the headers were sent, an error can only close the connection.
             return await response.stream(scope, receive, send)
-        return await _send(response, scope, send)
-
-    async def _respond(self, request: HttpRequest) -> Response:
-        if self._proxies is not None:
-            self._proxies.read(request)
-        if self._hosts is not None:
-            self._hosts.check(request)
-        cors.check_origin(request, self._trusted)
-        if request.scope["method"] == "OPTIONS" and (preflight := cors.preflight(request)) is not None:
-            return preflight
-        return await self._find(request)(request)
-
-
-async def _send(response: Response, scope: Scope, send: Send) -> None:
-    body = b"" if scope["method"] == "HEAD" else response.body
-    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
-    await send({"type": "http.response.body", "body": body})
+        body = b"" if scope["method"] == "HEAD" else response.body
+        await send(
+            {"type": "http.response.start", "status": response.status, "headers": response.headers}
+        )
+        await send({"type": "http.response.body", "body": body})
+        return None
 
 
 def _unexpected(request: HttpRequest, error: Exception) -> Problem:

@@ -20,9 +20,8 @@ MAX_PART_HEADER = 16 * 1024  # bytes of one header line of a part
 _BOUNDARY = re.compile(r"[\w'()+,./:=? -]{0,69}[\w'()+,./:=?-]", re.ASCII)
 
 
-def is_form(request: HttpRequest) -> bool:
-    declared = request.header(b"content-type") or ""
-    return declared.partition(";")[0].strip().lower() == TYPE
+def is_form(content_type: str | None) -> bool:
+    return content_type is not None and content_type.partition(";")[0].strip().lower() == TYPE
 
 
 class FormPart(msgspec.Struct, frozen=True):

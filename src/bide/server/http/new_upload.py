@@ -44,6 +44,6 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
             fields,
             msgspec.json.encode(self.input),
             parameter=self.parameter,
-            key=None if self.idempotency_key is None else read_idempotency_key(self.idempotency_key),
+            key=read_idempotency_key(self.idempotency_key),
             trace_id=request.trace_id,
         )

@@ -12,6 +12,8 @@ from random import getrandbits
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
+import msgspec
+
 from bide.core.errors import (
     InvalidInput,
     MalformedRequest,
@@ -43,18 +45,13 @@ class Disconnected(Exception):
     """The client has closed the connection."""
 
 
-class Response:
+class Response(msgspec.Struct):
     """A status, headers and the whole body; or a `stream`, which sends the response itself."""
 
-    __slots__ = ("body", "headers", "status", "stream")
-
-    def __init__(
-        self, status: int, headers: Headers, body: bytes = b"", stream: Stream | None = None
-    ) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
-        self.stream = stream
+    status: int
+    headers: Headers
+    body: bytes = b""
+    stream: Stream | None = None
 
 
 def json_response(status: int, body: bytes, *more: tuple[bytes, bytes]) -> Response:

@@ -12,7 +12,6 @@ from bide.core.jobs.record import Job, Progress
 from bide.core.wire.http import (
     MAX_HOLD,
     MAX_WAIT,
-    Eta,
     JobStatus,
     encode,
     etag,
@@ -99,15 +98,12 @@ class JobView:
         return later_etag(names, self.tag) if self.job.held else None
 
     def wire(self) -> JobStatus:
-        return wire_job(self.job, self.progress, self._eta(), self.request.base)
-
-    def _eta(self) -> Eta | None:
-        if self.job.status.terminal:
-            return None
-        components = self.request.components
-        return components.estimates.eta(
-            self.job, self.progress, self.reported_at, components.store.now()
-        )
+        components, eta = self.request.components, None
+        if not self.job.status.terminal:
+            eta = components.estimates.eta(
+                self.job, self.progress, self.reported_at, components.store.now()
+            )
+        return wire_job(self.job, self.progress, eta, self.request.base)
 
     def body(self) -> bytes:
         """Returns the JSON, from the cache if the ETag has not changed."""
@@ -129,14 +125,11 @@ class JobView:
         components = self.request.components
         return components.estimates.retry_after(self.job, self.progress, components.store.now())
 
-    def retry_after_header(self) -> Headers:
-        return retry_after_header(self.retry_after())
-
     def location(self) -> tuple[bytes, bytes]:
         return (b"location", f"{self.request.base}/jobs/{self.job.id}".encode())
 
     def response(self, status: int, *more: tuple[bytes, bytes]) -> Response:
-        return json_response(status, self.body(), *self.retry_after_header(), *more)
+        return json_response(status, self.body(), *retry_after_header(self.retry_after()), *more)
 
 
 def retry_after_header(seconds: int | None) -> Headers:

@@ -64,19 +64,16 @@ class WireBatch(msgspec.Struct):
     jobs: list[msgspec.Raw]
 
 
-def _key(request: HttpRequest) -> str | None:
-    value = request.header(b"idempotency-key")
-    return None if value is None else read_idempotency_key(value)
-
-
 async def submit(request: HttpRequest) -> Response:
-    key = _key(request)
+    key = read_idempotency_key(request.header(b"idempotency-key"))
     preferred = request.header(b"prefer")
     preferences = read_prefer((preferred,)) if preferred is not None else Preferences()
-    if is_form(request):
+    if is_form(request.header(b"content-type")):
         stored = await _submit_form(request, key)
     else:
-        submission = _with_query(request, read_submission(await request.json()))
+        submission = read_submission(await request.json())
+        if request.scope["query_string"]:
+            submission = _with_query(request, submission)
         stored = await request.components.intake.submit(submission, key=key, trace_id=request.trace_id)
     if not stored.created:
         await request.components.progress.refresh((stored.job,))
@@ -130,7 +127,9 @@ async def _until_done(request: HttpRequest, shown: JobView, seconds: float) -> J
 async def submit_batch(request: HttpRequest) -> Response:
     bodies = read_batch(await request.json(), request.components.config.http.max_batch)
     outcomes = await request.components.intake.submit_many(
-        bodies, key=_key(request), trace_id=request.trace_id
+        bodies,
+        key=read_idempotency_key(request.header(b"idempotency-key")),
+        trace_id=request.trace_id,
     )
     entries = [
         request.render_problem(outcome)

@@ -170,12 +170,12 @@ def _job(request: HttpRequest, given: dict[str, str]) -> UploadJob | None:
         return None
     fields: dict[str, Any] = {name: given[name] for name in _TEXT_FIELDS if name in given}
     fields |= {name: _json(name, given[name]) for name in _JSON_FIELDS if name in given}
-    input, key = given.get("input"), given.get("idempotencyKey")
+    input = given.get("input")
     return make_upload_job(
         fields,
         None if input is None else input.encode(),
         parameter=given.get("parameter"),
-        key=None if key is None else read_idempotency_key(key),
+        key=read_idempotency_key(given.get("idempotencyKey")),
         trace_id=request.trace_id,
     )
 

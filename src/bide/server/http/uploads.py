@@ -49,7 +49,7 @@ def read_sha256(text: str | None) -> str | None:
 
 async def create(request: HttpRequest) -> Response:
     promised = read_sha256(request.one("sha256"))
-    if is_form(request):
+    if is_form(request.header(b"content-type")):
         incoming = await _only_file(await read_form(request, lambda part: part.filename is None))
     else:
         incoming = await _raw(request)
