@@ -8,7 +8,7 @@
 | ```console | each `$ command` is run in one shell for the whole page, what follows is compared with its output |
 | ```console exit=3 | the same, and the last command ends with this code |
 | ```json, ```toml | parsed; with a title also written |
-| ```text, ```mermaid | shown only |
+| ```text, ```mermaid, ```nginx | shown only |
 
 In what is compared, `...` or `…` stands for anything in a line, a line of only that for any lines, and a job id, an
 instant and a run of spaces for any other. `bide serve`, `bide worker`, `celery -A`, `uvicorn`, `python lms.py`,
@@ -24,7 +24,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-LANGUAGES = {"python", "console", "json", "toml", "text", "mermaid"}
+LANGUAGES = {"python", "console", "json", "toml", "text", "mermaid", "nginx"}
 JOB_ID = "[0-9A-HJKMNP-TV-Z]{26}"
 INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
 _WILD = re.compile(rf"(?P<any>\.\.\.|…)|(?P<id>\b{JOB_ID}\b)|(?P<at>{INSTANT})")
