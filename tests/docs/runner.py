@@ -60,6 +60,7 @@ class Run:
             "PATH": ":".join(str(folder) for folder in path if folder),
             "BIDE_PORT": str(port),
             "BIDE_URL": f"http://127.0.0.1:{port}",
+            "BIDE_WORKERS": "1",  # as on a machine with one core: each child takes 0.2 s of processor time to start
             "NO_COLOR": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a reader's pytest has not our plugins
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -29,7 +29,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     async def open_(
         target: str = "tests.apps.handlers", *, upkeep: float = 0.05, **worker: float
     ) -> EngineHarness:
-        settings = {"workers": 2, "grace": 2.5, "drain": 0.0, **worker}
+        settings = {"workers": 1, "grace": 2.5, "drain": 0.0, **worker}
         config = Config(
             data=tmp_path / "data",
             store=store_config(tmp_path),
