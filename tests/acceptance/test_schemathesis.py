@@ -26,7 +26,7 @@ from tests.servers.service import ServiceProcess
 pytest_plugins = ["schemathesis.pytest.plugin"]
 
 # Of each operation: at every run of the tests, and in `make chaos`.
-FEW, MANY, MANY_REAL = 8, 120, 30
+FEW, MANY, MANY_REAL = 3, 120, 30
 
 
 def _kinds() -> Registry:

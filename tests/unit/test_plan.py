@@ -64,7 +64,13 @@ def test_a_higher_price_asks_less_often(durations: list[float]) -> None:
     assert all(b <= a * 1.05 for a, b in pairwise(requests))
 
 
-@pytest.mark.parametrize(("sigma", "price"), [(0.1, 30.0), (0.5, 0.5), (0.5, 4.0), (1.2, 4.0)])
+@pytest.mark.parametrize(
+    ("sigma", "price"),
+    [
+        (0.5, 4.0),
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in ((0.1, 30.0), (0.5, 0.5), (1.2, 4.0))),
+    ],
+)
 def test_no_other_list_of_ages_costs_less(sigma: float, price: float) -> None:
     """Against fixed intervals from any start, and against its own ages moved about."""
     curve = table(spread(1, 60.0, sigma))
