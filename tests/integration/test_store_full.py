@@ -157,11 +157,11 @@ async def test_a_renewal_that_could_not_be_written_counts(tmp_path: Path) -> Non
     renewed = harness.clock.now() + LEASE
     assert {lease.until for lease in await harness.store.leases()} == {before, renewed}
     (unchanged,) = [lease for lease in await harness.store.leases() if lease.until == before]
-    assert [job.id for job in (await harness.store.overdue([unchanged])).leases] == [hangs.id]
+    assert [job.id for job in (await harness.store.lost_and_late([unchanged])).leases] == [hangs.id]
     harness.clock.advance(LEASE)
     room()
     assert await harness.store.renew("worker", [(works.id, works.fence)], LEASE) == []
-    assert [job.id for job in (await harness.store.overdue([unchanged])).leases] == [hangs.id]
+    assert [job.id for job in (await harness.store.lost_and_late([unchanged])).leases] == [hangs.id]
     assert {lease.until for lease in await harness.store.leases()} == {before, renewed + LEASE}
     await harness.store.close()
 

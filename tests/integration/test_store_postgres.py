@@ -328,7 +328,7 @@ async def test_only_the_leases_of_ones_own_earlier_process_are_void(
     await first.claim(owner="here.1:10")
     await second.claim(queue="other", owner="there.1:10")
     assert await first.store.void("here.1:") == 1
-    assert [job.id for job in (await second.store.overdue()).leases] == [mine.id]
+    assert [job.id for job in (await second.store.lost_and_late()).leases] == [mine.id]
     assert (await second.get(other.id)).lease_until == first.clock.now() + LEASE
 
 
@@ -724,7 +724,7 @@ async def test_a_process_that_stops_within_a_transaction_does_not_hold_up_the_ot
     stopped.execute("BEGIN")
     stopped.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", (job.id,))
     leases = await harness.store.leases()
-    assert (await harness.store.overdue(leases)).leases == (), "it is not even waited for"
+    assert (await harness.store.lost_and_late(leases)).leases == (), "it is not even waited for"
     begin = time.monotonic()
     assert (await harness.succeed(job)).status is Status.DONE
     assert 0.1 < time.monotonic() - begin < 4
@@ -743,9 +743,9 @@ async def test_a_lease_is_not_lost_while_one_of_its_jobs_is_locked(url: str) -> 
     with PostgresServer(url).connect() as other:
         other.execute("BEGIN")
         other.execute("UPDATE jobs SET priority = priority WHERE id = %s", (jobs[0].id,))
-        assert (await harness.store.overdue(leases)).leases == ()
+        assert (await harness.store.lost_and_late(leases)).leases == ()
         other.execute("ROLLBACK")
-    found = (await harness.store.overdue(leases)).leases
+    found = (await harness.store.lost_and_late(leases)).leases
     assert {job.id for job in found} == {job.id for job in jobs}
     await harness.store.close()
 

@@ -68,11 +68,11 @@ async def test_a_job_that_was_taken_from_a_worker_is_told_to_it(pair: tuple[Proc
     job = await service.put()
     (claim,) = await worker.claim()
     await service.store.void("worker")
-    (overdue,) = (await service.store.overdue()).leases
+    (lost,) = (await service.store.lost_and_late()).leases
     worker.published.clear()
     from bide.core.jobs.state_machine import HandedBack
 
-    await service.apply(HandedBack(job_id=job.id, fence=overdue.fence))
+    await service.apply(HandedBack(job_id=job.id, fence=lost.fence))
     await eventually(lambda: bool(worker.published))
     assert worker.published[0].job["status"] == "PENDING"
     held = [(job.id, claim.job.fence)]

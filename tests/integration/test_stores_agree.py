@@ -159,15 +159,15 @@ async def record(store: Store, jobs: list[Job]) -> Any:
         (e.job_id, e.type, e.at, msgspec.to_builtins(e.job)) for e in await store.events(limit=10_000)
     ]
     leases = await store.leases()
-    overdue = await store.overdue(leases)
+    found = await store.lost_and_late(leases)
     return (
         await store.find(Filter(limit=1000)),
         await store.get([job.id for job in jobs]),
         told,
         await store.queues(),
         sorted((lease.owner, lease.until, lease.seconds) for lease in leases),
-        sorted(job.id for job in overdue.leases),
-        sorted(job.id for job in overdue.deadlines),
+        sorted(job.id for job in found.leases),
+        sorted(job.id for job in found.deadlines),
     )
 
 

@@ -227,9 +227,9 @@ class Upkeep:
             self._hint(queue, kind)
 
     async def _rescue(self) -> None:
-        overdue = await self._store.overdue(limit=RESCUE_BATCH + self._undecided)
-        changes = await self._losses(overdue.leases)
-        changes += [deadline_passed(job) for job in overdue.deadlines]
+        found = await self._store.lost_and_late(limit=RESCUE_BATCH + self._undecided)
+        changes = await self._losses(found.leases)
+        changes += [deadline_passed(job) for job in found.deadlines]
         if changes:
             await self._store.apply(changes)
 
@@ -247,8 +247,8 @@ class Upkeep:
             observer.writable(_monotonic())
             lost = observer.lost()
             if lost:
-                overdue = await self._store.overdue(lost, RESCUE_BATCH + self._undecided)
-                changes = await self._losses([job for job in overdue.leases if not self._holds(job)])
+                found = await self._store.lost_and_late(lost, RESCUE_BATCH + self._undecided)
+                changes = await self._losses([job for job in found.leases if not self._holds(job)])
                 if changes:
                     await self._store.apply(changes)
         except StoreUnavailable:

@@ -140,7 +140,7 @@ class QueueState(msgspec.Struct, frozen=True):
     oldest: float | None = None  # when the oldest waiting job became due
 
 
-class Overdue(msgspec.Struct, frozen=True):
+class LostAndLate(msgspec.Struct, frozen=True):
     """Jobs whose leases are void or lost, and jobs whose deadlines have passed."""
 
     leases: tuple[Job, ...] = ()
@@ -275,7 +275,7 @@ class UpkeepStore(Protocol):
         """All held leases, grouped by owner and `until`, without void ones. It does not decide whether a lease is lost."""
         ...
 
-    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
+    async def lost_and_late(self, lost: Sequence[Lease] = (), limit: int = 500) -> LostAndLate:
         """The jobs whose lease is void or one of `lost`, and the jobs whose deadline has passed."""
         ...
 
@@ -365,7 +365,7 @@ class Store(JobStore, EventLog, UpkeepStore, UploadRecords, Protocol):
     async def close(self) -> None: ...
 
     async def void(self, owner: str | None = None) -> int:
-        """Void the leases of an earlier process, so that its jobs are overdue immediately: the leases of owners with this
+        """Void the leases of an earlier process, so that its jobs are lost immediately: the leases of owners with this
         prefix, or all leases if only one process can use the store. Return their number.
         """
         ...

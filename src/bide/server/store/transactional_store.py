@@ -27,12 +27,12 @@ from bide.server.store import (
     CompletedUploads,
     Filter,
     Insertion,
+    LostAndLate,
     Missing,
     NewJob,
     OnEvents,
     OnReset,
     OnWork,
-    Overdue,
     QueueState,
     StoredUploads,
     UploadBytes,
@@ -227,11 +227,11 @@ class TransactionalStore(ABC):
         held, _ = await self.held_and_late(0)
         return list({self.lease_of(job) for job in held if job.lease_until})
 
-    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
+    async def lost_and_late(self, lost: Sequence[Lease] = (), limit: int = 500) -> LostAndLate:
         held, late = await self.held_and_late(limit)
         ended = set(lost)
         found = [job for job in held if not job.lease_until or self.lease_of(job) in ended]
-        return Overdue(tuple(found[:limit]), tuple(late))
+        return LostAndLate(tuple(found[:limit]), tuple(late))
 
     def check_writable(self) -> Awaitable[None]:
         return self._writer.submit(lambda tx: tx.check_writable())

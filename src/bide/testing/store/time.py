@@ -1,4 +1,4 @@
-"""Time: jobs that become due, overdue jobs, and jobs of an earlier process."""
+"""Time: jobs that become due, lost leases, deadlines, and jobs of an earlier process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Time:
         assert await harness.store.wake() == (set(), None)
         assert await harness.claim() == []
 
-    async def test_leases_are_told_and_no_clock_makes_one_overdue(self, harness: StoreHarness) -> None:
+    async def test_leases_are_told_and_no_clock_makes_one_lost(self, harness: StoreHarness) -> None:
         now = harness.clock.now()
         first, also = await harness.put(), await harness.put()
         await harness.claim()
@@ -64,14 +64,14 @@ class Time:
         earlier, later = Lease("worker", now + LEASE, LEASE), Lease("worker", now + 1.5 * LEASE, LEASE)
         assert set(await harness.store.leases()) == {earlier, later}
         harness.clock.advance(3600)
-        assert (await harness.store.overdue()).leases == (), "an observer decides, not the time"
-        assert ids((await harness.store.overdue([earlier])).leases) == {first.id, also.id}
-        assert len((await harness.store.overdue([earlier], limit=1)).leases) == 1
+        assert (await harness.store.lost_and_late()).leases == (), "an observer decides, not the time"
+        assert ids((await harness.store.lost_and_late([earlier])).leases) == {first.id, also.id}
+        assert len((await harness.store.lost_and_late([earlier], limit=1)).leases) == 1
         for job in (first, also):
             await harness.apply(Lost(job_id=job.id, fence=1, lease=earlier.until))
-        assert (await harness.store.overdue([earlier])).leases == ()
+        assert (await harness.store.lost_and_late([earlier])).leases == ()
         assert await harness.store.leases() == [later]
-        assert ids((await harness.store.overdue([earlier, later])).leases) == {second.id}
+        assert ids((await harness.store.lost_and_late([earlier, later])).leases) == {second.id}
 
     async def test_the_leases_of_two_owners_are_told_apart(self, harness: StoreHarness) -> None:
         await harness.put(queue="one")
@@ -80,47 +80,47 @@ class Time:
         await harness.claim(queue="other", owner="b")
         until = harness.clock.now() + LEASE
         assert {lease.owner for lease in await harness.store.leases()} == {"a", "b"}
-        assert ids((await harness.store.overdue([Lease("b", until, LEASE)])).leases) == {other.id}
+        assert ids((await harness.store.lost_and_late([Lease("b", until, LEASE)])).leases) == {other.id}
 
     async def test_whether_the_store_takes_writes_can_be_asked(self, harness: StoreHarness) -> None:
         for _ in range(2):
             await harness.store.check_writable()
         assert await harness.store.events() == []
 
-    async def test_a_lease_that_was_renewed_since_it_was_seen_overdue_is_not_lost(
+    async def test_a_lease_that_was_renewed_since_it_was_seen_unchanged_is_not_lost(
         self, harness: StoreHarness
     ) -> None:
         job = await harness.run()
         harness.clock.advance(LEASE)
-        (seen,) = (await harness.store.overdue(await harness.store.leases())).leases
+        (seen,) = (await harness.store.lost_and_late(await harness.store.leases())).leases
         assert await harness.store.renew("worker", [(job.id, 1)], LEASE) == []
         lost = Lost(job_id=job.id, fence=seen.fence, lease=seen.lease_until)
         assert isinstance(await harness.refuse(lost), Stale)
 
-    async def test_deadlines_are_overdue_wherever_the_job_is(self, harness: StoreHarness) -> None:
+    async def test_deadlines_pass_wherever_the_job_is(self, harness: StoreHarness) -> None:
         deadline = harness.clock.now() + 5
         ended = await harness.run(deadline=deadline)
         await harness.apply(Succeeded(job_id=ended.id, fence=1))
         runs = await harness.run(deadline=deadline)
         waits = await harness.put(deadline=deadline)
         later = await harness.put(deadline=deadline + 1)
-        assert (await harness.store.overdue()).deadlines == ()
+        assert (await harness.store.lost_and_late()).deadlines == ()
         harness.clock.advance(5)
-        assert ids((await harness.store.overdue()).deadlines) == {runs.id, waits.id}
-        assert len((await harness.store.overdue(limit=1)).deadlines) == 1
+        assert ids((await harness.store.lost_and_late()).deadlines) == {runs.id, waits.id}
+        assert len((await harness.store.lost_and_late(limit=1)).deadlines) == 1
         harness.clock.advance(1)
-        assert later.id in ids((await harness.store.overdue()).deadlines)
+        assert later.id in ids((await harness.store.lost_and_late()).deadlines)
 
     async def test_void_ends_the_leases_of_an_earlier_process(self, harness: StoreHarness) -> None:
         job = await harness.run()
         await harness.put()
         await harness.reopen()
-        assert (await harness.store.overdue()).leases == ()
+        assert (await harness.store.lost_and_late()).leases == ()
         assert await harness.store.void() == 1
-        (overdue,) = (await harness.store.overdue()).leases
-        assert (overdue.id, overdue.version) == (job.id, job.version)
+        (lost,) = (await harness.store.lost_and_late()).leases
+        assert (lost.id, lost.version) == (job.id, job.version)
         assert await harness.store.renew("worker", [(job.id, 1)], LEASE) == [(job.id, 1)]
-        await harness.apply(Lost(job_id=job.id, fence=overdue.fence))
+        await harness.apply(Lost(job_id=job.id, fence=lost.fence))
         assert await harness.statuses(job.id) == [Status.PENDING]
 
     async def test_void_ends_the_lease_of_a_job_that_was_just_changed(
@@ -129,8 +129,8 @@ class Time:
         job = await harness.run()
         await harness.apply(CancelAsked(job_id=job.id))
         assert await harness.store.void() == 1
-        (overdue,) = (await harness.store.overdue()).leases
-        await harness.apply(Lost(job_id=job.id, fence=overdue.fence, lease=overdue.lease_until))
+        (lost,) = (await harness.store.lost_and_late()).leases
+        await harness.apply(Lost(job_id=job.id, fence=lost.fence, lease=lost.lease_until))
         assert await harness.statuses(job.id) == [Status.CANCELLED]
 
     async def test_learned_durations_are_kept(self, harness: StoreHarness) -> None:

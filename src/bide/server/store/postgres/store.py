@@ -29,11 +29,11 @@ from bide.server.store import (
     Claim,
     ClaimRequest,
     Filter,
+    LostAndLate,
     Missing,
     OnEvents,
     OnReset,
     OnWork,
-    Overdue,
     QueueState,
     UploadBytes,
     upload_rows,
@@ -228,7 +228,7 @@ class PostgresStore(SharedTransactionalStore):
     async def leases(self) -> list[Lease]:
         return [Lease(*row) for row in await self._reads.rows(_LEASES)]
 
-    async def overdue(self, lost: Sequence[Lease] = (), limit: int = 500) -> Overdue:
+    async def lost_and_late(self, lost: Sequence[Lease] = (), limit: int = 500) -> LostAndLate:
         found = [job_of(row) for row in await self._reads.rows(_VOIDED, (limit,))]
         if lost:
             ended = {(lease.owner, lease.until) for lease in lost}
@@ -241,7 +241,7 @@ class PostgresStore(SharedTransactionalStore):
                 ended -= {(owner, until) for owner, until, size in sizes if size > free[owner, until]}
             found += [job for job in map(job_of, rows) if (job.owner, job.lease_until) in ended]
         late = await self._reads.rows(_LATE, (self.now(), limit))
-        return Overdue(tuple(found), tuple(map(job_of, late)))
+        return LostAndLate(tuple(found), tuple(map(job_of, late)))
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         rows = await self._reads.list_rows("SELECT id FROM jobs WHERE id = ANY(%s)", (list(ids),))
