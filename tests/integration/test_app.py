@@ -71,6 +71,7 @@ async def test_mounted_in_another_application(tmp_path: Path, with_lifespan: boo
             job_id = (await answer.json())["id"]
         assert await client.job(job_id).result(timeout=20) == 42
         from_thread = await asyncio.to_thread(app.submit, "add", {"a": 5})
+        assert from_thread.trace_id is not None and len(from_thread.trace_id) == 32
         assert await client.job(from_thread.job_id).result(timeout=20) == 6
         with pytest.raises(InvalidInput, match="NUL"):
             await app.submit_async("add", {"a": 5}, idempotency_key="a\0b")

@@ -264,7 +264,7 @@ def test_whatever_ends_the_attempt_ends_the_job_when_a_cancel_was_asked(kind: ty
     job = make_job(Status.PROCESSING, cancel_asked_at=NOW - 1, steps=(Step("s", Status.PROCESSING),))
     after = advance(job, make_change(kind, 3), NOW)
     assert (after.status, after.due, after.parked) == (Status.CANCELLED, None, False)
-    assert after.steps == (Step("s", Status.CANCELLED),)
+    assert after.steps == (Step("s", Status.CANCELLED, None, NOW),)
 
 
 @pytest.mark.parametrize("kind", sorted(BY_WORKER, key=str))
@@ -295,16 +295,18 @@ def test_cancelling_is_asking_where_someone_must_be_told() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_an_unfinished_step_ends_with_its_attempt(change: Change, status: Status) -> None:
-    steps = (Step("probe", Status.DONE), Step("transcode", Status.PROCESSING))
+    steps = (Step("probe", Status.DONE, NOW - 9, NOW - 8), Step("transcode", Status.PROCESSING, NOW - 7))
     after = advance(make_job(Status.PROCESSING, steps=steps), change, NOW)
-    assert after.steps == (steps[0], Step("transcode", status))
+    # The step of a lost attempt starts again; it has no times until then.
+    times = (None, None) if status is Status.PENDING else (NOW - 7, NOW)
+    assert after.steps == (steps[0], Step("transcode", status, *times))
 
 
 def test_a_step_is_named_once() -> None:
     job = make_job(Status.PROCESSING)
-    for kind in (StepStarted, StepKept):
-        job = advance(job, make_change(kind, 3), NOW)
-    assert job.steps == (Step("s", Status.DONE),)
+    for kind, at in ((StepStarted, NOW), (StepKept, NOW + 2)):
+        job = advance(job, make_change(kind, 3), at)
+    assert job.steps == (Step("s", Status.DONE, NOW, NOW + 2),)
 
 
 def test_a_later_file_of_the_same_name_takes_the_place_of_the_first() -> None:

@@ -38,7 +38,7 @@ ID = job_id(NOW, b"0123456789")
 FIELDS = """
     jobId kind status cancelRequested progress eta attempt maxAttempts priority queue labels
     createdAt runAt startedAt nextAttemptAt finishedAt updatedAt expiresAt deadline
-    steps children result files error links
+    steps children result files error traceId links
 """
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -62,6 +62,7 @@ def test_the_status_resource_has_the_contracts_fields_and_null_for_the_unknown()
         "deadline",
         "result",
         "error",
+        "traceId",
     }
     assert document["links"] == {
         "self": f"/jobs/{ID}",
@@ -78,7 +79,8 @@ def test_everything_that_is_known_is_shown() -> None:
         result=msgspec.Raw(b'{"pages": [1, 2]}'),
         error=ErrorInfo("OCR", "page 7", True, "text", 3, "t"),
         progress=Progress(percent=10.0),
-        steps=(Step("probe", Status.DONE),),
+        steps=(Step("probe", Status.DONE, NOW, NOW + 2), Step("read", Status.PROCESSING, NOW + 2)),
+        trace_id=TRACE,
         children=(Child("C", "thumbnail", "0", Status.DONE), Child("D", "thumbnail", "1")),
         files=(FileInfo("a b/ü.mp4", "video/mp4", 3, "ab", "secret-place"),),
         deadline=NOW + 1.5,
@@ -98,7 +100,12 @@ def test_everything_that_is_known_is_shown() -> None:
     assert document["eta"] == {"finishAt": "a", "low": "b", "high": "c"}
     assert document["error"]["failedStep"] == "text"
     assert document["deadline"] == render_instant(NOW + 1.5)
-    assert document["steps"] == [{"name": "probe", "status": "DONE"}]
+    began, done = render_instant(NOW), render_instant(NOW + 2)
+    assert document["steps"] == [
+        {"name": "probe", "status": "DONE", "startedAt": began, "finishedAt": done},
+        {"name": "read", "status": "PROCESSING", "startedAt": done, "finishedAt": None},
+    ]
+    assert document["traceId"] == TRACE
     assert document["children"] == [
         {"jobId": "C", "kind": "thumbnail", "status": "DONE"},
         {"jobId": "D", "kind": "thumbnail", "status": None},

@@ -15,7 +15,7 @@ import msgspec
 
 from bide.core.clock import read_instant
 from bide.core.jobs.record import SUCCESSFUL
-from bide.core.wire.http import JobStatus
+from bide.core.wire.http import JobStatus, WireStep
 
 COLOURS = {
     "DONE": "green",
@@ -185,7 +185,8 @@ def print_details(job: JobStatus) -> None:
         "next try": job.next_attempt_at,
         "finished": job.finished_at,
         "deadline": job.deadline,
-        "steps": ", ".join(f"{step.name} {step.status}" for step in job.steps),
+        "trace": job.trace_id,
+        "steps": ", ".join(map(_step, job.steps)),
         "children": ", ".join(f"{child.job_id} {child.status or 'running'}" for child in job.children),
         "files": ", ".join(f"{file.name} ({file.size} bytes)" for file in job.files),
         "result": "" if job.result is None else compact(job.result),
@@ -215,6 +216,13 @@ def _failed_step(job: JobStatus) -> str:
         return ""
     attempt = "" if job.error.attempt is None else f", attempt {job.error.attempt}"
     return f"step {job.error.failed_step}{attempt}"
+
+
+def _step(step: WireStep) -> str:
+    if step.started_at is None or step.finished_at is None:
+        return f"{step.name} {step.status}"
+    seconds = read_instant(step.finished_at) - read_instant(step.started_at)
+    return f"{step.name} {step.status} in {seconds:.3g} s"
 
 
 def _activity(job: JobStatus) -> str:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from random import getrandbits
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -131,6 +132,11 @@ def _pointer(path: str, text: str) -> str:
     parts = [name or index for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", path)]
     unknown = re.search(r"unknown field `(.*)`", text)
     return pointer(*parts, *([unknown[1]] if unknown else []))
+
+
+def new_trace_id() -> str:
+    """A trace id for a caller that sends none."""
+    return f"{getrandbits(128):032x}"
 
 
 class _RandomBuffer:
@@ -273,7 +279,7 @@ class Intake:
             deadline=deadline,
             max_attempts=kind.policy.retries + 1,
             keep=kind.retention,
-            trace_id=trace_id,
+            trace_id=trace_id or new_trace_id(),
             parent=parent.id if parent else None,
         )
         files = await self._files(checked, parent, uploads or {})

@@ -21,6 +21,7 @@ import msgspec
 from bide.core.jobs.record import FileInfo, Progress, Status
 from bide.core.wire.http import job_id
 from bide.server.blobs.files import FileBlobs
+from bide.server.intake import new_trace_id
 from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p
 from bide.server.worker.context import Context, HandlerParked, code_of, to_json
@@ -81,6 +82,7 @@ class InlineRunner:
         self._blobs = FileBlobs(places.blobs)
         self._work = places.work
         self._files: dict[tuple[str, str], FileInfo] = {}
+        self._trace_id = new_trace_id()
 
     def add_file(self, path: Path) -> File:
         """Stores a file of the test for a `File` parameter."""
@@ -98,7 +100,10 @@ class InlineRunner:
         fence = 0
         while True:
             fence += 1
-            run = p.RunJob(own_id, fence, 1, kind_name, raw, [], dict(recorder.steps), children)
+            steps = dict(recorder.steps)
+            run = p.RunJob(
+                own_id, fence, 1, kind_name, raw, [], steps, children, trace_id=self._trace_id
+            )
             context = Context(run, recorder, self._registry, self._blobs, self._work)
             arguments = (context,) if kind.takes_context else ()
             try:

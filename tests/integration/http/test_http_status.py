@@ -288,3 +288,14 @@ async def test_progress_of_another_attempt_is_not_told(service: Service) -> None
     service.progress.publish(attempt(job_id, 2), LiveProgress(7, Progress(percent=70.0)))
     reply = await service.call("GET", f"/jobs/{job_id}")
     assert (reply.headers["etag"], reply.json()["progress"]) == ('"2.0"', None)
+
+
+async def test_a_job_has_the_trace_of_its_submission(service: Service) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    given = await service.call("POST", "/jobs", json={"kind": "echo"}, headers=headers)
+    assert given.json()["traceId"] == trace
+    made = (await service.call("POST", "/jobs", json={"kind": "echo"})).json()
+    assert len(made["traceId"]) == 32 and made["traceId"] != trace
+    shown = (await service.call("GET", f"/jobs/{made['jobId']}")).json()
+    assert shown["traceId"] == made["traceId"]

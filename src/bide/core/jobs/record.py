@@ -41,9 +41,11 @@ class Progress(msgspec.Struct, frozen=True):
     unit: str | None = None
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     status: Status
+    started_at: float | None = None  # None: an older version stored it, or it must run again
+    finished_at: float | None = None
 
 
 class Child(msgspec.Struct, frozen=True):

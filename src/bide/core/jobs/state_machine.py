@@ -244,7 +244,7 @@ def advance(job: Job, change: Change, now: float) -> Job:
         fields["expires_at"] = None if job.keep is None else now + job.keep
         # A step that was started and has no result has failed, even if its handler continued without it.
         end = Status.CANCELLED if status is Status.CANCELLED else Status.ERROR
-        fields["steps"] = _steps_ended(job.steps, end)
+        fields["steps"] = _steps_ended(job.steps, end, now)
     return replace(job, **fields)
 
 
@@ -291,12 +291,14 @@ def _begun(job: Job, change: Begun, now: float) -> dict[str, Any]:
 
 
 def _step_started(job: Job, change: StepStarted, now: float) -> dict[str, Any]:
-    return {"steps": _with_step(job.steps, Step(change.name, Status.PROCESSING))}
+    return {"steps": _with_step(job.steps, Step(change.name, Status.PROCESSING, now))}
 
 
 def _step_kept(job: Job, change: StepKept, now: float) -> dict[str, Any]:
     return {
-        "steps": _with_step(job.steps, Step(change.name, Status.DONE)),
+        "steps": _with_step(
+            job.steps, Step(change.name, Status.DONE, _started_at(job, change.name), now)
+        ),
         "files": _with_files(job.files, change.files),
     }
 
@@ -349,7 +351,7 @@ def _failed_for_now(job: Job, change: FailedForNow, now: float) -> dict[str, Any
         "due": change.retry_at,
         "next_attempt_at": change.retry_at,
         "progress": change.progress or job.progress,
-        "steps": _steps_ended(job.steps, Status.ERROR),
+        "steps": _steps_ended(job.steps, Status.ERROR, now),
     }
 
 
@@ -370,7 +372,7 @@ def _handed_back(job: Job, change: Lost | HandedBack, now: float) -> dict[str, A
         **_released(),
         "due": now,
         "loss_record": loss_record(job, change.progress),
-        "steps": _steps_ended(job.steps, Status.PENDING),
+        "steps": _steps_ended(job.steps, Status.PENDING, None),
     }
 
 
@@ -453,10 +455,20 @@ def _with_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
     return (*steps, step)
 
 
-def _steps_ended(steps: tuple[Step, ...], status: Status) -> tuple[Step, ...]:
+def _started_at(job: Job, name: str) -> float | None:
+    return next((step.started_at for step in job.steps if step.name == name), None)
+
+
+def _steps_ended(steps: tuple[Step, ...], status: Status, at: float | None) -> tuple[Step, ...]:
+    """The steps after the end of an attempt at this time; None: a step that was running has not started."""
     if not steps:
         return steps
-    return tuple(Step(s.name, status) if s.status is Status.PROCESSING else s for s in steps)
+    return tuple(
+        Step(s.name, status, None if at is None else s.started_at, at)
+        if s.status is Status.PROCESSING
+        else s
+        for s in steps
+    )
 
 
 def _with_files(files: tuple[FileInfo, ...], new: tuple[FileInfo, ...]) -> tuple[FileInfo, ...]:

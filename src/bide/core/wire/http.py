@@ -16,7 +16,7 @@ import msgspec
 
 from bide.core.clock import render_instant
 from bide.core.errors import BadCursor, ErrorInfo, MalformedRequest, Problem
-from bide.core.jobs.record import Job, Progress, Status, Step
+from bide.core.jobs.record import Job, Progress, Status
 
 INLINE_RESULT = 64 * 1024
 MAX_WAIT = 60.0  # seconds; the service reads a longer `Prefer: wait=N` as this
@@ -24,6 +24,13 @@ MAX_HOLD = 55.0  # seconds; many proxies close a connection after a minute witho
 PROBLEM_TYPE = "application/problem+json"
 JSON_TYPE = "application/json"
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")  # of the lines of a job's log
+
+
+class WireStep(msgspec.Struct, rename="camel"):
+    name: str
+    status: Status
+    started_at: str | None = None
+    finished_at: str | None = None
 
 
 class WireChild(msgspec.Struct, rename="camel"):
@@ -68,11 +75,12 @@ class JobStatus(msgspec.Struct, rename="camel", kw_only=True):
     updated_at: str
     expires_at: str | None = None
     deadline: str | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WireStep, ...] = ()
     children: tuple[WireChild, ...] = ()
     result: Any = None  # a Raw when it is rendered, a value when it was read
     files: tuple[WireFile, ...] = ()
     error: ErrorInfo | None = None
+    trace_id: str | None = None
     links: dict[str, str] = {}
     # Only with ?include=
     input: Any = msgspec.UNSET
@@ -147,7 +155,12 @@ def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "
         updated_at=created_at if job.updated_at == job.created_at else render_instant(job.updated_at),
         expires_at=_instant(job.expires_at),
         deadline=_instant(job.deadline),
-        steps=job.steps,
+        steps=tuple(
+            [
+                WireStep(s.name, s.status, _instant(s.started_at), _instant(s.finished_at))
+                for s in job.steps
+            ]
+        ),
         children=tuple([WireChild(c.job_id, c.kind, c.status) for c in job.children]),
         result=job.result,
         files=tuple(
@@ -157,6 +170,7 @@ def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "
             ]
         ),
         error=job.error,
+        trace_id=job.trace_id or None,
         links={
             "self": here,
             "result": here + "/result",

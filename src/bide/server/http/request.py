@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cached_property
-from random import getrandbits
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -24,6 +23,7 @@ from bide.core.errors import (
 )
 from bide.core.wire.http import PROBLEM_TYPE, encode, read_traceparent, render_problem
 from bide.server.http import Components
+from bide.server.intake import new_trace_id
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -123,7 +123,7 @@ class HttpRequest:
     def trace_id(self) -> str:
         if self._trace_id is None:
             parent = self.header(b"traceparent")
-            self._trace_id = (parent and read_traceparent(parent)) or f"{getrandbits(128):032x}"
+            self._trace_id = (parent and read_traceparent(parent)) or new_trace_id()
         return self._trace_id
 
     @cached_property

@@ -193,4 +193,5 @@ def run_message(claim: Claim) -> p.RunJob:
         children,
         job.progress,
         [s.name for s in job.steps if s.status is Status.DONE and s.name not in claim.steps],
+        job.trace_id,
     )

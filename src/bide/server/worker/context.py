@@ -151,6 +151,11 @@ class Context:
         """A number that grows with each claim of the job. Lets other systems reject writes of older attempts."""
         return self._run.fence
 
+    @property
+    def trace_id(self) -> str | None:
+        """The id of the trace that the job belongs to: from the caller's `traceparent`, or made at the submission."""
+        return self._run.trace_id
+
     # --- progress
 
     def progress(

@@ -56,6 +56,7 @@ class RunJob(ChildMessage):
     children: list[SpawnedJobState]
     progress: Progress | None = None
     kept: list[str] = []  # steps whose results are not in `steps`: the child requests them with ReadStep
+    trace_id: str | None = None
 
 
 class StepReply(ChildMessage):

@@ -74,6 +74,19 @@ class Ends:
         assert (job.progress.percent, job.progress.message) == (50, "Reading")
         assert job.version == running.version + 1  # progress is not a version of the row
 
+    async def test_the_handler_knows_its_trace_and_steps_have_times(
+        self, harness: EngineHarness
+    ) -> None:
+        job = await harness.run("traces")
+        assert result(job) == job.trace_id == "t"
+        assert [step.name for step in job.steps] == ["first", "second"]
+        assert job.started_at is not None and job.finished_at is not None
+        times = [at for step in job.steps for at in (step.started_at, step.finished_at)]
+        assert None not in times
+        assert [job.started_at, *times, job.finished_at] == sorted(
+            [job.started_at, *filter(None, times), job.finished_at]
+        )
+
     async def test_log_lines_and_files_are_kept(self, harness: EngineHarness) -> None:
         job = await harness.run("logs")
         (line,) = [e.job["log"] for e in await harness.events(job.id) if e.type == "log"]

@@ -139,6 +139,12 @@ def logs(ctx: Context) -> None:
 
 
 @app.job()
+def traces(ctx: Context) -> str | None:
+    ctx.step("first", time.sleep, 0.01)
+    return ctx.step("second", lambda: ctx.trace_id)
+
+
+@app.job()
 def logs_records(ctx: Context) -> None:
     logger.info("page %d of %d", 1, 2)
     logger.warning("page 2 is empty")
