@@ -9,11 +9,15 @@ import socket
 import threading
 import time
 import uuid
+from base64 import b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
 
+from bide.server.blobs import Signed
+from bide.testing.blobs import send
 from tests.servers.postgres import Postgres
 from tests.servers.service import ServiceProcess
 from tests.servers.swift import Swift
@@ -121,7 +125,7 @@ def test_the_last_chunk_completes_the_upload(service: ServiceProcess) -> None:
 
 
 def test_the_last_chunk_before_a_crash_completes_the_upload(service: ServiceProcess) -> None:
-    for delay in (0.0, 0.003, 0.01):
+    for delay in (0.0, 0.005):
         content = os.urandom(CHUNK + 1000)
         place = begin_chunks(service, content, kind="look")
         assert put_chunk(service, place, content, 0).status == 204
@@ -136,3 +140,141 @@ def test_the_last_chunk_before_a_crash_completes_the_upload(service: ServiceProc
         job = ended(service, last.body["jobId"])
         assert (job["status"], job["result"]["size"]) == ("DONE", len(content))
         assert job["result"]["sha256"] == job["result"]["real"]
+
+
+# --- one job per content
+
+
+def send_form(service: ServiceProcess, content: bytes, name: str = "a.bin", **job: Any) -> Answer:
+    parts = (
+        f'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{json.dumps(job)}\r\n'
+        f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    )
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    body = parts.encode() + content + b"\r\n--b--\r\n"
+    answer = ask(service, "POST", "/jobs", body, headers)
+    assert answer.status in (200, 202), answer.body
+    return answer
+
+
+def send_upload_first(service: ServiceProcess, content: bytes, **job: Any) -> Answer:
+    """Uploads the file, and submits a job that refers to it."""
+    upload = ask(service, "POST", "/uploads?name=b.bin", content).body["uploadId"]
+    answer = ask(service, "POST", "/jobs", {**job, "input": {"file": {"upload": upload}}})
+    assert answer.status in (200, 202), answer.body
+    return answer
+
+
+def send_tus(service: ServiceProcess, content: bytes, **job: Any) -> Answer:
+    told = ",".join(f"{name} {b64encode(value.encode()).decode()}" for name, value in job.items())
+    headers = {"Upload-Metadata": told, "Upload-Length": str(len(content)), "Tus-Resumable": "1.0.0"}
+    answer = ask(
+        *(service, "POST", "/files", content),
+        {**headers, "Content-Type": "application/offset+octet-stream"},
+    )
+    assert answer.status == 201, answer.body
+    return answer
+
+
+def send_chunks(service: ServiceProcess, content: bytes, **job: Any) -> Answer:
+    place = begin_chunks(service, content, **job)
+    for number in range(-(-len(content) // CHUNK)):
+        answer = put_chunk(service, place, content, number)
+    assert answer.status == 200, answer.body
+    return answer
+
+
+def send_presigned(service: ServiceProcess, content: bytes, **job: Any) -> Answer:
+    asked = {"name": "c.bin", "size": len(content), "contentType": "video/mp4", **job}
+    signed = ask(service, "POST", "/uploads/presign", asked).body
+    send(Signed(signed["url"], signed["method"], signed["headers"]), content)
+    answer = ask(service, "POST", f"/uploads/{signed['uploadId']}/complete")
+    assert answer.status == 200, answer.body
+    return answer
+
+
+WAYS = {
+    "a form": send_form,
+    "an upload first": send_upload_first,
+    "tus": send_tus,
+    "chunks": send_chunks,
+    "presigned": send_presigned,
+}
+
+
+def job_of(answer: Answer) -> str:
+    """The id of the job, in the answer to the last request of any way."""
+    if answer.body is not None:
+        return str(answer.body["jobId"])
+    return answer.headers["job-location"].rpartition("/")[2]
+
+
+def test_the_same_content_is_the_same_job_by_every_way(service: ServiceProcess) -> None:
+    content = os.urandom(CHUNK + 10)
+    jobs = {way: job_of(submit(service, content, kind="once")) for way, submit in WAYS.items()}
+    assert len(set(jobs.values())) == 1, jobs
+    first = jobs["a form"]
+    assert ended(service, first)["status"] == "DONE"
+    assert job_of(send_form(service, content, kind="once")) == first, "also when it has ended"
+    others = [
+        send_form(service, content[1:], kind="once"),
+        send_form(service, content, kind="once", input={"note": "x"}),
+        send_form(service, content, kind="once_by_name"),
+        send_form(service, content, kind="look"),
+    ]
+    assert len({first, *map(job_of, others)}) == 5
+
+
+def test_the_name_counts_if_the_kind_says_so(service: ServiceProcess) -> None:
+    content = os.urandom(100)
+    one, again, other = (
+        send_form(service, content, name, kind="once_by_name") for name in ("a", "a", "b")
+    )
+    assert job_of(one) == job_of(again) != job_of(other)
+    asked = [
+        ask(service, "POST", f"/jobs?dedupe={mode}", {"kind": "look", "input": {"file": file}})
+        for mode in ("content+name", "content%2Bname")
+        for file in [{"upload": ask(service, "POST", "/uploads?name=a", content).body["uploadId"]}]
+    ]
+    assert job_of(asked[0]) == job_of(asked[1])
+
+
+def test_the_same_content_at_the_same_moment_is_one_job(service: ServiceProcess) -> None:
+    content = os.urandom(CHUNK + 10)
+    together = threading.Barrier(15)
+
+    def submit(way: Any, number: int) -> str:
+        # A key of its own makes no other job.
+        keyed = {"idempotencyKey": f"{number}"} if way in (send_tus, send_chunks, send_presigned) else {}
+        together.wait(30)
+        return job_of(way(service, content, kind="once", **keyed))
+
+    with ThreadPoolExecutor(15) as pool:
+        jobs = list(pool.map(submit, [*WAYS.values()] * 3, range(15)))
+    assert len(set(jobs)) == 1
+
+
+def test_a_crash_forgets_no_content(service: ServiceProcess) -> None:
+    content = os.urandom(1000)
+    first = job_of(send_form(service, content, kind="once"))
+    service.kill()
+    service.start()
+    assert job_of(send_tus(service, content, kind="once")) == first
+    assert ended(service, first)["status"] == "DONE"
+
+
+def test_the_content_of_a_cancelled_job_makes_a_new_one(service: ServiceProcess) -> None:
+    content, later = os.urandom(1000), "2999-01-01T00:00:00Z"
+    first = job_of(send_form(service, content, kind="once", runAt=later))
+    assert ask(service, "POST", f"/jobs/{first}/cancel").status == 200
+    second = job_of(send_form(service, content, kind="once", runAt=later))
+    assert second != first
+    assert job_of(send_chunks(service, content, kind="once")) == second
+    ask(service, "POST", f"/jobs/{second}/cancel")
+    assert ask(service, "POST", f"/jobs/{second}/retry").status == 202
+    assert job_of(send_form(service, content, kind="once")) == second, "it can still succeed"
+    assert ended(service, second)["status"] == "DONE"
+    assert ask(service, "DELETE", f"/jobs/{second}").status == 204
+    third = job_of(send_form(service, content, kind="once"))
+    assert third not in (first, second)
+    assert ended(service, third)["status"] == "DONE"

@@ -34,3 +34,13 @@ def film(video: Annotated[File, Accepts("video/*")]) -> dict[str, Any]:
 @app.job()
 def many(files: list[File], cover: File | None = None) -> list[str]:
     return [file.name for file in files]
+
+
+@app.job(dedupe="content")
+def once(file: File, note: str = "") -> dict[str, Any]:
+    return describe(file)
+
+
+@app.job(dedupe="content+name")
+def once_by_name(file: File) -> dict[str, Any]:
+    return describe(file)

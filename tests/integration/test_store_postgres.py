@@ -22,7 +22,15 @@ from msgspec.structs import replace
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.jobs.record import FileInfo, Job, Status
-from bide.core.jobs.state_machine import CancelAsked, Failed, Refused, StepKept, StepStarted, Succeeded
+from bide.core.jobs.state_machine import (
+    CancelAsked,
+    Cancelled,
+    Failed,
+    Refused,
+    StepKept,
+    StepStarted,
+    Succeeded,
+)
 from bide.core.wire.http import Event, job_id
 from bide.server.store import (
     ClaimRequest,
@@ -330,6 +338,20 @@ async def test_only_the_leases_of_ones_own_earlier_process_are_void(
     assert await first.store.void("here.1:") == 1
     assert [job.id for job in (await second.store.lost_and_late()).leases] == [mine.id]
     assert (await second.get(other.id)).lease_until == first.clock.now() + LEASE
+
+
+async def test_one_content_at_two_processes_is_one_job(two: tuple[Process, Process]) -> None:
+    for round_ in range(20):
+        failed = await two[0].put(content=b"c")
+        await two[0].apply(Cancelled(job_id=failed.id))
+        # Both read the key of the cancelled job, and one of them replaces it.
+        done = await asyncio.gather(
+            *(p.store.insert([p.new(content=b"c")]) for _ in range(3) for p in two)
+        )
+        made = [outcome for (outcome,) in done if isinstance(outcome, Inserted)]
+        assert [outcome.created for outcome in made].count(True) == 1, round_
+        assert len({outcome.job.id for outcome in made}) == 1
+        await two[1].store.delete(made[0].job.id)
 
 
 async def test_two_that_purge_at_once_remove_each_job_once(two: tuple[Process, Process]) -> None:

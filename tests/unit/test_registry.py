@@ -244,6 +244,7 @@ def takes_keywords(**rest: int) -> None: ...
         (transcode, {"name": "a b"}, "kind 'a b'"),
         (transcode, {"queue": ""}, "queue ''"),
         (transcode, {"steps": {"a": -1}}, "weight"),
+        (transcode, {"dedupe": "name"}, "dedupe='name' is unknown: use 'content' or 'content.name'"),
         (generator, {}, "not yield"),
         (takes_rest, {}, r"\*rest"),
         (takes_keywords, {}, r"\*\*rest"),

@@ -26,6 +26,7 @@ from bide.client.submission import SubmitOptions, read_time
 from bide.client.uploads.file_submission import ONLY
 from bide.core.errors import BideError, JobFailed, WaitTimeout
 from bide.core.jobs.record import Status
+from bide.core.wire.http import DEDUPE_MODES
 
 QUEUE_EVERY = 30.0  # seconds between two looks at the queue of a job that has not started
 
@@ -129,8 +130,8 @@ class Sent(msgspec.Struct, rename="camel"):
 )
 @click.option(
     "--dedupe",
-    type=click.Choice(["content"]),
-    help="The same files and input return the first job.",
+    type=click.Choice(DEDUPE_MODES),
+    help="The same files and input return the first job; with `content+name` only if the names of the files are the same.",
 )
 @click.option("--idempotency-key", help="The same key and input return the first job.")
 @click.option("--priority", type=int, help="Jobs with a higher number start first.")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, BinaryIO, Literal, Required, TypedDict
+from typing import Any, BinaryIO, Required, TypedDict
 
 import msgspec
 
 from bide.client.apis import Api, Call
 from bide.core.clock import read_instant, render_instant
 from bide.core.errors import SetupError
-from bide.core.wire.http import JSON_TYPE, encode
+from bide.core.wire.http import JSON_TYPE, Dedupe, encode
 
 BATCH = 1000
 BATCH_SIZE = 512 * 1024  # half of the largest body that a service accepts
@@ -29,7 +29,7 @@ class JobOptions(TypedDict, total=False):
     run_at: Instant | None  # the earliest start: an aware datetime, seconds since the epoch, or RFC 3339
     deadline: Instant | None  # the latest end
     labels: Mapping[str, str] | None
-    dedupe: Literal["content"] | None  # the same files and input return the first job
+    dedupe: Dedupe | None  # the same files and input return the first job
 
 
 class SubmitOptions(JobOptions, total=False):

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import getrandbits
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -27,12 +27,11 @@ from bide.core.errors import (
     WrongContent,
 )
 from bide.core.jobs.record import FileInfo, Job
-from bide.core.wire.http import job_id
+from bide.core.wire.http import Dedupe, job_id
 from bide.server.media_types import is_one_of
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
 from bide.server.runner.slots import served
 from bide.server.store import (
-    BY_CONTENT,
     InputFile,
     Inserted,
     Insertion,
@@ -58,7 +57,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     run_at: str | None = None
     deadline: str | None = None
     labels: Annotated[dict[Label, Label], msgspec.Meta(max_length=50)] = {}
-    dedupe: Literal["content"] | None = None  # return the existing job for the same files and input
+    dedupe: Dedupe | None = None  # return the existing job for the same files and input
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -225,7 +224,8 @@ class Intake:
     ) -> CheckedSubmission:
         """Validate what does not depend on the time, on files or on workers. Raises a Problem."""
         kind = self._registry.kind(submission.kind)
-        if kind.require_key and key is None and parent is None and submission.dedupe is None:
+        dedupe = kind.dedupe or submission.dedupe
+        if kind.require_key and key is None and parent is None and dedupe is None:
             raise IdempotencyKeyRequired(f"kind {kind.name} needs an Idempotency-Key header")
         if key is not None and "\0" in key:
             raise InvalidInput("an idempotency key cannot contain NUL")
@@ -283,14 +283,11 @@ class Intake:
             parent=parent.id if parent else None,
         )
         files = await self._files(checked, parent, uploads or {})
-        fingerprint = b""
-        if key is not None:
-            fingerprint = _fingerprint(submission, files)
-        elif submission.dedupe is not None:
-            # Only kind, files and input count, not priority, queue, times or labels.
-            fingerprint = _fingerprint(Submission(submission.kind, submission.input), files)
-            key = f"{BY_CONTENT}{fingerprint.hex()}"
-        new = NewJob(job, bytes(submission.input), files, key, fingerprint)
+        fingerprint = b"" if key is None else _fingerprint(submission, files)
+        # A child belongs to its parent, so it is never the job of another submission.
+        dedupe = None if parent is not None else kind.dedupe or submission.dedupe
+        content = b"" if dedupe is None else _content(submission, files, names=dedupe == "content+name")
+        new = NewJob(job, bytes(submission.input), files, key, fingerprint, content)
         if checked.queue != kind.queue and not promised:
             await self._check_queue(new)
         return new
@@ -302,8 +299,9 @@ class Intake:
         queue = new.job.queue
         if self._is_served is None or queue in served(self._registry) or await self._is_served(queue):
             return
-        if new.key is not None and await self._store.has_key(new.job.tenant, new.job.kind, new.key):
-            return
+        for key in new.keys:
+            if await self._store.has_key(*key):
+                return
         detail = (
             f"neither the app nor a living worker knows queue {queue!r}; name it in App(queues={{…}}), start a worker "
             "for it, or start the service with --allow-unknown-queues"
@@ -404,27 +402,45 @@ def _queue(submission: Submission, kind: Kind) -> str:
 
 
 def _fingerprint(submission: Submission, files: Sequence[InputFile]) -> bytes:
-    """A hash that does not depend on how the JSON is written, and is the same for uploads with the same bytes."""
+    """A hash of the whole submission, which is the same for uploads with the same bytes."""
+    return _hash(
+        submission, {(f.upload,): {"sha256": f.file.sha256} for f in files if f.upload is not None}
+    )
+
+
+def _content(submission: Submission, files: Sequence[InputFile], *, names: bool) -> bytes:
+    """A hash of kind, input and the content of all files. Priority, queue, times and labels do not count."""
+    known: dict[tuple[str, ...], dict[str, str]] = {}
+    for owned in files:
+        content = {"sha256": owned.file.sha256}
+        if names:
+            content["name"] = owned.file.name
+        known[(owned.job, owned.file.name) if owned.upload is None else (owned.upload,)] = content
+    return _hash(Submission(submission.kind, submission.input), known)
+
+
+def _hash(submission: Submission, known: Mapping[tuple[str, ...], dict[str, str]]) -> bytes:
+    """A hash that does not depend on how the JSON is written, with `known` files by their content."""
     canonical = msgspec.json.encode(
         [msgspec.to_builtins(submission, builtin_types=(msgspec.Raw,)), None], order="sorted"
     )
     meaning = json.loads(canonical)  # accepts 1e999, as the schemas do
-    content = {file.upload: file.file.sha256 for file in files if file.upload is not None}
-    if content:
-        meaning[0]["input"] = _by_content(meaning[0]["input"], content)
+    if known:
+        meaning[0]["input"] = _by_content(meaning[0]["input"], known)
     if meaning[0]["dedupe"] is None:
         del meaning[0]["dedupe"]  # keeps the fingerprints of releases without this field valid
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).digest()
 
 
-def _by_content(value: Any, content: Mapping[str, str]) -> Any:
-    """The input with each upload replaced by the hash of its content."""
+def _by_content(value: Any, known: Mapping[tuple[str, ...], dict[str, str]]) -> Any:
+    """The input with each reference to a file replaced by the content of the file."""
     if isinstance(value, dict):
-        upload = value.get("upload")
-        if len(value) == 1 and isinstance(upload, str) and upload in content:
-            return {"sha256": content[upload]}
-        return {name: _by_content(part, content) for name, part in value.items()}
-    return [_by_content(part, content) for part in value] if isinstance(value, list) else value
+        names = ("upload",) if "upload" in value else ("job", "name")
+        ref = tuple(part for name in names if isinstance(part := value.get(name), str))
+        if len(value) == len(ref) == len(names) and ref in known:
+            return known[ref]
+        return {name: _by_content(part, known) for name, part in value.items()}
+    return [_by_content(part, known) for part in value] if isinstance(value, list) else value
 
 
 def accepted(outcome: Insertion, new: NewJob) -> Inserted:

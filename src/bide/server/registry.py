@@ -17,6 +17,7 @@ import msgspec
 
 from bide.core.errors import InvalidInput, SetupError, UnknownKind
 from bide.core.jobs.retry import MOST_LOSSES, Policy
+from bide.core.wire.http import DEDUPE_MODES, Dedupe
 from bide.server.upload_record import owner_of, upload_of
 
 if typing.TYPE_CHECKING:
@@ -147,6 +148,8 @@ class Options(TypedDict, total=False):
     steps: Mapping[str, float]  # step names and their weights in the progress
     retention: float | None  # 7 days; seconds for which a finished job is kept, None for ever
     require_key: bool  # False; True: reject submissions without an Idempotency-Key
+    # None; "content": the same files and input are the same job; "content+name": the names of the files count, too
+    dedupe: Dedupe | None
 
 
 class Kind:
@@ -160,6 +163,7 @@ class Kind:
         self.stall = options.get("stall")
         self.steps = dict(options.get("steps", {}))
         self.require_key = options.get("require_key", False)
+        self.dedupe = options.get("dedupe")
         self.policy = Policy(
             retries=options.get("retries", 0),
             backoff=options.get("backoff", 2.0),
@@ -191,6 +195,9 @@ class Kind:
             raise SetupError(
                 f"kind {self.name}: max_losses={self.policy.max_losses} is not between 1 and {MOST_LOSSES}"
             )
+        if self.dedupe not in (None, *DEDUPE_MODES):
+            modes = " or ".join(map(repr, DEDUPE_MODES))
+            raise SetupError(f"kind {self.name}: dedupe={self.dedupe!r} is unknown: use {modes}")
         if any(weight < 0 for weight in self.steps.values()):
             raise SetupError(f"kind {self.name}: a step's weight is less than 0")
         if inspect.isasyncgenfunction(self.fn) or inspect.isgeneratorfunction(self.fn):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from bide.core.jobs.record import FileInfo, Job
 from bide.server.config import Config, HttpConfig, UploadConfig
+from bide.server.intake import Submission
+from bide.server.registry import File
 from bide.server.store import ClaimRequest, StoreUnavailable, UploadBytes
 from tests.integration.http.service import MAX_BODY, Reply, Service, scope
 
@@ -273,6 +278,49 @@ async def test_the_same_file_is_the_same_job(service: Service) -> None:
     upload = (await service.call("POST", "/uploads", body=CONTENT)).json()["uploadId"]
     named = {"kind": "thumbnail", "input": {"video": {"upload": upload}}, "dedupe": "content"}
     assert (await service.call("POST", "/jobs", json=named)).json()["jobId"] == first.json()["jobId"]
+
+
+def register_once(service: Service) -> None:
+    @service.registry.job(dedupe="content", require_key=True)
+    def once(video: File) -> None: ...
+
+
+async def test_a_kind_demands_one_job_per_content(service: Service) -> None:
+    register_once(service)
+    upload = (await service.call("POST", "/uploads?name=a", body=CONTENT)).json()["uploadId"]
+    maker = await service.done(files=(FileInfo("out", "video/mp4", len(CONTENT), SHA256, "blob"),))
+    refs = [{"upload": upload}, {"job": maker.id, "name": "out"}]
+    replies = [
+        await service.call("POST", "/jobs", json={"kind": "once", "input": {"video": ref}}, headers=key)
+        for n, ref in enumerate(refs)
+        for key in ({}, {"idempotency-key": "a"}, {"idempotency-key": f"b{n}"})
+    ]
+    assert {reply.status for reply in replies} == {202, 422}
+    jobs = {reply.json()["jobId"] for reply in replies if reply.status == 202}
+    assert len(jobs) == 1
+    (conflict,) = [reply for reply in replies if reply.status == 422]
+    assert conflict.json()["code"] == "idempotency-conflict"  # key `a` with another body
+    (job,) = await service.store.get(list(jobs))
+    assert isinstance(job, Job)
+    spawned = await service.intake.prepare(
+        Submission("once", msgspec.Raw(json.dumps({"video": refs[0]}).encode())), parent=job
+    )
+    assert spawned.keys == [], "a child belongs to its parent"
+
+
+async def test_a_second_copy_is_kept_for_an_hour(service: Service) -> None:
+    register_once(service)
+    told = {"tus-resumable": "1.0.0", "content-type": "application/offset+octet-stream"}
+    told |= {"upload-length": str(len(CONTENT)), "upload-metadata": "kind b25jZQ=="}  # once
+    first, second = [await service.call("POST", "/files", body=CONTENT, headers=told) for _ in range(2)]
+    assert first.headers["job-location"] == second.headers["job-location"]
+    service.clock.advance(3599)
+    await service.expiry.tick()
+    assert len(left_over(service)) == 2
+    service.clock.advance(10)
+    await service.expiry.tick()
+    (path,) = left_over(service)
+    assert first.headers["location"].rpartition("/")[2] in str(path)
 
 
 async def test_a_key_and_the_same_bytes_are_the_same_submission(service: Service) -> None:

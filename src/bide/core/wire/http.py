@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -24,6 +24,9 @@ MAX_HOLD = 55.0  # seconds; many proxies close a connection after a minute witho
 PROBLEM_TYPE = "application/problem+json"
 JSON_TYPE = "application/json"
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")  # of the lines of a job's log
+# How a submission is recognised by its content: by its files and input, or also by the names of the files.
+Dedupe = Literal["content", "content+name"]
+DEDUPE_MODES: tuple[str, ...] = get_args(Dedupe)
 
 
 class WireStep(msgspec.Struct, rename="camel"):

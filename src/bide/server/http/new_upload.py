@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
-from bide.core.wire.http import read_idempotency_key
+from bide.core.wire.http import Dedupe, read_idempotency_key
 from bide.server.http.request import HttpRequest
 from bide.server.uploads.upload_jobs import UploadJob, make_upload_job
 
@@ -25,7 +25,7 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
     deadline: str | None = None
     labels: dict[str, str] | None = None
     idempotency_key: str | None = None
-    dedupe: Literal["content"] | None = None
+    dedupe: Dedupe | None = None
 
     def job(self, request: HttpRequest) -> UploadJob | None:
         """Returns the job that the upload creates; None without a kind."""

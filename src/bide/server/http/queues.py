@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import NotFound
+from bide.core.wire.http import Dedupe
 from bide.server.engine import WorkerState
 from bide.server.http import Components
 from bide.server.http.request import HttpRequest, Response, object_response
@@ -46,6 +47,7 @@ class KindInfo(msgspec.Struct, rename="camel"):
     steps: dict[str, float]
     at_most_once: bool
     requires_key: bool
+    dedupe: Dedupe | None
     retention: float | None
     durations: dict[str, float] | None
 
@@ -130,6 +132,7 @@ async def kinds(request: HttpRequest) -> Response:
                     steps=kind.steps,
                     at_most_once=kind.policy.at_most_once,
                     requires_key=kind.require_key,
+                    dedupe=kind.dedupe,
                     retention=kind.retention,
                     durations=estimates.describe(kind.name),
                 )

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import problems
+from bide.core.wire.http import DEDUPE_MODES
 from bide.server.registry import NAME, Kind, Registry
 
 Schema = dict[str, Any]
@@ -132,9 +133,10 @@ def _submission(kind: Kind) -> Schema:
     instant: Schema = {"type": ["string", "null"], "format": "date-time"}
     label = {"type": "string", "maxLength": 255}
     key = "Requires an Idempotency-Key header." if kind.require_key else ""
+    same = "" if kind.dedupe is None else f"The same submission returns the first job (`{kind.dedupe}`)."
     return {
         "type": "object",
-        "description": " ".join(filter(None, (kind.doc, key))),
+        "description": " ".join(filter(None, (kind.doc, key, same))),
         "properties": {
             "kind": {"const": kind.name},
             "input": ref(f"input.{kind.name}"),
@@ -152,8 +154,9 @@ def _submission(kind: Kind) -> Schema:
                 "maxProperties": 50,
             },
             "dedupe": {
-                "enum": ["content", None],
-                "description": "`content`: the same files and input return the first job.",
+                "enum": [*DEDUPE_MODES, None],
+                "description": "`content`: the same files and input return the first job. `content+name`: if the names of "
+                "the files are the same, too.",
             },
         },
         "required": ["kind", "input"] if kind.schema.get("required") else ["kind"],

@@ -20,6 +20,7 @@ from bide.core.errors import (
     WrongContent,
 )
 from bide.core.wire.http import (
+    DEDUPE_MODES,
     JobStatus,
     Preferences,
     read_idempotency_key,
@@ -47,8 +48,9 @@ IDEMPOTENCY_KEY = Parameter(
 DEDUPE = Parameter(
     "dedupe",
     "query",
-    "`content`: the same files and input of the same kind return the first job.",
-    {"type": "string", "enum": ["content"]},
+    "`content`: the same files and input of the same kind return the first job. `content+name`: if the names of the files "
+    "are the same, too. The `dedupe` of the kind has precedence.",
+    {"type": "string", "enum": list(DEDUPE_MODES)},
 )
 _FORM = {
     "type": "object",
@@ -92,9 +94,10 @@ def _with_query(request: HttpRequest, submission: Submission) -> Submission:
     dedupe = request.one("dedupe")
     if dedupe is None:
         return submission
-    if dedupe != "content":
-        raise wrong_parameter("dedupe", "must be `content`")
-    return replace(submission, dedupe="content")
+    mode = dedupe.replace(" ", "+")  # a plus sign in a URL means a space
+    if mode not in DEDUPE_MODES:
+        raise wrong_parameter("dedupe", f"must be {' or '.join(f'`{known}`' for known in DEDUPE_MODES)}")
+    return replace(submission, dedupe=mode)
 
 
 async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:

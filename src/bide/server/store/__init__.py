@@ -6,7 +6,8 @@ them, and `SharedStore` adds the heartbeats of workers. `transactional_store` im
 Rules that `bide.testing.store` checks for every store:
 1. A write is on disk before its future resolves.
 2. A job, its idempotency key and its first event are written together or not at all. A key outlives its job, so that it
-   never creates a second job before it expires. The key of a content-deduplicated submission is removed with its job.
+   never creates a second job before it expires. The key of a content-deduplicated submission is removed with its job, and
+   passes to the next submission of that content if its job failed or was cancelled.
 3. Every change goes through `core.jobs.state_machine.advance` on the stored row, in one transaction with its event and its
    effects on other jobs.
 4. Event ids are unique and in commit order, across restarts too.
@@ -62,12 +63,23 @@ class NewJob(msgspec.Struct, frozen=True):
     job: Job
     input: bytes
     files: tuple[InputFile, ...] = ()
-    key: str | None = None  # the caller's idempotency key, or one made from the content (BY_CONTENT)
-    fingerprint: bytes = b""
+    key: str | None = None  # the caller's idempotency key
+    fingerprint: bytes = b""  # of the body, to recognise a key that was used with another body
+    content: bytes = b""  # the hash of files and input of a deduplicated submission
+
+    @property
+    def content_key(self) -> str | None:
+        return BY_CONTENT + self.content.hex() if self.content else None
+
+    @property
+    def keys(self) -> list[tuple[str, str, str]]:
+        """The keys by which a later submission finds the job: tenant, kind and key."""
+        named = (self.key, self.content_key)
+        return [(self.job.tenant, self.job.kind, key) for key in named if key is not None]
 
 
 class Inserted(msgspec.Struct, frozen=True):
-    """The stored job: the new one, or the first one if its idempotency key was used before."""
+    """The stored job: the new one, or the first one if its idempotency key or its content was submitted before."""
 
     job: Job
     created: bool

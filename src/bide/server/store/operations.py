@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
-from bide.core.jobs.record import Job, Status
+from bide.core.jobs.record import FAILED, Job, Status
 from bide.core.jobs.state_machine import (
     Change,
     ChildEnded,
@@ -30,7 +30,6 @@ from bide.core.jobs.state_machine import (
     target,
 )
 from bide.server.store import (
-    BY_CONTENT,
     STEPS_WITH_CLAIM,
     Claim,
     ClaimRequest,
@@ -52,19 +51,10 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
     stored = tx.existing(job.id)
     if stored is not None:
         return Inserted(stored, created=True)
-    if new.key is not None:
-        key = (job.tenant, job.kind, new.key)
-        used = tx.key(key)
-        if used is not None:
-            fingerprint, first = used
-            if fingerprint != new.fingerprint:
-                return KeyConflict(first)
-            earlier = tx.job(first)
-            if earlier is not None:
-                return Inserted(earlier, created=False)
-            if not new.key.startswith(BY_CONTENT):
-                return KeyGone(first)
-        tx.keep_key(key, new.fingerprint, job.id)
+    if new.key is not None or new.content:
+        found = _find_earlier(tx, new)
+        if found is not None:
+            return found
     for file in new.files:
         if file.upload is not None:
             upload = tx.upload(file.upload)
@@ -77,6 +67,35 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
     tx.create(new)
     tx.add_event(job, "status")
     return Inserted(job, created=True)
+
+
+def _find_earlier(tx: Transaction, new: NewJob) -> Insertion | None:
+    """Return the job of an earlier submission with the same key or the same content, or store the keys of the new job."""
+    job_id, own = new.job.id, (new.job.tenant, new.job.kind, new.key or "")
+    if new.key is not None:
+        used = tx.key(own)
+        if used is not None:
+            fingerprint, first = used
+            if fingerprint != new.fingerprint:
+                return KeyConflict(first)
+            earlier = tx.job(first)
+            return KeyGone(first) if earlier is None else Inserted(earlier, created=False)
+    same: Job | None = None
+    if new.content_key is not None:
+        key = (new.job.tenant, new.job.kind, new.content_key)
+        used = tx.key(key)
+        same = None if used is None else tx.job(used[1])
+        if same is None or _has_failed(same):
+            tx.keep_key(key, new.content, job_id, replaces=None if used is None else used[1])
+            same = None
+    if new.key is not None:
+        tx.keep_key(own, new.fingerprint, job_id if same is None else same.id)
+    return None if same is None else Inserted(same, created=False)
+
+
+def _has_failed(job: Job) -> bool:
+    """Whether the job has no result, and gets none without a retry."""
+    return job.status in FAILED or (job.cancel_asked_at is not None and not job.status.terminal)
 
 
 def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:

@@ -46,11 +46,14 @@ class StepRow(msgspec.Struct, frozen=True):
 
 
 class KeyRow(msgspec.Struct, frozen=True):
-    """An idempotency key, the fingerprint of the body that it was used with, and its job."""
+    """An idempotency key, the fingerprint of the body that it was used with, and its job. If another process has changed the
+    row since it was read, raise, or repeat the transaction.
+    """
 
     key: Key
     fingerprint: bytes
     job_id: str
+    replaces: str | None = None  # the job in the stored row of this key; None: there is no row
 
 
 class RowChanges(msgspec.Struct, frozen=True):
@@ -284,6 +287,11 @@ class Transaction(ABC):
         self._removed[job_id] = tenant
         for step in [step for step in self._steps if step[0] == job_id]:
             del self._steps[step]
+        for key, row in self._unwritten_keys.items():
+            if row.replaces == job_id and key[2].startswith(
+                BY_CONTENT
+            ):  # its row is deleted with the job
+                self._unwritten_keys[key] = replace(row, replaces=None)
         for key, (_, first) in list(self._keys.items()):
             if first == job_id and key[2].startswith(BY_CONTENT):
                 del self._keys[key]
@@ -323,9 +331,15 @@ class Transaction(ABC):
             return None
         return used
 
-    def keep_key(self, key: Key, fingerprint: bytes, job_id: str) -> None:
+    def keep_key(
+        self, key: Key, fingerprint: bytes, job_id: str, *, replaces: str | None = None
+    ) -> None:
+        """Store a key. `replaces`: the job that it belongs to now."""
         self._keys[key] = (fingerprint, job_id)
-        self._unwritten_keys[key] = KeyRow(key, fingerprint, job_id)
+        unwritten = self._unwritten_keys.get(key)
+        if unwritten is not None:
+            replaces = unwritten.replaces
+        self._unwritten_keys[key] = KeyRow(key, fingerprint, job_id, replaces)
 
     def purge(self, tombstones: float, keys: float, limit: int) -> list[str]:
         """Remove expired jobs, and tombstones and keys from before these times. Return the ids of the jobs."""

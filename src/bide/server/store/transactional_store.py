@@ -146,7 +146,7 @@ class TransactionalStore(ABC):
     def insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
         return self._writer.submit(
             lambda tx: [operations.insert(tx, item) for item in new],
-            keys=[(n.job.tenant, n.job.kind, n.key) for n in new if n.key is not None],
+            keys=[key for n in new for key in n.keys],
         )
 
     def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
@@ -297,7 +297,7 @@ class TransactionalStore(ABC):
         return self._writer.submit(
             lambda tx: upload_operations.finish(tx, finished),
             jobs=[u.job_id for u in finished.uploads if u.job_id is not None and finished.files],
-            keys=[] if new is None or new.key is None else [(new.job.tenant, new.job.kind, new.key)],
+            keys=[] if new is None else new.keys,
         )
 
     def remove_upload(self, upload_id: str) -> Awaitable[Upload | UploadInUse | Missing]:

@@ -27,6 +27,9 @@ from bide.server.upload_record import Upload, UploadStatus, Way, with_chunk
 ABANDONED = ErrorInfo("UPLOAD_ABANDONED", "the upload of its file expired before it was complete")
 REMOVED = ErrorInfo("UPLOAD_REMOVED", "the upload of its file was removed before it was complete")
 
+# Seconds that a file of a replayed submission is kept, so that the client can repeat a request whose response was lost.
+DUPLICATE_LIFETIME = 3600.0
+
 
 def add(tx: Transaction, upload: Upload) -> Upload:
     known = tx.upload(upload.id)
@@ -70,7 +73,11 @@ def finish(tx: Transaction, finished: CompletedUploads) -> StoredUploads | Missi
         outcome = insert(tx, finished.new)
         if isinstance(outcome, Inserted):
             for upload in finished.uploads:
-                tx.put_upload(replace(upload, job_id=outcome.job.id))
+                linked = replace(upload, job_id=outcome.job.id)
+                if not outcome.created:  # the earlier job has its own copy of the file
+                    expires_at = min(tx.now + DUPLICATE_LIFETIME, linked.expires_at or tx.now)
+                    linked = replace(linked, expires_at=expires_at)
+                tx.put_upload(linked)
     elif finished.files:
         outcome = _make_job_due(tx, finished)
     return StoredUploads(tuple(tx.upload(u.id) or u for u in finished.uploads), outcome)

@@ -124,8 +124,8 @@ class PresignedUploads:
         if job is None:
             return await self._lifecycle.add(upload), None
         new = await self._jobs.check(upload, job.submission)
-        if job.submission.dedupe is not None:
-            # With `dedupe` the content identifies the job, so the job cannot exist before the file is complete.
+        if new.content:
+            # The content identifies the job, so the job cannot exist before the file is complete.
             return await self._lifecycle.add(upload), None
         new = _waiting(new, upload)
         stored = await self._lifecycle.add(replace(upload, job_id=new.job.id))

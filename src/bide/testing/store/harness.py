@@ -47,6 +47,7 @@ class StoreHarness:
         *,
         key: str | None = None,
         fingerprint: bytes = b"one body",
+        content: bytes = b"",
         input: bytes = b"{}",
         **fields: Any,
     ) -> NewJob:
@@ -61,7 +62,7 @@ class StoreHarness:
             "run_at": None,
             "due": fields.get("run_at") or now,
         }
-        return NewJob(Job(**{**known, **fields}), input, (), key, fingerprint)
+        return NewJob(Job(**{**known, **fields}), input, (), key, fingerprint, content)
 
     async def put(self, **fields: Any) -> Job:
         """Store one new job."""

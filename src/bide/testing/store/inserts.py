@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo, InvalidInput
 from bide.core.jobs.record import Child, FileInfo, Job, LossRecord, Progress, Status, Step
+from bide.core.jobs.state_machine import CancelAsked, Cancelled, Failed, Rerun
 from bide.server.store import ClaimRequest, InputFile, Inserted, KeyConflict, Missing, NewJob
 from bide.server.upload_record import owner_of
 from bide.testing.store.harness import LEASE, StoreHarness
@@ -143,6 +144,76 @@ class Inserts:
         assert [d.created for d in inserted] == [True] + [False] * 19
         assert len({d.job.id for d in inserted}) == 1
         assert len(await harness.store.events()) == 1
+
+    async def test_the_same_content_is_the_same_job_under_any_key(self, harness: StoreHarness) -> None:
+        first = await harness.put(key="a", content=b"c")
+        for again in (harness.new(key="b", content=b"c"), harness.new(content=b"c")):
+            assert await harness.store.insert([again]) == [Inserted(first, created=False)]
+        await harness.reopen()
+        # The second key belongs to the first job, too.
+        other = harness.new(key="b", fingerprint=b"another body", content=b"d")
+        assert await harness.store.insert([other]) == [KeyConflict(first.id)]
+        assert await harness.store.insert([harness.new(key="b")]) == [Inserted(first, created=False)]
+        assert len(await harness.store.events()) == 1
+
+    @pytest.mark.parametrize("scope", [{"kind": "other"}, {"tenant": "other"}], ids=["kind", "tenant"])
+    async def test_content_counts_within_its_tenant_and_kind(
+        self, harness: StoreHarness, scope: dict[str, Any]
+    ) -> None:
+        first = await harness.put(content=b"c")
+        assert (await harness.put(content=b"c", **scope)).id != first.id
+
+    async def test_of_many_at_once_with_one_content_only_one_is_created(
+        self, harness: StoreHarness
+    ) -> None:
+        calls = [harness.store.insert([harness.new(key=f"k{n}", content=b"c")]) for n in range(20)]
+        inserted = [d for (d,) in await asyncio.gather(*calls) if isinstance(d, Inserted)]
+        assert [d.created for d in inserted] == [True] + [False] * 19
+        assert len({d.job.id for d in inserted}) == 1
+
+    @pytest.mark.parametrize("end", ["failed", "cancelled", "being cancelled"])
+    async def test_the_content_of_a_failed_job_makes_a_new_job(
+        self, harness: StoreHarness, end: str
+    ) -> None:
+        first = await harness.run(key="a", content=b"c")
+        if end == "failed":
+            await harness.apply(
+                Failed(job_id=first.id, fence=first.fence, error=ErrorInfo("BROKEN", "on purpose"))
+            )
+        else:
+            await harness.apply(CancelAsked(job_id=first.id))
+        if end == "cancelled":
+            await harness.apply(Cancelled(job_id=first.id, fence=first.fence))
+        calls = [harness.store.insert([harness.new(content=b"c")]) for _ in range(3)]
+        done = [d for (d,) in await asyncio.gather(*calls) if isinstance(d, Inserted)]
+        assert [d.created for d in done] == [True, False, False]
+        assert {d.job.id for d in done} == {done[0].job.id} != {first.id}
+        await harness.reopen()
+        assert await harness.store.insert([harness.new(content=b"c")]) == [done[1]]
+        (by_key,) = await harness.store.insert([harness.new(key="a", content=b"c")])
+        assert isinstance(by_key, Inserted)
+        assert (by_key.job.id, by_key.created) == (first.id, False)
+
+    async def test_content_that_passes_on_twice_in_one_commit(self, harness: StoreHarness) -> None:
+        store, first = harness.store, await harness.put(content=b"c")
+        await harness.apply(Cancelled(job_id=first.id))
+        second, third = harness.new(content=b"c"), harness.new(content=b"c")
+        calls = [
+            *(store.insert([second]), store.apply([Cancelled(job_id=second.job.id)])),
+            *(store.insert([third]), store.delete(first.id), store.insert([harness.new(content=b"c")])),
+        ]
+        done = await asyncio.gather(*calls)
+        assert done[4] == [Inserted(third.job, created=False)]
+        await store.delete(second.job.id)
+        assert await store.insert([harness.new(content=b"c")]) == [Inserted(third.job, created=False)]
+
+    async def test_a_retried_job_is_the_job_of_its_content_again(self, harness: StoreHarness) -> None:
+        first = await harness.put(content=b"c")
+        await harness.apply(Cancelled(job_id=first.id))
+        again = await harness.apply(Rerun(job_id=first.id))
+        assert await harness.store.insert([harness.new(content=b"c")]) == [
+            Inserted(again, created=False)
+        ]
 
     async def test_a_claim_made_right_after_an_insert_sees_the_job(self, harness: StoreHarness) -> None:
         new = harness.new(input=b'{"x":1}')

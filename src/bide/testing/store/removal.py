@@ -14,7 +14,7 @@ from bide.core.jobs.state_machine import (
     WrongStatus,
     WrongVersion,
 )
-from bide.server.store import BY_CONTENT, Inserted, KeyConflict, KeyGone, Missing
+from bide.server.store import Inserted, KeyConflict, KeyGone, Missing
 from bide.testing.store.harness import OOPS, StoreHarness
 
 DAY = 86400.0
@@ -148,14 +148,14 @@ class Removal:
 
     async def test_a_key_of_content_is_free_when_its_job_is_removed(self, harness: StoreHarness) -> None:
         for how in ("deleted", "deleted in the same transaction", "purged"):
-            key = f"{BY_CONTENT}{how}"
-            first = await harness.succeed(await harness.run(key=key, keep=0.0))
+            content = how.encode()
+            first = await harness.succeed(await harness.run(content=content, keep=0.0))
             if how == "purged":
                 assert await purge(harness) == ([first.id], False)
             deleting = harness.store.delete(first.id)
             if how == "deleted":
                 await deleting
-            assert (await harness.put(key=key, keep=0.0)).id != first.id
+            assert (await harness.put(content=content, keep=0.0)).id != first.id
             await deleting
 
     async def test_one_purge_removes_old_keys_and_keeps_those_of_live_jobs(

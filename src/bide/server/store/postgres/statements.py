@@ -59,6 +59,12 @@ KEYS = (
     "n(tenant text, kind text, key text, fingerprint text, job_id text, at float8) "
     "ON CONFLICT DO NOTHING RETURNING 1) SELECT expect(count(*), %s) FROM done"
 )
+REPLACED_KEYS = (
+    "WITH done AS (UPDATE keys k SET fingerprint = n.fingerprint, job_id = n.job_id, at = n.at "
+    "FROM json_to_recordset(%s::json) AS n(tenant text, kind text, key text, fingerprint text, job_id text, at float8, "
+    "replaces text) WHERE k.tenant = n.tenant AND k.kind = n.kind AND k.key = n.key AND k.job_id = n.replaces "
+    "RETURNING 1) SELECT expect(count(*), %s) FROM done"
+)
 END_OF_KEYS = "UPDATE keys k SET at = coalesce(j.finished_at, %s) FROM jobs j WHERE j.id = k.job_id AND j.id = ANY(%s)"
 STEPS = (
     "INSERT INTO steps (job_id, name, tenant, result, at) SELECT job_id, name, tenant, result, at "

@@ -38,6 +38,7 @@ from bide.server.store.postgres.statements import (
     PAUSE,
     PUT_DURATIONS,
     PUT_WORKERS,
+    REPLACED_KEYS,
     SMALL_STEPS,
     STEPS,
     TOMBSTONES,
@@ -53,6 +54,7 @@ from bide.server.store.rows import FIELDS, job_of, values_of
 from bide.server.store.transaction import (
     Due,
     Key,
+    KeyRow,
     RowChanges,
     Transaction,
     encode,
@@ -248,8 +250,7 @@ class PostgresTransaction(Transaction):
         if changes.uses:
             yield USES, [list(column) for column in zip(*changes.uses, strict=True)]
         if changes.keys:
-            keys = ((*k.key, k.fingerprint.hex(), k.job_id, now) for k in changes.keys)
-            yield KEYS, (_json(_KEY, keys), len(changes.keys))
+            yield from self._key_statements(changes.keys)
             self._used.update((k.key, (k.fingerprint, k.job_id)) for k in changes.keys)
         if changes.changed:
             changed = [self._changed_row(before, after) for before, after in changes.changed]
@@ -272,6 +273,14 @@ class PostgresTransaction(Transaction):
             # on the jobs table that every write takes.
             yield "LOCK TABLE jobs IN ROW EXCLUSIVE MODE", ()
             yield _CHECK, (now,)
+
+    def _key_statements(self, keys: Sequence[KeyRow]) -> Iterator[Statement]:
+        new = [_key_row(row, self.now) for row in keys if row.replaces is None]
+        if new:
+            yield KEYS, (_json(_KEY, new), len(new))
+        replaced = [(*_key_row(row, self.now), row.replaces) for row in keys if row.replaces is not None]
+        if replaced:
+            yield REPLACED_KEYS, (_json((*_KEY, "replaces"), replaced), len(replaced))
 
     def _deletions(self, removed: Sequence[tuple[str, str]]) -> Iterator[Statement]:
         ids, tenants = [job_id for job_id, _ in removed], [tenant for _, tenant in removed]
@@ -397,6 +406,10 @@ def _json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def tag(name: str, value: str) -> str:
     """A label in the form that the index on labels uses."""
     return encode([name, value]).decode()
+
+
+def _key_row(row: KeyRow, now: float) -> tuple[Any, ...]:
+    return (*row.key, row.fingerprint.hex(), row.job_id, now)
 
 
 def _before(job: Job) -> dict[str, Any]:

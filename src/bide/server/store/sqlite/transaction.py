@@ -59,6 +59,9 @@ _END_OF_KEY = (
 )
 _END_OF_CONTENT_KEY = "DELETE FROM keys WHERE job_id = ? AND substr(key, 1, 1) = ?"
 _INSERT_KEY = "INSERT INTO keys (tenant, kind, key, fingerprint, job_id, at) VALUES (?, ?, ?, ?, ?, ?)"
+_REPLACE_KEY = (
+    "UPDATE keys SET fingerprint = ?4, job_id = ?5, at = ?6 WHERE tenant = ?1 AND kind = ?2 AND key = ?3"
+)
 _PUT_STEP = "INSERT OR REPLACE INTO steps (job_id, name, tenant, result, at) VALUES (?, ?, ?, ?, ?)"
 _PAUSE = (
     "INSERT INTO queues (tenant, name, paused) VALUES ('-', ?, ?) "
@@ -227,7 +230,8 @@ class SqliteTransaction(Transaction):
         if changes.uploads or changes.removed_uploads or changes.uses:
             self._write_uploads(changes)
         for row in changes.keys:
-            execute(_INSERT_KEY, (*row.key, row.fingerprint, row.job_id, now))
+            put = _INSERT_KEY if row.replaces is None else _REPLACE_KEY
+            execute(put, (*row.key, row.fingerprint, row.job_id, now))
         for before, after in changes.changed:
             self._save(before, after)
         for job_id, files in changes.files:
