@@ -16,7 +16,7 @@ from bide.server.config import StoreConfig
 from bide.server.progress import LIFE, AttemptKey, LiveProgress, ProgressStore, attempt_key
 from bide.server.progress.memory import MemoryProgressStore
 from bide.server.progress.postgres import PostgresProgressStore
-from bide.server.progress.publisher import ProgressPublisher
+from bide.server.progress.publisher import ProgressPublisher, _Copy
 from bide.server.progress.redis import RedisProgressStore
 from bide.server.store.postgres.server import PostgresServer, prepare
 from bide.service.backends import make_progress_store
@@ -250,6 +250,6 @@ async def test_a_cancel_that_becomes_a_timeout_does_not_keep_it_from_closing() -
 
     publisher = ProgressPublisher(Store(), lambda job_id: None, lambda job_id: True)
     await publisher.open()
-    publisher._update_copy(("a", 1), LiveProgress(1, Progress(percent=1.0)), time.monotonic())
+    publisher._copies["a"] = _Copy(1, LiveProgress(1, Progress(percent=1.0)), time.monotonic())
     await asyncio.wait_for(fetching.wait(), 10)
     await asyncio.wait_for(publisher.close(), 5)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -78,11 +79,12 @@ def tighten(path: Path) -> None:
         path.chmod(found.st_mode & 0o7700)
 
 
-async def finished(future: asyncio.Future[T]) -> T:
-    """Wait for the future even if the caller is cancelled, then raise the cancellation.
+async def finished(awaited: Awaitable[T]) -> T:
+    """Wait for the result even if the caller is cancelled, then raise the cancellation.
 
     A thread that writes cannot be cancelled, and no other writer may get its file before it has finished.
     """
+    future = asyncio.ensure_future(awaited)
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:

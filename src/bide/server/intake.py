@@ -176,9 +176,9 @@ class Intake:
         (outcome,) = await self._insert([new])
         return accepted(outcome, new)
 
-    def id(self) -> str:
+    def id(self, now: float) -> str:
         """A new id for a job or an upload."""
-        return job_id(self._store.now(), self._random.take(16))
+        return job_id(now, self._random.take(16))
 
     async def submit_many(
         self, bodies: Sequence[msgspec.Raw], *, key: str | None, trace_id: str
@@ -204,7 +204,7 @@ class Intake:
         return storing
 
     def hint(self, new: NewJob) -> None:
-        """Hint at a job that the caller has stored itself."""
+        """Hint at a job that the caller stores itself, before the commit: the claim is then in the same transaction."""
         self._hint(new.job.queue, new.job.kind)
 
     async def prepare(
@@ -267,7 +267,7 @@ class Intake:
             detail = "the deadline is in the past, or not after runAt"
             raise InvalidInput(detail, errors=[{"pointer": "/deadline", "detail": detail}])
         job = Job(
-            id=job_id(now, self._random.take(16)),
+            id=self.id(now),
             kind=kind.name,
             queue=checked.queue,
             created_at=now,

@@ -22,7 +22,8 @@ class Notifier:
     def on_events(self, events: Sequence[Event]) -> None:
         if self._subscriptions:
             for job_id in {event.job_id for event in events}:
-                self.notify(job_id)
+                for subscription in self._subscriptions.get(job_id, ()):
+                    subscription.wake()
 
     def notify(self, job_id: str) -> None:
         for subscription in self._subscriptions.get(job_id, ()):

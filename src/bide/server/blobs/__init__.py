@@ -206,12 +206,12 @@ def job_key(job_id: str, fence: int, name: str) -> str:
 
 
 def upload_key(upload_id: str) -> str:
-    return f"{owner_of(upload_id)}/content"
+    return f"{UPLOADS}/{upload_id}/content"
 
 
 def incoming_key(upload_id: str) -> str:
     """Returns the key that clients write to. The verified object is moved to `upload_key`."""
-    return f"{owner_of(upload_id)}/incoming"
+    return f"{UPLOADS}/{upload_id}/incoming"
 
 
 def check_name(name: str) -> str:

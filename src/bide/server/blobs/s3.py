@@ -216,16 +216,15 @@ class S3Blobs(S3Signing):
         self, client: S3Client, key: str, source: Path, content_type: str, digest: Any = None
     ) -> int:
         """Stores a file atomically; returns its size. Adds the bytes to `digest`, if there is one."""
+        goal = self._prefix + key
         size = (await asyncio.to_thread(source.stat)).st_size
         with source.open("rb") as file:
             if size <= PART:
                 data = await asyncio.to_thread(_read_part, file, -1, digest)
-                await self._put_bytes(client, key, data, content_type)
+                await client.call("put_object", Key=goal, Body=data, ContentType=content_type)
                 return len(data)
-            created = await client.call(
-                "create_multipart_upload", Key=self._prefix + key, ContentType=content_type
-            )
-            where = {"Key": self._prefix + key, "UploadId": created["UploadId"]}
+            created = await client.call("create_multipart_upload", Key=goal, ContentType=content_type)
+            where = {"Key": goal, "UploadId": created["UploadId"]}
             try:
                 sent, parts = await _send_parts(client, where, file, size, digest)
                 await client.call("complete_multipart_upload", **where, MultipartUpload={"Parts": parts})

@@ -26,7 +26,7 @@ from bide.core.errors import (
     WrongLength,
 )
 from bide.server.http.new_upload import NewUpload
-from bide.server.http.request import BodyStream, HttpRequest, Response, content_length, object_response
+from bide.server.http.request import BodyStream, HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location, read_sha256
 from bide.server.intake import decode
@@ -89,7 +89,7 @@ async def put(request: HttpRequest) -> Response:
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise NotFound(f"{text[:50]!r} is not a chunk number")
     upload = await request.components.uploads.chunks.put(
-        upload_id, int(text), BodyStream(request), content_length(request)
+        upload_id, int(text), BodyStream(request), request.content_length
     )
     if upload.status is UploadStatus.DONE:
         return _completed(request, upload)

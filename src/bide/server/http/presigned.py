@@ -29,7 +29,7 @@ from bide.core.errors import (
 from bide.core.wire.http import JobStatus
 from bide.server.blobs import SIGNED_VALUES
 from bide.server.http.new_upload import NewUpload
-from bide.server.http.request import BodyStream, HttpRequest, Response, content_length, object_response
+from bide.server.http.request import BodyStream, HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import JobView
 from bide.server.http.uploads import BINARY, UPLOAD_ID, location
@@ -189,7 +189,7 @@ def _verify(request: HttpRequest, path: str) -> tuple[int, dict[str, str]]:
     signed = {name: request.one(name) or "" for name in SIGNED_VALUES if name in request.query}
     declared = request.header(b"content-type") or ""
     size = request.components.uploads.presigned.verify(
-        request.scope["method"], path, signed, content_length(request), declared
+        request.scope["method"], path, signed, request.content_length, declared
     )
     return size, signed
 

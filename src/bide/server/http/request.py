@@ -126,6 +126,16 @@ class HttpRequest:
             self._trace_id = (parent and read_traceparent(parent)) or new_trace_id()
         return self._trace_id
 
+    @property
+    def content_length(self) -> int | None:
+        """None if it is missing."""
+        text = self.header(b"content-length")
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) <= 18):
+            raise WrongLength(f"Content-Length {text[:50]!r} is not a number of bytes")
+        return int(text)
+
     @cached_property
     def query(self) -> dict[str, list[str]]:
         text = self.scope["query_string"].decode("latin-1")
@@ -265,13 +275,3 @@ class BodyStream:
             if data:
                 return data
         raise StopAsyncIteration
-
-
-def content_length(request: HttpRequest) -> int | None:
-    """Returns Content-Length; None if it is missing."""
-    text = request.header(b"content-length")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise WrongLength(f"Content-Length {text[:50]!r} is not a number of bytes")
-    return int(text)

@@ -52,7 +52,7 @@ from bide.core.wire.tus import (
     render_date,
 )
 from bide.server.http.attachments import attachment
-from bide.server.http.request import BodyStream, Headers, HttpRequest, Response, content_length
+from bide.server.http.request import BodyStream, Headers, HttpRequest, Response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.uploads import BINARY, UPLOAD_ID, read_sha256
 from bide.server.store import StoreUnavailable
@@ -152,7 +152,7 @@ def _id_of(url: str) -> str:
 
 async def _has_body(request: HttpRequest, body: BodyStream) -> bool:
     """Whether the request that creates an upload also sends bytes of it. Raises UnsupportedMedia if it sends other bytes."""
-    length = content_length(request)
+    length = request.content_length
     if request.header(b"content-type") == BODY_TYPE:
         return length != 0
     if length is None:
@@ -196,7 +196,7 @@ async def _append(request: HttpRequest, upload_id: str, offset: int, body: BodyS
             upload_id,
             offset,
             body,
-            announced=content_length(request),
+            announced=request.content_length,
             size=read_count("Upload-Length", request.header(b"upload-length")),
             checksum=read_checksum(request.header(b"upload-checksum")),
             promised=read_digest(request.header(b"repr-digest")),

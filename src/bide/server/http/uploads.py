@@ -22,7 +22,6 @@ from bide.server.http.request import (
     BodyStream,
     HttpRequest,
     Response,
-    content_length,
     object_response,
     wrong_parameter,
 )
@@ -68,7 +67,7 @@ async def _raw(request: HttpRequest) -> DirectUpload:
     incoming = request.components.uploads.direct.begin(
         clean_name(named or None),
         clean_type(request.header(b"content-type")),
-        content_length(request),
+        request.content_length,
     )
     try:
         async for data in BodyStream(request):

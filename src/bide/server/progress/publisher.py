@@ -198,22 +198,20 @@ class ProgressPublisher:
             return
         self._succeeded()
         now = time.monotonic()
-        for attempt in attempts:
-            self._update_copy(attempt, found.get(attempt), now)
-
-    def _update_copy(self, attempt: AttemptKey, live: LiveProgress | None, now: float) -> None:
-        job_id, number = attempt
-        copy = self._copies.get(job_id)
-        if copy is None or copy.attempt < number:
-            if len(self._copies) >= MAX_COPIES:
-                del self._copies[next(iter(self._copies))]
-            self._copies[job_id] = _Copy(number, live, now)
-        elif copy.attempt > number or live is None or (copy.live and copy.live.number >= live.number):
-            return
-        else:
-            copy.live = live
-        if live is not None:
-            self._notify(job_id)
+        for job_id, number in attempts:
+            live, copy = found.get((job_id, number)), self._copies.get(job_id)
+            if copy is None or copy.attempt < number:
+                if len(self._copies) >= MAX_COPIES:
+                    del self._copies[next(iter(self._copies))]
+                self._copies[job_id] = _Copy(number, live, now)
+            elif (
+                copy.attempt > number or live is None or (copy.live and copy.live.number >= live.number)
+            ):
+                continue
+            else:
+                copy.live = live
+            if live is not None:
+                self._notify(job_id)
 
     # --- outages
 

@@ -187,8 +187,8 @@ class Runner:
                     attempt.stop(LEASE_LOST, self._now())
                 elif known.get("cancelAsked") and attempt.stopping is None:
                     attempt.stop(CANCEL, self._now())
-            # The intake has already hinted at a new job (version 1).
-            if known.get("due", 1e18) <= self._store.now() and known["version"] > 1:
+            # The intake has already hinted at a new job (version 1). The upkeep hints at jobs that are due later.
+            if known.get("due", 1e18) <= event.at and known["version"] > 1:
                 self.hint(known["queue"], known["kind"])
 
     def has_capacity(self, queue: str) -> bool:

@@ -80,7 +80,7 @@ class ChunkedUploads:
     ) -> None:
         assert upload.chunk_size is not None
         begin = number * upload.chunk_size
-        sink = Sink(self._staging, upload.id, begin, charge, None)
+        sink = Sink(self._staging, self._staging.path(upload.id), begin, charge, None)
         try:
             async for data in body:
                 if sink.position + len(data) > begin + length:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bide.core.errors import ChecksumMismatch, Problem
+from bide.server.durable_files import finished
 from bide.server.intake import Submission
 from bide.server.store import CompletedUploads, Inserted, NewJob, StoredUploads
 from bide.server.upload_record import Upload, Way
-from bide.server.uploads.lifecycle import UploadLifecycle, uninterrupted
-from bide.server.uploads.quota import Quota
+from bide.server.uploads.lifecycle import UploadLifecycle
+from bide.server.uploads.quota import Charge, Quota
 from bide.server.uploads.staging import Bytes, Digest, Sink, Staging
 from bide.server.uploads.upload_jobs import UploadJobs
 
@@ -26,8 +27,8 @@ class DirectUpload:
         self._quota = quota
         self._stored = False  # True also while the outcome of the commit is unknown
         self._digest = Digest()
-        self._charge = quota.charge(reserved=False)
-        self._sink = Sink(staging, self.upload.id, 0, self._charge, self._digest)
+        self._charge = Charge(quota, reserved=False)
+        self._sink = Sink(staging, staging.path(self.upload.id), 0, self._charge, self._digest)
 
     async def write(self, data: Bytes) -> None:
         """Raises a Problem if the file is too large or does not fit into the quota or on the disk."""
@@ -80,7 +81,7 @@ class DirectUploads:
     async def store(self, file: DirectUpload) -> Upload:
         """Stores a file. If this raises a Problem, nothing is stored and the caller discards the file."""
         await file.finish()
-        stored = await uninterrupted(self._store([file], None))
+        stored = await finished(self._store([file], None))
         return stored.uploads[0]
 
     async def submit(
@@ -98,7 +99,7 @@ class DirectUploads:
         for name, file in files:
             given.setdefault(name, []).append(await file.finish())
         new = await self._jobs.from_form(submission, given, key=key, trace_id=trace_id)
-        stored = await uninterrupted(self._store([file for _, file in files], new))
+        stored = await finished(self._store([file for _, file in files], new))
         assert isinstance(stored.job, Inserted)  # otherwise a Problem was raised
         if not stored.job.created:  # the earlier job has its own copy of the files
             for upload in stored.uploads:

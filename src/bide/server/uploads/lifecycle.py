@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -42,10 +42,9 @@ from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.server.uploads.quota import Quota
 from bide.server.uploads.staging import Staging
 from bide.server.uploads.upload_jobs import UploadJob, UploadJobs
-from bide.server.uploads.write_lock import WriteLock, WriteLocks
+from bide.server.uploads.write_lock import WriteLock
 
 log = logging.getLogger("bide.uploads")
-T = TypeVar("T")
 # The responses to all uploads of one commit are sent in one loop iteration, and polls wait for that. So only a few
 # uploads share a commit, even if many have arrived.
 CONCURRENT_COMMITS = 2
@@ -75,18 +74,18 @@ class UploadLifecycle:
         self._staging = staging
         self._quota = quota
         self._lifetime = lifetime
-        self._locks = WriteLocks()
+        self._writers: dict[str, WriteLock] = {}
         self._completing: dict[str, asyncio.Future[Upload]] = {}
         self._commits = asyncio.Semaphore(CONCURRENT_COMMITS)
         self.replica = ""  # known when the service starts
 
     def hold(self, name: str) -> WriteLock:
         """Returns the lock of an upload, or of a chunk or part of it. A newer writer cancels the older one."""
-        return self._locks.hold(name)
+        return WriteLock(self._writers, name)
 
     def is_held(self, upload_id: str) -> bool:
         """Whether a request writes or finishes the upload."""
-        return self._locks.is_held(upload_id)
+        return upload_id in self._writers
 
     # --- finding
 
@@ -125,7 +124,7 @@ class UploadLifecycle:
                 "trace_id": job.trace_id,
             }
         values = {"replica": self.replica, "expires_at": now + self._lifetime, **fields}
-        return Upload(self._jobs.new_id(), way, name, now, now, **values)
+        return Upload(self._jobs.intake.id(now), way, name, now, now, **values)
 
     async def begin(self, upload: Upload, job: UploadJob | None) -> Upload:
         """Stores a new upload. Raises a Problem if it does not fit, or if its job would be rejected."""
@@ -153,7 +152,7 @@ class UploadLifecycle:
         """Records received bytes. A cancelled caller does not interrupt it."""
         expires_at = self._store.now() + (self._lifetime if expires_in is None else expires_in)
         update = UploadUpdate(upload.id, received, upload.size, chunk, expires_at)
-        after = await uninterrupted(self._receive(update))
+        after = await finished(self._receive(update))
         if isinstance(after, Missing):
             raise Gone(f"upload {upload.id} was deleted during the request, or has expired")
         return after
@@ -181,7 +180,7 @@ class UploadLifecycle:
 
     async def finish(self, upload: Upload) -> StoredUploads:
         """Moves a complete upload to the blobs and creates its job, if any. A cancelled caller does not interrupt it."""
-        return await uninterrupted(self._finish(upload))
+        return await finished(self._finish(upload))
 
     async def _finish(self, upload: Upload) -> StoredUploads:
         assert upload.size is not None
@@ -271,8 +270,8 @@ class UploadLifecycle:
         async with self._commits:
             storing = self._store.finish(completed)
             if completed.new is not None:
-                self._jobs.notify_engine(completed.new)
-            stored = await uninterrupted(storing)
+                self._jobs.intake.hint(completed.new)
+            stored = await finished(storing)
         if isinstance(stored, Missing):
             for upload in completed.uploads:
                 await self.remove_bytes(upload)
@@ -320,8 +319,3 @@ class UploadLifecycle:
         """Removes the parts of an incomplete multipart upload from the storage."""
         if upload.way is Way.PRESIGNED and upload.metadata and upload.status is not UploadStatus.DONE:
             await self._storage.abort(upload_key(upload.id), upload.metadata)
-
-
-async def uninterrupted(awaited: Awaitable[T]) -> T:
-    """Awaits the result even if the caller is cancelled; then raises CancelledError."""
-    return await finished(asyncio.ensure_future(awaited))

@@ -20,7 +20,11 @@ DEFAULT_NAME = "file"
 def clean_name(given: str | None) -> str:
     """Returns the last component of a path without control characters, direction marks and line breaks."""
     last = re.split(r"[/\\]", given or "")[-1]
-    name = "".join(map(_printable, unicodedata.normalize("NFC", last))).strip(" ")
+    # Keep printable characters, and a space for each other kind of space.
+    name = "".join(
+        character if character.isprintable() else " " if unicodedata.category(character) == "Zs" else ""
+        for character in unicodedata.normalize("NFC", last)
+    ).strip(" ")
     if name.strip(".") == "":
         return DEFAULT_NAME
     if len(name.encode()) <= MAX_NAME_BYTES:
@@ -30,13 +34,6 @@ def clean_name(given: str | None) -> str:
         stem, dot, suffix = name, "", ""
     space = MAX_NAME_BYTES - len((dot + suffix).encode())
     return (stem.encode()[:space].decode(errors="ignore") + dot + suffix).strip(" ")
-
-
-def _printable(character: str) -> str:
-    """Returns the character if it is printable, a space for any other kind of space, else an empty string."""
-    if character.isprintable():
-        return character
-    return " " if unicodedata.category(character) == "Zs" else ""
 
 
 def clean_type(given: str | None) -> str:

@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import Any
 
 import msgspec
@@ -50,7 +50,7 @@ from bide.server.media_types import HEAD
 from bide.server.store import CompletedUploads, Missing, NewJob, UploadUpdate
 from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.server.uploads.lifecycle import UploadLifecycle, UploadStore
-from bide.server.uploads.quota import Quota, charged, reporting_full_disk
+from bide.server.uploads.quota import Charge, Quota, charged, reporting_full_disk
 from bide.server.uploads.upload_jobs import UploadJob, UploadJobs
 
 log = logging.getLogger("bide.uploads")
@@ -170,7 +170,7 @@ class PresignedUploads:
         receiver = self._receiver()
         async with self._lifecycle.hold(f"{upload_id}/content"):
             upload = await self._open(upload_id)
-            with self._quota.charge(reserved=True) as charge:
+            with closing(Charge(self._quota, reserved=True)) as charge:
                 etag = await _stored(
                     receiver.receive(incoming_key(upload_id), charged(body, charge), size)
                 )
@@ -186,7 +186,7 @@ class PresignedUploads:
         receiver = self._receiver()
         async with self._lifecycle.hold(f"{upload_id}/parts/{number}"):
             upload = await self._open(upload_id)
-            with self._quota.charge(reserved=True) as charge:
+            with closing(Charge(self._quota, reserved=True)) as charge:
                 key = upload_key(upload_id)
                 etag = await _stored(
                     receiver.receive_part(key, multipart, number, charged(body, charge), size)
@@ -322,7 +322,7 @@ class PresignedUploads:
         if done.job_id is None:
             return CompletedUploads((done,), new)
         # The engine needs only queue and kind, which equal those of the waiting job.
-        self._jobs.notify_engine(new)
+        self._jobs.intake.hint(new)
         return CompletedUploads((done,), files=new.files)
 
     async def _fail_job(self, done: Upload, problem: Problem) -> None:

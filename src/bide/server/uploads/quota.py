@@ -15,7 +15,6 @@ import errno
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import TracebackType
 
 from bide.core.errors import PayloadTooLarge, StorageFull
 from bide.server.config import UploadConfig
@@ -90,16 +89,12 @@ class Quota:
         """Reserves `size` more bytes for an upload in the store."""
         self._reserved += size
 
-    def charge(self, *, reserved: bool, at: int = 0) -> Charge:
-        """Returns the charge of one request. `reserved`: its size was declared; `at`: the offset of its first byte."""
-        return Charge(self, reserved, at)
-
     def charge_chunk(self, upload_id: str, number: int) -> Charge:
         """Returns the charge of a chunk, instead of that of an earlier request. The bytes of a failed request stay on disk
         and in the quota until the chunk is sent again, or until `release`.
         """
         self.release(upload_id, number)
-        charge = self.charge(reserved=True)
+        charge = Charge(self, reserved=True)
         self._chunks.setdefault(upload_id, {})[number] = charge
         return charge
 
@@ -113,24 +108,18 @@ class Quota:
 
 
 class Charge:
-    """The bytes of one request that are not in the store yet: `with quota.charge(…) as charge`."""
+    """The bytes of one request that are not in the store yet. `reserved`: its size was declared; `at`: the offset of its
+    first byte. Close it at the end of the request.
+    """
 
     __slots__ = ("_added", "_at", "_granted", "_quota", "_reserved")
 
-    def __init__(self, quota: Quota, reserved: bool, at: int) -> None:
+    def __init__(self, quota: Quota, *, reserved: bool, at: int = 0) -> None:
         self._quota = quota
         self._reserved = reserved
         self._at = at
         self._granted = 0
         self._added = 0
-
-    def __enter__(self) -> Charge:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def add(self, size: int) -> None:
         """Charges `size` bytes before they are written. Raises StorageFull if they do not fit."""

@@ -198,14 +198,14 @@ class Sink:
     def __init__(
         self,
         staging: Staging,
-        upload_id: str,
+        path: Path,
         offset: int,
         charge: Charge,
         digest: Digest | None,
         checksum: Hash | None = None,
     ) -> None:
         self._staging = staging
-        self._path = staging.path(upload_id)
+        self._path = path
         self._charge = charge
         self._digest = digest
         self._checksum = checksum
@@ -231,10 +231,8 @@ class Sink:
         await self._written()
         batch, self._batch, self._batched = self._batch, [], 0
         if batch or sync:
-            self._writing = self._staging.run(self._write_batch, batch, sync or self._checkpoint_due())
-
-    def _checkpoint_due(self) -> bool:
-        return self.written - self.durable >= CHECKPOINT
+            checkpoint = self.written - self.durable >= CHECKPOINT
+            self._writing = self._staging.run(self._write_batch, batch, sync or checkpoint)
 
     async def _written(self) -> None:
         """Waits for the current write, also when cancelled: the thread continues in any case."""

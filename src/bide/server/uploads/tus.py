@@ -26,7 +26,7 @@ from bide.core.errors import (
 from bide.server.durable_files import create, finished, sync_path
 from bide.server.media_types import HEAD
 from bide.server.upload_record import Upload, UploadStatus, Way
-from bide.server.uploads.lifecycle import UploadLifecycle, uninterrupted
+from bide.server.uploads.lifecycle import UploadLifecycle
 from bide.server.uploads.quota import Charge, Quota, reporting_full_disk
 from bide.server.uploads.staging import BATCH, BytesLost, Digest, Hash, Sink, Staging
 from bide.server.uploads.upload_jobs import UploadJob
@@ -131,9 +131,13 @@ class TusUploads:
     async def _append(self, upload: Upload, body: Body, checksum: tuple[Hash, str] | None) -> Upload:
         digest = self._staging.take_digest(upload.id, upload.received)
         before = digest.copy() if checksum is not None else digest
-        with self._quota.charge(reserved=upload.size is not None, at=upload.received) as charge:
+        with contextlib.closing(
+            Charge(self._quota, reserved=upload.size is not None, at=upload.received)
+        ) as charge:
             verified = None if checksum is None else checksum[0]
-            sink = Sink(self._staging, upload.id, upload.received, charge, digest, verified)
+            sink = Sink(
+                self._staging, self._staging.path(upload.id), upload.received, charge, digest, verified
+            )
             try:
                 await self._fill(upload, sink, body, charge, durably=checksum is None)
                 await sink.sync()
@@ -142,12 +146,12 @@ class TusUploads:
                 await self._lifecycle.recovered(upload)
                 raise
             except BaseException:
-                await uninterrupted(self._save(upload, sink, digest, before, keep=checksum is None))
+                await finished(self._save(upload, sink, digest, before, keep=checksum is None))
                 if checksum is None:
                     charge.commit(sink.durable)
                 raise
             if checksum is not None and checksum[0].hexdigest() != checksum[1]:
-                await uninterrupted(self._remove_unverified(upload, before))
+                await finished(self._remove_unverified(upload, before))
                 raise ChecksumMismatch(
                     f"Checksum mismatch: expected {checksum[1]}, got {checksum[0].hexdigest()}."
                 )
@@ -218,7 +222,7 @@ class TusUploads:
         size = sum(part.received for part in found)
         upload = await self.begin(name, job, size=size, parts=tuple(parts), **fields)
         sources = [(self._staging.path(part.id), part.received) for part in found]
-        with self._quota.charge(reserved=True) as charge:
+        with contextlib.closing(Charge(self._quota, reserved=True)) as charge:
             try:
                 charge.add(size)
                 with reporting_full_disk():

@@ -63,11 +63,8 @@ class UploadJobs:
 
     def __init__(self, registry: Registry, intake: Intake) -> None:
         self._registry = registry
-        self._intake = intake
+        self.intake = intake
         self._checked: OrderedDict[str, CheckedSubmission] = OrderedDict()
-
-    def new_id(self) -> str:
-        return self._intake.id()
 
     async def check(self, upload: Upload, submission: Submission) -> NewJob:
         """Validates the submission of a new upload. Raises a Problem if the job would be rejected for any content of the
@@ -78,11 +75,19 @@ class UploadJobs:
             self._checked[upload.id] = checked
             if len(self._checked) > MAX_CACHED:
                 self._checked.popitem(last=False)
-        return await self._make(checked, upload, promised=False)
+        return await self.intake.make_job(
+            checked, key=upload.key, trace_id=upload.trace_id, uploads={upload.id: upload}
+        )
 
     async def new_job(self, upload: Upload) -> NewJob:
         """Returns the job of an upload with a submission; stores nothing."""
-        return await self._make(self._known(upload), upload, promised=True)
+        return await self.intake.make_job(
+            self._known(upload),
+            key=upload.key,
+            trace_id=upload.trace_id,
+            uploads={upload.id: upload},
+            promised=True,
+        )
 
     def restricts_types(self, upload: Upload) -> bool:
         """Whether the kind accepts only some content types, which the first bytes show."""
@@ -104,13 +109,9 @@ class UploadJobs:
         kind = self._registry.kind(submission.kind)
         only = set(files) == {DEFAULT_PART} and DEFAULT_PART not in kind.file_parameters
         given = {None if only else name: uploads for name, uploads in files.items()}
-        checked = self._intake.check(_with_files(kind, submission, given), key)
+        checked = self.intake.check(_with_files(kind, submission, given), key)
         uploads = {upload.id: upload for several in files.values() for upload in several}
-        return await self._intake.make_job(checked, key=key, trace_id=trace_id, uploads=uploads)
-
-    def notify_engine(self, new: NewJob) -> None:
-        """Wakes the engine before the commit, so that it can claim the job in the same transaction."""
-        self._intake.hint(new)
+        return await self.intake.make_job(checked, key=key, trace_id=trace_id, uploads=uploads)
 
     def _known(self, upload: Upload) -> CheckedSubmission:
         assert upload.submission is not None
@@ -120,16 +121,7 @@ class UploadJobs:
     def _check(self, upload: Upload, submission: Submission) -> CheckedSubmission:
         kind = self._registry.kind(submission.kind)
         filled = _with_files(kind, submission, {upload.parameter or None: [upload]})
-        return self._intake.check(filled, upload.key)
-
-    async def _make(self, checked: CheckedSubmission, upload: Upload, *, promised: bool) -> NewJob:
-        return await self._intake.make_job(
-            checked,
-            key=upload.key,
-            trace_id=upload.trace_id,
-            uploads={upload.id: upload},
-            promised=promised,
-        )
+        return self.intake.check(filled, upload.key)
 
 
 def _with_files(

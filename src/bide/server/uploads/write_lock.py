@@ -11,24 +11,13 @@ from types import TracebackType
 from bide.core.errors import TakenOver
 
 
-class WriteLocks:
-    """Locks by name. The name is an upload id, or an upload id and a chunk or part."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, WriteLock] = {}
-
-    def hold(self, name: str) -> WriteLock:
-        """Cancels the current writer and waits until it has flushed. Raises TakenOver in this writer when a newer one
-        takes the lock; the caller then stores the bytes that it has received.
-        """
-        return WriteLock(self._held, name)
-
-    def is_held(self, name: str) -> bool:
-        return name in self._held
-
-
 class WriteLock:
-    """One writer: `async with locks.hold(name)`."""
+    """One writer: `async with WriteLock(held, name)`. `held` has the locks of all writers. The name is an upload id, or an
+    upload id and a chunk or part.
+
+    It cancels the current writer and waits until that has flushed. Raises TakenOver in this writer when a newer one takes
+    the lock; the caller then stores the bytes that it has received.
+    """
 
     def __init__(self, held: dict[str, WriteLock], name: str) -> None:
         self._held = held

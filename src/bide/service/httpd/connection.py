@@ -172,7 +172,10 @@ class HttpConnection(asyncio.Protocol):
             return
         self._fed += size
         try:
-            self._feed(data)
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._reject(
@@ -246,20 +249,20 @@ class HttpConnection(asyncio.Protocol):
             self._read_paused = False
             self._transport.resume_reading()
 
-    def _feed(self, data: bytes) -> None:
+    def _ignore_upgrade(self, data: bytes) -> None:
         """The parser treats the bytes after a head with `Upgrade` as another protocol. So a new parser reads such a head
-        again, without the upgrade, and then reads the body.
+        again, without the upgrade, and then `data`.
         """
-        head = b""
         while True:
+            head = self._head_without_upgrade()
+            self._parser = self._new_parser()
             try:
                 return self._parser.feed_data(head + data)
             except httptools.HttpParserUpgrade as upgrade:
                 read = upgrade.args[0] - len(head)
-                if head and read <= 0:  # the second head still upgrades: do not loop
+                if read <= 0:  # the second head still upgrades: do not loop
                     return self._reject(MalformedRequest("the Upgrade of the request cannot be ignored"))
-                self._parser = self._new_parser()
-                head, data = self._head_without_upgrade(), data[read:]
+                data = data[read:]
 
     def _head_without_upgrade(self) -> bytes:
         """Returns the head that was just read, without `upgrade` in `Connection`. The application still sees `Upgrade`."""
@@ -324,6 +327,7 @@ class HttpConnection(asyncio.Protocol):
         self._fed = 0
         if cycle is not None:
             cycle.add_body(body)
+            cycle.wake()
             if cycle.buffered > HIGH_WATER:
                 self._pause_reading()
 
@@ -335,7 +339,8 @@ class HttpConnection(asyncio.Protocol):
         self._until = self._loop.time() + KEEP_ALIVE if cycle.response_complete else None
         self._fed = 0
         self._behind = self._size
-        cycle.complete_body()
+        cycle.body_complete = True
+        cycle.wake()
 
     def _scope(self) -> dict[str, Any]:
         url = self._url

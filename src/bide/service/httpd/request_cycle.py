@@ -158,17 +158,13 @@ class RequestCycle:
                 chunks[-1] += data
             else:
                 chunks.append(bytearray(data))
-            self._wake()
-
-    def complete_body(self) -> None:
-        self.body_complete = True
-        self._wake()
 
     def disconnect(self) -> None:
         self.disconnected = True
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Continues an application that waits for the client."""
         if self._event is not None:
             self._event.set()
 
@@ -294,7 +290,7 @@ class RequestCycle:
         self.response_complete = True
         self._chunks.clear()
         self.buffered = 0
-        self._wake()
+        self.wake()
         self._connection.on_response_complete(self)
 
 

@@ -60,10 +60,9 @@ class CeleryEngine:
         self._hints.request(queue, self._serving[queue] or 1)  # the number of jobs is unknown
 
     def on_events(self, events: Sequence[Event]) -> None:
-        now = self._store.now()
         due: Counter[str] = Counter()
         for event in events:
-            if event.type == "status" and event.job.get("due", 1e18) <= now:
+            if event.type == "status" and event.job.get("due", 1e18) <= event.at:
                 due[event.job["queue"]] += 1
         for queue, jobs in due.items():
             self._hints.request(queue, jobs)

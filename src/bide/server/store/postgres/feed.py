@@ -219,13 +219,13 @@ class ChangeFeed:
             if not events:
                 continue
             self._on_events(events)
-            now = self._clock.now()
-            known = (event.job for event in events if event.type == "status")
             # Report new jobs of other processes, because this process may have a free worker.
             for queue, kind in {
-                (job["queue"], job["kind"])
-                for job in known
-                if job["version"] == 1 and job.get("due", 1e18) <= now
+                (event.job["queue"], event.job["kind"])
+                for event in events
+                if event.type == "status"
+                and event.job["version"] == 1
+                and event.job.get("due", 1e18) <= event.at
             }:
                 self._on_work(queue, kind)
 

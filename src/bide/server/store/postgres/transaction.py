@@ -237,7 +237,15 @@ class PostgresTransaction(Transaction):
         if changes.removed:
             yield from self._deletions(changes.removed)
         if changes.new:
-            yield INSERT, (encode([self._new_row(new.job) for new in changes.new]).decode(),)
+            jobs = [
+                _row(new.job)
+                | {
+                    "ready": ready(new.job, now),
+                    "tags": [tag(*label) for label in new.job.labels.items()] or None,
+                }
+                for new in changes.new
+            ]
+            yield INSERT, (encode(jobs).decode(),)
             inputs = ((n.job.id, n.job.tenant, n.input.decode(), text_of(n.files)) for n in changes.new)
             yield INSERT_INPUT, (_json(_INPUT, inputs),)
         if changes.uploads:
@@ -304,13 +312,6 @@ class PostgresTransaction(Transaction):
                 "DELETE FROM workers WHERE name = ANY(%s) OR seen_at < %s",
                 (ended, self.now - DEAD_WORKER),
             )
-
-    def _new_row(self, job: Job) -> dict[str, Any]:
-        row = _row(job)
-        row["ready"] = ready(job, self.now)
-        if job.labels:
-            row["tags"] = [tag(name, value) for name, value in job.labels.items()]
-        return row
 
     def _changed_row(self, before: Job, after: Job) -> dict[str, Any]:
         row = _row(after)
