@@ -1,4 +1,4 @@
-"""`bide log` and `bide status` for a job that logs and fails, with a real service."""
+"""`bide log`, `status` and `list` for a job that logs and fails, and for one that is overdue, with a real service."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bide.client.blocking import BlockingJob, Client
 from tests.servers.service import ServiceProcess
 from tests.terminal import BIDE, Terminal
+from tests.waiting import until
 
 PATIENCE = 60.0
 TASKS = """
@@ -33,6 +35,11 @@ def count(ctx: Context, path: str) -> int:
     ctx.step("look", lambda: None)
     ctx.progress(1, 4, message="Reading")
     return ctx.step("read", read, path)
+
+@app.job()
+def wait(path: str = "") -> None:
+    while path and not os.path.exists(path):
+        time.sleep(0.01)
 """
 
 
@@ -89,3 +96,21 @@ def test_the_log_of_a_job_is_followed_to_its_end(service: ServiceProcess, tmp_pa
     said = (tmp_path / "serve.log").read_text()
     assert f"ERROR bide.engine: job {job_id}: attempt 1 of 1 of 'count' failed in step 'read'" in said
     assert said.rstrip().splitlines()[-1].startswith("ZeroDivisionError: ")
+
+
+def test_a_job_that_is_overdue_is_seen_in_the_list(service: ServiceProcess, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with Client(service.url) as client:
+        jobs = client.submit_many([{"kind": "wait"}] * 10)
+        client.wait_all([job for job in jobs if isinstance(job, BlockingJob)], timeout=PATIENCE)
+        job = client.submit("wait", {"path": str(go)})
+        until(lambda: job.status().overdue, timeout=PATIENCE)
+        (line,) = client.log(job.id)
+        assert "longer than 3 times the 99th percentile of 'wait'" in line["message"]
+        listed = bide(service, "list", "--status", "PROCESSING").splitlines()[1]
+        assert listed.split()[-1] == "overdue"
+        details = bide(service, "status", job.id).splitlines()
+        assert "   status  PROCESSING (overdue)" in details
+        go.touch()
+        job.result(timeout=PATIENCE)
+        assert not job.status().overdue

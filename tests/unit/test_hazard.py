@@ -289,3 +289,14 @@ def test_the_mean_before_an_age() -> None:
     assert table.mean(0.01) == pytest.approx(0.01, rel=1e-3)
     assert table.mean(EDGES[100]) == pytest.approx(table.integral[100])
     assert table.mean() == pytest.approx(table.integral[-1])
+
+
+def test_the_observed_quantile_is_not_beyond_what_was_observed() -> None:
+    sketch = Sketch()
+    assert sketch.observed_quantile(0.99) == 0.0
+    rng = random.Random(1)
+    durations = [rng.lognormvariate(0.0, 0.8) for _ in range(20)]
+    for duration in durations:
+        sketch.learn(duration)
+    assert max(durations) <= sketch.observed_quantile(0.99) <= 1.1 * max(durations)
+    assert 0.7 <= sketch.observed_quantile(0.5) <= 1.4

@@ -27,6 +27,7 @@ from bide.core.jobs.state_machine import (
     FailedForNow,
     HandedBack,
     Lost,
+    MarkedOverdue,
     Parked,
     Refused,
     Rerun,
@@ -66,6 +67,7 @@ def make_change(kind: type[Change], fence: int | None) -> Change:
         ChildEnded: {"child_id": "C", "status": Status.DONE},
         FailedForNow: {"error": OOPS, "retry_at": NOW + 5},
         Failed: {"error": OOPS},
+        MarkedOverdue: {"message": "late"},
     }
     mine = {"owner": "w", "fence": fence} if kind in BY_WORKER else {}
     return kind(job_id="J", **mine, **parts.get(kind, {}))  # type: ignore[arg-type]
@@ -300,6 +302,16 @@ def test_an_unfinished_step_ends_with_its_attempt(change: Change, status: Status
     # The step of a lost attempt starts again; it has no times until then.
     times = (None, None) if status is Status.PENDING else (NOW - 7, NOW)
     assert after.steps == (steps[0], Step("transcode", status, *times))
+
+
+@pytest.mark.parametrize("kind", [Parked, Succeeded, FailedForNow, Failed, Lost, HandedBack, Cancelled])
+def test_an_overdue_job_is_marked_once_and_until_its_attempt_ends(kind: type[Change]) -> None:
+    mark = make_change(MarkedOverdue, None)
+    marked = advance(make_job(Status.PROCESSING, children=(Child("C", "part", "0"),)), mark, NOW)
+    assert (marked.overdue_at, marked.version, marked.status) == (NOW, 6, Status.PROCESSING)
+    with pytest.raises(WrongStatus, match="already"):
+        advance(marked, mark, NOW + 1)
+    assert advance(marked, make_change(kind, 3), NOW).overdue_at is None
 
 
 def test_a_step_is_named_once() -> None:

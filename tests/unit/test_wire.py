@@ -36,7 +36,7 @@ from bide.core.wire.http import (
 NOW = 1_900_000_000.0
 ID = job_id(NOW, b"0123456789")
 FIELDS = """
-    jobId kind status cancelRequested progress eta attempt maxAttempts priority queue labels
+    jobId kind status cancelRequested overdue progress eta attempt maxAttempts priority queue labels
     createdAt runAt startedAt nextAttemptAt finishedAt updatedAt expiresAt deadline
     steps children result files error traceId links
 """

@@ -171,7 +171,7 @@ def print_details(job: JobStatus) -> None:
     facts = {
         "job": job.job_id,
         "kind": job.kind,
-        "status": f"{job.status} (cancel requested)" if _is_stopping(job) else str(job.status),
+        "status": " ".join([str(job.status), *(f"({mark})" for mark in _marks(job))]),
         "error": _error(job),
         "failed in": _failed_step(job),
         "progress": " ".join(filter(None, (percent(job), _activity(job)))),
@@ -203,8 +203,13 @@ def percent(job: JobStatus) -> str:
     return f"{job.progress.percent:.0f}%"
 
 
+def _marks(job: JobStatus) -> list[str]:
+    marks = {"cancel requested": _is_stopping(job), "overdue": job.overdue}
+    return [mark for mark, is_set in marks.items() if is_set]
+
+
 def note(job: JobStatus) -> str:
-    return _error(job) or _activity(job)
+    return " ".join(filter(None, ("overdue" if job.overdue else "", _error(job) or _activity(job))))
 
 
 def _error(job: JobStatus) -> str:

@@ -18,6 +18,7 @@ from bide.core.pacing.intervals import Hints, remaining_by_progress, retry_after
 from bide.core.wire.http import Eta, Event
 
 ENOUGH = 3  # observations that an eta needs
+ENOUGH_FOR_LIMIT = 10  # observations that a usual limit needs
 SPREAD = (0.1, 0.5, 0.9)
 PAUSE = 1.0  # seconds between two builds of a kind's curve
 
@@ -100,6 +101,13 @@ class Estimates:
         table = self._estimates_of(job.kind).table
         low, middle, high = (job.started_at + table.quantile(q) for q in SPREAD)
         return _eta(low, middle, high) if now < high else None
+
+    def usual_limit(self, kind: str) -> float | None:
+        """The duration that 99 of 100 jobs of the kind do not exceed; None if it is unknown."""
+        sketch = self._sketches.get(kind)
+        if sketch is None or sketch.count < ENOUGH_FOR_LIMIT:
+            return None
+        return sketch.observed_quantile(0.99)
 
     def describe(self, kind: str) -> dict[str, Any] | None:
         """The known durations of a kind, for GET /kinds."""

@@ -28,7 +28,7 @@ from bide.core.errors import StorageUnavailable
 from bide.core.jobs.lease import LeaseObserver
 from bide.core.jobs.record import Job
 from bide.core.jobs.retry import Policy, Vanished, deadline_passed, settle
-from bide.core.jobs.state_machine import Change
+from bide.core.jobs.state_machine import Change, MarkedOverdue
 from bide.core.wire.http import Event, is_job_id
 from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
@@ -42,6 +42,7 @@ from bide.server.worker import work_folders
 log = logging.getLogger("bide.upkeep")
 SAVE_EVERY = 10.0
 LOG_EVERY = 60.0
+OVERDUE_FACTOR = 3.0  # a job is overdue after this many times the 99th percentile of its kind
 MIN_PAUSE = 0.005  # the store's clock may run more slowly than this machine's
 RESUME_EVERY = 60.0
 REMOVE_BATCH = 16
@@ -153,6 +154,7 @@ class Upkeep:
         self._wake_up = asyncio.Event()
         self._next_due: float | None = None
         self._next_save = 0.0
+        self._next_overdue = 0.0
         self._next_log = 0.0
         self._undecided = 0  # the most lost attempts of unknown kinds in one query so far
         self._unknown: set[str] = set()  # unknown kinds that were logged
@@ -210,9 +212,12 @@ class Upkeep:
         await _run_all([self.recover, self.observe, self.clean_up.tick])
 
     async def recover(self) -> None:
-        """Wake due jobs, rescue lost ones, and save learned durations."""
+        """Wake due jobs, rescue lost ones, mark overdue ones, and save learned durations."""
         now = self._store.now()
         parts: list[Task] = [self._wake, self._rescue]
+        if now >= self._next_overdue:
+            self._next_overdue = now + self._config.interval
+            parts.append(self._mark_overdue)
         if now >= self._next_save:
             self._next_save = now + SAVE_EVERY
             parts.append(self._save)
@@ -232,6 +237,33 @@ class Upkeep:
         changes += [deadline_passed(job) for job in found.deadlines]
         if changes:
             await self._store.apply(changes)
+
+    async def _mark_overdue(self) -> None:
+        """Mark the jobs that run much longer than others of their kind."""
+        usual = {
+            kind: seconds
+            for kind in self._registry.kinds
+            if (seconds := self._estimates.usual_limit(kind)) is not None
+        }
+        if not usual:
+            return
+        now = self._store.now()
+        since = {kind: now - OVERDUE_FACTOR * seconds for kind, seconds in usual.items()}
+        changes = [
+            MarkedOverdue(
+                job_id=job.id,
+                owner=job.owner,
+                fence=job.fence,
+                message=f"the attempt has run for {now - (job.started_at or now):.3g} s, longer than "
+                f"{OVERDUE_FACTOR:g} times the 99th percentile of {job.kind!r} ({usual[job.kind]:.3g} s)",
+            )
+            for job in await self._store.long_running(since)
+        ]
+        if changes:
+            outcomes = await self._store.apply(changes)
+            for change, outcome in zip(changes, outcomes, strict=True):
+                if isinstance(outcome, Job):  # otherwise it has just ended, or another service was first
+                    log.warning("job %s is overdue: %s", change.job_id, change.message)
 
     async def observe(self) -> None:
         """Observe all leases, and rescue the jobs whose leases are lost."""

@@ -6,11 +6,14 @@ import asyncio
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bide.core.errors import InvalidInput, problems
+from bide.core.jobs.state_machine import StepKept, StepStarted
 from bide.server.config import Config, EngineConfig
 from bide.server.engine import ServiceWarning, WorkerState
+from bide.server.http.metrics import MAX_STEPS
 from bide.server.intake import Submission
 from bide.server.store import StoreUnavailable
 from tests.integration.http.service import Service
@@ -288,6 +291,7 @@ async def test_a_setting_allows_queues_that_nobody_knows(tmp_path: Path) -> None
 
 
 async def _metrics(service: Service) -> dict[str, float]:
+    await asyncio.sleep(0)  # events are published right after a write returns
     text = (await service.call("GET", "/metrics")).body.decode()
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in lines}
@@ -374,3 +378,85 @@ async def test_who_gets_html(service: Service, accept: str, html: bool) -> None:
 async def test_an_unknown_problem(service: Service) -> None:
     reply = await service.call("GET", "/problems/%3Cscript%3E", headers=BROWSER)
     assert (reply.status, reply.json()["code"]) == (404, "not-found")
+
+
+async def test_waiting_and_running_times_are_histograms(service: Service) -> None:
+    for seconds in (0.3, 20.0):
+        await service.submit()
+        service.clock.advance(2)
+        job = await service.claim()
+        await service.apply(StepStarted(job_id=job.id, fence=job.fence, name="probe"))
+        service.clock.advance(seconds)
+        await service.apply(
+            StepKept(job_id=job.id, fence=job.fence, name="probe", result=msgspec.Raw(b"1"))
+        )
+        service.clock.advance(1)
+        await service.finish(job)
+    metrics = await _metrics(service)
+
+    def buckets(name: str, labels: str = "") -> dict[str, float]:
+        start = f'{name}_bucket{{kind="echo",le="'
+        found = {key: value for key, value in metrics.items() if key.startswith(start)}
+        return {key.removeprefix(start).partition('"')[0]: n for key, n in found.items()}
+
+    waiting = buckets("bide_job_waiting_seconds")
+    assert (waiting["1.0"], waiting["2.5"], waiting["+Inf"]) == (0, 2, 2)
+    assert metrics['bide_job_waiting_seconds_sum{kind="echo"}'] == pytest.approx(4)
+    running = buckets("bide_job_running_seconds")
+    assert (running["1.0"], running["2.5"], running["10.0"], running["30.0"]) == (0, 1, 1, 2)
+    assert metrics['bide_job_running_seconds_sum{kind="echo"}'] == pytest.approx(22.3)
+    assert metrics['bide_step_running_seconds_count{kind="echo",step="probe"}'] == 2
+    assert metrics['bide_step_running_seconds_sum{kind="echo",step="probe"}'] == pytest.approx(20.3)
+
+
+async def test_a_handler_that_makes_up_steps_has_a_limited_number_of_series(service: Service) -> None:
+    await service.submit()
+    job = await service.claim()
+    for number in range(MAX_STEPS + 10):
+        name = f"page {number}"
+        await service.apply(StepStarted(job_id=job.id, fence=job.fence, name=name))
+        await service.apply(
+            StepKept(job_id=job.id, fence=job.fence, name=name, result=msgspec.Raw(b"1"))
+        )
+    counts = {
+        k: v
+        for k, v in (await _metrics(service)).items()
+        if k.startswith("bide_step_running_seconds_count")
+    }
+    assert len(counts) == MAX_STEPS + 1
+    assert counts['bide_step_running_seconds_count{kind="echo",step="other"}'] == 10
+
+
+async def test_a_job_that_runs_too_long_is_overdue(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(10):
+        await service.submit()
+        job = await service.claim()
+        service.clock.advance(1)
+        await service.finish(job)
+    job_id = await service.submit()
+    job = await service.claim()
+    service.clock.advance(2)
+    await service.parts.upkeep.recover()
+    assert (await service.call("GET", f"/jobs/{job_id}")).json()["overdue"] is False
+    service.clock.advance(8)
+    for _ in range(2):
+        await service.parts.upkeep.recover()
+        service.clock.advance(1)
+    reply = await service.call("GET", f"/jobs/{job_id}")
+    assert reply.json()["overdue"] is True
+    assert reply.headers["etag"] == f'"{job.version + 1}.0"'
+    (listed,) = (await service.call("GET", "/jobs?status=PROCESSING")).json()["jobs"]
+    assert listed["overdue"] is True
+    assert (await _metrics(service))['bide_jobs_overdue{kind="echo"}'] == 1
+    (line,) = (await service.call("GET", f"/jobs/{job_id}/log")).json()["log"]
+    assert (line["level"], line["logger"]) == ("warning", "bide.upkeep")
+    assert line["message"].startswith(
+        "the attempt has run for 10 s, longer than 3 times the 99th percentile"
+    )
+    (said,) = [r for r in caplog.records if "overdue" in r.getMessage()]
+    assert said.levelname == "WARNING" and job_id in said.getMessage()
+    await service.finish(job)
+    assert (await service.call("GET", f"/jobs/{job_id}")).json()["overdue"] is False
+    assert (await _metrics(service))['bide_jobs_overdue{kind="echo"}'] == 0

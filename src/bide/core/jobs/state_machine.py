@@ -57,9 +57,10 @@ class Reserved(Change, frozen=True, kw_only=True):
 
 
 class Begun(Change, frozen=True, kw_only=True):
-    """A reserved job runs since `started_at`."""
+    """A reserved job runs since `started_at`. It was due `waited` seconds before that; None: unknown."""
 
     started_at: float
+    waited: float | None = None
 
 
 class StepStarted(Change, frozen=True, kw_only=True):
@@ -131,6 +132,12 @@ class HandedBack(Change, frozen=True, kw_only=True):
     progress: Progress | None = None
 
 
+class MarkedOverdue(Change, frozen=True, kw_only=True):
+    """The attempt runs much longer than others of its kind; `message` says how much, for the log."""
+
+    message: str
+
+
 class CancelAsked(Change, frozen=True, kw_only=True):
     """A caller requested a cancel; the worker is notified."""
 
@@ -162,6 +169,7 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Failed: {s: S.ERROR for s in S if s in LIVE},
     Lost: {S.PROCESSING: S.PENDING},
     HandedBack: {S.PROCESSING: S.PENDING, **{s: s for s in _WAITING}},
+    MarkedOverdue: _RUNNING_STAYS,
     # A waiting job only if it is reserved; otherwise it is cancelled at once.
     CancelAsked: {s: s for s in (S.PROCESSING, *_WAITING)},
     Cancelled: {s: S.CANCELLED for s in S if s in LIVE},
@@ -249,7 +257,7 @@ def advance(job: Job, change: Change, now: float) -> Job:
 
 
 def _released() -> dict[str, Any]:
-    return {"owner": None, "lease_until": None}
+    return {"owner": None, "lease_until": None, "overdue_at": None}
 
 
 def _uploaded(job: Job, change: Uploaded, now: float) -> dict[str, Any]:
@@ -391,6 +399,12 @@ def loss_record(job: Job, progress: Progress | None) -> LossRecord | None:
     return LossRecord(job.losses, max(steps, known.steps), max(percent, known.percent))
 
 
+def _marked_overdue(job: Job, change: MarkedOverdue, now: float) -> dict[str, Any]:
+    if job.overdue_at is not None:
+        raise WrongStatus(job, change, "the job is already marked as overdue")
+    return {"overdue_at": now}
+
+
 def _cancel_asked(job: Job, change: CancelAsked, now: float) -> dict[str, Any]:
     return {"cancel_asked_at": job.cancel_asked_at or now}
 
@@ -443,6 +457,7 @@ _EFFECTS: dict[type[Change], Any] = {
     Failed: _failed,
     Lost: _lost,
     HandedBack: _handed_back,
+    MarkedOverdue: _marked_overdue,
     CancelAsked: _cancel_asked,
     Cancelled: _cancelled,
     Rerun: _rerun,

@@ -169,6 +169,17 @@ class Sketch:
         self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + CROWD_SHARE * crowd
         return self._table
 
+    def observed_quantile(self, q: float) -> float:
+        """Return the age by which this share of the observed jobs had ended, as the upper edge of its bin. Unlike a quantile
+        of the curve, it never exceeds the longest observation by more than a bin. 0 if no end was observed exactly.
+        """
+        goal, reached = q * sum(self.ended), 0.0
+        for i, weight in enumerate(self.ended):
+            reached += weight
+            if weight and reached >= goal:
+                return EDGES[i + 1]
+        return 0.0
+
     @property
     def moved(self) -> bool:
         """Whether enough has been learned since the curve was computed to compute it again."""

@@ -63,6 +63,7 @@ class JobStatus(msgspec.Struct, rename="camel", kw_only=True):
     kind: str
     status: Status
     cancel_requested: bool = False
+    overdue: bool = False
     progress: Progress | None = None
     eta: Eta | None = None
     attempt: int = 0
@@ -123,6 +124,8 @@ def facts(job: Job) -> dict[str, Any]:
         known["cancelAsked"] = True
     if job.parked:
         known["parked"] = True
+    if job.overdue_at is not None:
+        known["overdue"] = True
     if job.error is not None and job.status is not Status.PROCESSING:
         known["error"] = job.error
     if job.finished_at is not None and job.started_at is not None:
@@ -143,6 +146,7 @@ def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "
         kind=job.kind,
         status=job.status,
         cancel_requested=job.cancel_asked_at is not None,
+        overdue=job.overdue_at is not None,
         progress=progress or job.progress,
         eta=eta,
         attempt=job.attempt,

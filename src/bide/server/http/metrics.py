@@ -1,13 +1,17 @@
-"""GET /metrics in the Prometheus format. Ended jobs are counted; everything else is read per request."""
+"""GET /metrics in the Prometheus format. Ended jobs, waiting and running times are counted from events; everything else is
+read per request.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
 from bide.core.jobs.record import TERMINAL
@@ -21,6 +25,29 @@ from bide.server.http.routing import HttpOperation, ResponseSpec
 
 _TERMINAL = frozenset(status.value for status in TERMINAL)
 _STATES = ("starting", "idle", "busy")
+# Seconds: jobs take milliseconds or hours.
+BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
+MAX_STEPS = 50  # series of steps per kind; other steps share one, because a handler may make up names
+OTHER = "other"
+
+
+class DurationHistogram:
+    """Counts durations by BUCKETS."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """The number of durations up to each limit."""
+        limits = [*(str(float(limit)) for limit in BUCKETS), "+Inf"]
+        return list(zip(limits, accumulate(self.counts), strict=True))
 
 
 class Metrics:
@@ -29,6 +56,10 @@ class Metrics:
     def __init__(self, components: Components) -> None:
         self._components = components
         self._ended: Counter[tuple[str, str]] = Counter()
+        self._waiting: dict[str, DurationHistogram] = {}  # by kind
+        self._running: dict[str, DurationHistogram] = {}
+        self._steps: dict[tuple[str, ...], DurationHistogram] = {}  # by kind and step
+        self._step_counts: Counter[str] = Counter()  # series by kind
         self.operations = [
             HttpOperation(
                 "GET",
@@ -51,15 +82,36 @@ class Metrics:
 
     def on_events(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.type == "status" and event.job["status"] in _TERMINAL:
-                self._ended[event.job["kind"], event.job["status"]] += 1
+            job = event.job
+            if event.type == "status":
+                if (waited := job.get("waited")) is not None:
+                    _histogram(self._waiting, job["kind"]).add(waited)
+                if job["status"] in _TERMINAL:
+                    self._ended[job["kind"], job["status"]] += 1
+                    if (seconds := job.get("seconds")) is not None:
+                        _histogram(self._running, job["kind"]).add(seconds)
+            elif event.type == "step" and (seconds := job.get("seconds")) is not None:
+                self._step(job["kind"], job["step"]["name"]).add(seconds)
+
+    def _step(self, kind: str, name: str) -> DurationHistogram:
+        found = self._steps.get((kind, name))
+        if found is None:
+            known = self._components.registry.kinds.get(kind)
+            if known is None or name not in known.steps:
+                if self._step_counts[kind] == MAX_STEPS:
+                    return self._steps.setdefault((kind, OTHER), DurationHistogram())
+                self._step_counts[kind] += 1
+            found = self._steps[kind, name] = DurationHistogram()
+        return found
 
     async def respond(self, request: HttpRequest) -> Response:
         encode, content_type = choose_encoder(request.header(b"accept") or "")
-        families = list(self._families(await known_queues(self._components)))
+        queues = await known_queues(self._components)
+        overdue = await self._components.store.overdue_counts()
+        families = list(self._families(queues, overdue))
         return text_response(content_type, encode(cast(CollectorRegistry, _Collected(families))))
 
-    def _families(self, queues: list[Queue]) -> Iterator[Metric]:
+    def _families(self, queues: list[Queue], overdue: Mapping[str, int]) -> Iterator[Metric]:
         yield from _of_queues(queues)
         found = Counter(warning.code for warning in warnings(self._components, queues))
         current = GaugeMetricFamily(
@@ -76,6 +128,32 @@ class Metrics:
         for (kind, status), count in sorted(self._ended.items()):
             ended.add_metric([kind, status], count)
         yield ended
+        yield _of_durations(
+            "bide_job_waiting_seconds",
+            "Seconds from when a job could start until its attempt started.",
+            ("kind",),
+            {(kind,): found for kind, found in self._waiting.items()},
+        )
+        yield _of_durations(
+            "bide_job_running_seconds",
+            "Seconds that the last attempt of an ended job took.",
+            ("kind",),
+            {(kind,): found for kind, found in self._running.items()},
+        )
+        yield _of_durations(
+            "bide_step_running_seconds",
+            "Seconds that a finished step took.",
+            ("kind", "step"),
+            self._steps,
+        )
+        late = GaugeMetricFamily(
+            "bide_jobs_overdue",
+            "Running jobs that take longer than three times the 99th percentile of their kind.",
+            labels=["kind"],
+        )
+        for kind in sorted({*overdue, *self._components.registry.kinds}):
+            late.add_metric([kind], overdue.get(kind, 0))
+        yield late
         workers = GaugeMetricFamily("bide_workers", "Handler children by state.", labels=["state"])
         states = Counter(worker.state for worker in self._components.fleet.workers())
         for state in sorted({*states, *_STATES}):
@@ -84,6 +162,22 @@ class Metrics:
         yield GaugeMetricFamily(
             "bide_long_polls", "Requests that wait for a job.", value=self._components.notify.waiting
         )
+
+
+def _histogram(found: dict[str, DurationHistogram], kind: str) -> DurationHistogram:
+    known = found.get(kind)
+    if known is None:
+        known = found[kind] = DurationHistogram()
+    return known
+
+
+def _of_durations(
+    name: str, text: str, labels: Sequence[str], found: Mapping[tuple[str, ...], DurationHistogram]
+) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for values, histogram in sorted(found.items()):
+        family.add_metric(values, histogram.buckets(), histogram.total)
+    return family
 
 
 def _of_queues(queues: list[Queue]) -> Iterator[Metric]:

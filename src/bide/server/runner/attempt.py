@@ -24,8 +24,10 @@ class Attempt:
 
     trace: str | None = None  # the traceback of the handler's exception
 
-    def __init__(self, job: Job, kind: Kind, child: ChildProcess) -> None:
+    def __init__(self, job: Job, kind: Kind, child: ChildProcess, due: float | None = None) -> None:
+        """`due`: since when the job could be claimed."""
         self.job = job
+        self._due = due
         self.kind = kind
         self.child = child
         self.started: float | None = None  # None: it waits in its child's prefetch queue
@@ -75,7 +77,8 @@ class Attempt:
         """The change to store before any other of this attempt: `Begun` for a prefetched job, otherwise none."""
         if self.job.running or self.started is None:
             return []
-        begun = Begun(started_at=self.started_at, **self.identity)
+        waited = None if self._due is None else self.started_at - self._due
+        begun = Begun(started_at=self.started_at, waited=waited, **self.identity)
         self.job = advance(self.job, begun, self.started_at)
         return [begun]
 

@@ -253,7 +253,7 @@ class Runner:
         if child is None:  # the child died, or the runner stopped, while the claim was in flight
             self._settlement.write([_handed_back(job)])
             return
-        attempt = Attempt(job, self._registry.kinds[job.kind], child)
+        attempt = Attempt(job, self._registry.kinds[job.kind], child, claim.due)
         self.attempts[job.id] = attempt
         self._progress.publish(attempt.key, attempt.live)
         runs = self._slots.add(attempt)

@@ -18,7 +18,7 @@ Rules that `bide.testing.store` checks for every store:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -130,6 +130,7 @@ class Claim(msgspec.Struct, frozen=True):
     files: tuple[InputFile, ...] = ()
     steps: dict[str, msgspec.Raw] = {}
     children: dict[str, Job] = {}
+    due: float | None = None  # since when it could be claimed
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -257,6 +258,10 @@ class JobStore(Protocol):
 
     def pause(self, queue: str, paused: bool) -> Awaitable[None]: ...
 
+    async def overdue_counts(self) -> dict[str, int]:
+        """The number of jobs of each kind that are marked as overdue."""
+        ...
+
 
 class EventLog(Protocol):
     """Reads the numbered events."""
@@ -289,6 +294,12 @@ class UpkeepStore(Protocol):
 
     async def lost_and_late(self, lost: Sequence[Lease] = (), limit: int = 500) -> LostAndLate:
         """The jobs whose lease is void or one of `lost`, and the jobs whose deadline has passed."""
+        ...
+
+    async def long_running(self, since: Mapping[str, float], limit: int = 500) -> list[Job]:
+        """The running jobs whose attempt began before the instant of their kind, without those that are marked as overdue.
+        Jobs of other kinds are left out.
+        """
         ...
 
     def check_writable(self) -> Awaitable[None]:

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from bide.core.errors import InvalidInput
 from bide.core.jobs.record import FAILED, Job, Status
 from bide.core.jobs.state_machine import (
+    Begun,
     Change,
     ChildEnded,
     Claimed,
+    MarkedOverdue,
     Refused,
     Rerun,
     Reserved,
@@ -115,12 +117,19 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
     tx.change(before, after)
     if step is not None:
         status = Status.DONE if isinstance(step, StepKept) else Status.PROCESSING
-        tx.add_event(after, "step", {"step": {"name": step.name, "status": status}})
+        more: dict[str, Any] = {"step": {"name": step.name, "status": status}}
+        if status is Status.DONE and (seconds := _step_seconds(after, step.name)) is not None:
+            more["seconds"] = seconds
+        tx.add_event(after, "step", more)
     elif isinstance(change, Reserved):
         pass  # a prefetch is not visible outside
     elif not before.status.terminal or after.run > before.run:
         # The end of a child changes an ended parent without an event, because a run has one terminal event.
-        tx.add_event(after, "status")
+        waited = change.waited if isinstance(change, Begun) else None
+        tx.add_event(after, "status", None if waited is None else {"waited": waited})
+    if isinstance(change, MarkedOverdue):
+        line = {"level": "warning", "logger": "bide.upkeep", "message": change.message}
+        tx.add_event(after, "log", {"log": line, "loggedAt": tx.now})
     if isinstance(change, StepKept):
         tx.keep_step(after, change.name, change.result)
     effects = ripples(before, after)
@@ -129,6 +138,14 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
     _apply_effects(tx, after, effects)
     # The effects may have changed this row again, if a child ended immediately.
     return tx.job(after.id) or after
+
+
+def _step_seconds(job: Job, name: str) -> float | None:
+    """How long a finished step ran; None if an older version has started it."""
+    for step in job.steps:
+        if step.name == name and step.started_at is not None and step.finished_at is not None:
+            return step.finished_at - step.started_at
+    return None
 
 
 def _child_being_cancelled(tx: Transaction, job: Job) -> Job | None:
@@ -212,8 +229,9 @@ def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool)
     )
     after = advance(before, change, tx.now)
     tx.change(before, after)
+    assert before.due is not None
     if isinstance(change, Claimed):
-        tx.add_event(after, "status")
+        tx.add_event(after, "status", {"waited": tx.now - before.due})
     return Claim(
         after,
         input_,
@@ -224,6 +242,7 @@ def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool)
             for c in after.children
             if c.status is not None and (child := tx.job(c.job_id)) is not None
         },
+        before.due,
     )
 
 

@@ -10,8 +10,10 @@ overrides them if it has a faster way.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -232,6 +234,22 @@ class TransactionalStore(ABC):
         ended = set(lost)
         found = [job for job in held if not job.lease_until or self.lease_of(job) in ended]
         return LostAndLate(tuple(found[:limit]), tuple(late))
+
+    async def long_running(self, since: Mapping[str, float], limit: int = 500) -> list[Job]:
+        held, _ = await self.held_and_late(0)
+        found = [
+            job
+            for job in held
+            if job.running
+            and job.overdue_at is None
+            and job.started_at is not None
+            and job.started_at < since.get(job.kind, -math.inf)
+        ]
+        return found[:limit]
+
+    async def overdue_counts(self) -> dict[str, int]:
+        held, _ = await self.held_and_late(0)
+        return Counter(job.kind for job in held if job.overdue_at is not None)
 
     def check_writable(self) -> Awaitable[None]:
         return self._writer.submit(lambda tx: tx.check_writable())

@@ -60,6 +60,7 @@ def full_job(id: str, now: float) -> Job:
         children=(Child("C", "part", "0", Status.DONE),),
         waiting_for=("C",),
         trace_id="t",
+        overdue_at=now + 10,
     )
 
 

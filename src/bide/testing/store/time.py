@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import Job, Status
-from bide.core.jobs.state_machine import CancelAsked, Cancelled, FailedForNow, Lost, Stale, Succeeded
+from bide.core.jobs.state_machine import (
+    CancelAsked,
+    Cancelled,
+    FailedForNow,
+    Lost,
+    MarkedOverdue,
+    Stale,
+    Succeeded,
+    WrongStatus,
+)
 from bide.core.pacing.hazard import Sketch
 from bide.testing.store.harness import LEASE, OOPS, StoreHarness
 
 
-def ids(jobs: tuple[Job, ...]) -> set[str]:
+def ids(jobs: Sequence[Job]) -> set[str]:
     return {job.id for job in jobs}
 
 
@@ -132,6 +143,35 @@ class Time:
         (lost,) = (await harness.store.lost_and_late()).leases
         await harness.apply(Lost(job_id=job.id, fence=lost.fence, lease=lost.lease_until))
         assert await harness.statuses(job.id) == [Status.CANCELLED]
+
+    async def test_long_running_jobs_are_found_until_they_are_marked(
+        self, harness: StoreHarness
+    ) -> None:
+        began = harness.clock.now()
+        long = await harness.run()
+        other = await harness.run(kind="other", queue="others")
+        await harness.put()  # waits
+        ended = await harness.run(kind="ended", queue="ended")
+        await harness.succeed(ended)
+        harness.clock.advance(5)
+        await harness.take((await harness.put(queue="later")).id)
+        since = {"work": began + 1, "ended": began + 1}
+        assert ids(await harness.store.long_running(since)) == {long.id}
+        assert await harness.store.long_running({"work": began}) == []
+        both = {**since, "other": began + 1}
+        assert ids(await harness.store.long_running(both)) == {long.id, other.id}
+        assert len(await harness.store.long_running(both, limit=1)) == 1
+        mark = MarkedOverdue(job_id=long.id, fence=1, message="too long")
+        marked = await harness.apply(mark)
+        assert (marked.overdue_at, marked.version) == (began + 5, long.version + 1)
+        status, line = (await harness.store.events())[-2:]
+        assert (status.type, status.job["overdue"]) == ("status", True)
+        assert (line.type, line.job["log"]["message"]) == ("log", "too long")
+        assert await harness.store.long_running(since) == []
+        assert await harness.store.overdue_counts() == {"work": 1}
+        assert isinstance(await harness.refuse(mark), WrongStatus)
+        await harness.succeed(marked)
+        assert await harness.store.overdue_counts() == {}
 
     async def test_learned_durations_are_kept(self, harness: StoreHarness) -> None:
         assert await harness.store.durations() == {}

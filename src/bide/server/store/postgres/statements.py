@@ -15,6 +15,7 @@ _INTEGERS = {"version", "run", "priority", "attempt", "max_attempts", "failures"
 _INSTANTS = {
     *("created_at", "updated_at", "run_at", "due", "deadline", "lease_until", "started_at"),
     *("next_attempt_at", "cancel_asked_at", "finished_at", "keep", "expires_at", "lease_seconds"),
+    "overdue_at",
 }
 # Fields that never change.
 _FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id"}

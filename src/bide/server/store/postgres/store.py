@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,7 +45,7 @@ from bide.server.store.postgres.server import PostgresServer, explain, prepare
 from bide.server.store.postgres.session import PostgresSession
 from bide.server.store.postgres.transaction import tag
 from bide.server.store.postgres.worker_feed import WorkerFeed
-from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
+from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, FIELDS, event_of, job_of
 from bide.server.store.timeouts import Timeouts
 from bide.server.store.transaction import TextTable, encode
 from bide.server.store.transactional_store import SharedTransactionalStore, UploadFilter
@@ -82,6 +82,12 @@ _HELD = (
     "AND starts_with(coalesce(owner, ''), %s)"
 )
 _LATE = f"SELECT {COLUMNS} FROM jobs WHERE deadline <= %s AND finished_at IS NULL LIMIT %s"
+_LONG = (
+    f"SELECT {', '.join(f'j.{name}' for name in FIELDS)} FROM jobs j "
+    "JOIN unnest(%s::text[], %s::float8[]) AS k(kind, since) ON k.kind = j.kind AND j.started_at < k.since "
+    "WHERE j.lease_until IS NOT NULL AND j.status = 'PROCESSING' AND j.overdue_at IS NULL LIMIT %s"
+)
+_OVERDUE = "SELECT kind, count(*) FROM jobs WHERE lease_until IS NOT NULL AND overdue_at IS NOT NULL GROUP BY kind"
 _UNUSED = (
     "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
     "AND (%s::float8 IS NULL OR j.finished_at IS NULL OR j.finished_at > %s))"
@@ -224,6 +230,13 @@ class PostgresStore(SharedTransactionalStore):
         held = await self._reads.list_rows(_HELD, (owner,))
         late = await self._reads.rows(_LATE, (self.now(), limit)) if limit else []
         return [job_of(row) for row in held], [job_of(row) for row in late]
+
+    async def long_running(self, since: Mapping[str, float], limit: int = 500) -> list[Job]:
+        rows = await self._reads.rows(_LONG, (list(since), list(since.values()), limit))
+        return [job_of(row) for row in rows]
+
+    async def overdue_counts(self) -> dict[str, int]:
+        return dict(await self._reads.rows(_OVERDUE))
 
     async def leases(self) -> list[Lease]:
         return [Lease(*row) for row in await self._reads.rows(_LEASES)]
