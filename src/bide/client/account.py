@@ -307,7 +307,7 @@ class Account:
             for following in self.api.submissions.then(ref, kind, input):
                 after = await self._send_with_retries(following, safe=False)
                 if after.status >= 400:
-                    raise after.problem()
+                    raise self.api.reader.problem(after)
             job = JobState(ref, kind, self._timing.wall(), self.api.job_id(ref))
             job.seen = seen
             job.size = self.options.get("size") or ""
@@ -425,7 +425,7 @@ class Account:
         job.requests += 1
         answer = await self._send_with_retries(call, safe=False)
         if answer.status >= 400:
-            raise answer.problem()
+            raise self.api.reader.problem(answer)
         if answer.body:
             job.error = None
             self._read(job, answer)
@@ -444,7 +444,7 @@ class Account:
         job.requests += 1
         answer = await self._send_with_retries(call, only="json")
         if answer.status >= 400:
-            raise answer.problem()
+            raise self.api.reader.problem(answer)
         kind = header(answer.headers, "Content-Type") or ""
         if any(lines in kind.lower() for lines in LINES):
             return seen.result_url  # its first line could be read as the whole document
@@ -491,7 +491,7 @@ class Account:
         job.requests += 1
         answer = await self._send_with_retries(call)
         if answer.status >= 400:
-            raise answer.problem()
+            raise self.api.reader.problem(answer)
         return answer
 
     def address(self, job: JobState, name: str) -> Call:
@@ -560,7 +560,7 @@ class Account:
     def _raise_to_retry(self, answer: Answer, safe: bool) -> Answer:
         """Raises the problem of an answer that a retry may change."""
         if answer.status >= 400 and not self.api.reader.crowded(answer):
-            error = answer.problem()
+            error = self.api.reader.problem(answer)
             if self.policy.retries(error, safe):
                 raise error
         return answer

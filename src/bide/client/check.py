@@ -14,7 +14,19 @@ from typing import Any
 import msgspec
 
 from bide.client.account import Account
-from bide.client.apis import NOT_FOUND, Answer, Api, BadPoll, Call, Crowded, Denied, Ref, Seen, Throttled
+from bide.client.apis import (
+    NOT_FOUND,
+    Answer,
+    Api,
+    BadPoll,
+    Call,
+    Crowded,
+    Denied,
+    Ref,
+    Seen,
+    Throttled,
+    UnreadableBatch,
+)
 from bide.client.apis.form import Description, Sources
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.signs import document
@@ -33,7 +45,7 @@ from bide.core.clock import render_instant
 from bide.core.errors import ServiceError, SetupError
 from bide.core.pacing.limits import limit_headers, read_limits, read_pause
 
-UNKNOWN_ID = "no-such-job-0"
+UNKNOWN_ID, UNKNOWN_NUMBER = "no-such-job-0", "2147483646"  # the number fits into 32 bits
 HOLD = 1.0  # seconds of the long poll
 LONGEST_SHOWN = 60  # characters of a value
 _ABSENT = "not in the response"
@@ -218,13 +230,10 @@ class DescriptionCheck:
         try:
             found = self._api.read_many([ref], answer)
         except BadPoll as error:
-            return Finding(
-                "batch", None if isinstance(error, Throttled) else False, f"{_where(call)}: {error}"
-            )
-        if ref.id in found:
-            return Finding("batch", True, f"{_where(call)} has the job: {found[ref.id].word}")
-        whole = self._api.form.batch is not None and self._api.form.batch.ids == "none"
-        return Finding("batch", None if whole else False, f"{_where(call)} does not have the job")
+            whole = self._api.form.batch is not None and self._api.form.batch.ids == "none"
+            unsure = isinstance(error, Throttled) or (whole and isinstance(error, UnreadableBatch))
+            return Finding("batch", None if unsure else False, f"{_where(call)}: {error}")
+        return Finding("batch", True, f"{_where(call)} has the job: {found[ref.id].word}")
 
     async def _cancel(self, ref: Ref) -> Finding:
         call = self._api.calls.cancel(ref)
@@ -283,11 +292,13 @@ class DescriptionCheck:
         if self.ref is not None:
             if self.ref.url is not None:
                 raise SetupError("the API names the URL of a job, so none can be made for an unknown id")
-            return Ref(UNKNOWN_ID, None, self.ref.more)
-        written = self._api.form.written
-        return self._api.references.ref(
-            written.replace("{", "").replace("}", "") if written else UNKNOWN_ID
-        )
+            return Ref(UNKNOWN_NUMBER if self.ref.id.isdigit() else UNKNOWN_ID, None, self.ref.more)
+        form = self._api.form
+        unknown = UNKNOWN_NUMBER if form.numeric_id else UNKNOWN_ID
+        if form.written is None:
+            return self._api.references.ref(unknown)
+        written = form.written.replace("{id}", unknown) if form.numeric_id else form.written
+        return self._api.references.ref(written.replace("{", "").replace("}", ""))
 
 
 def _status(seen: Seen, status: int) -> Finding:

@@ -18,6 +18,7 @@ from bide.client.apis.answers import (
     Seen,
     State,
     Throttled,
+    UnreadableBatch,
 )
 from bide.client.apis.api import Api
 from bide.client.apis.auth import Credential
@@ -41,6 +42,7 @@ __all__ = [
     "State",
     "TERMINAL",
     "Throttled",
+    "UnreadableBatch",
     "load",
     "names",
     "text_of",

@@ -178,6 +178,10 @@ class Throttled(BadPoll):
     """The API rejected a request because there were too many. It concerns every job of the credential."""
 
 
+class UnreadableBatch(BadPoll):
+    """A JSON answer about many jobs from which none of them can be read."""
+
+
 class NotYet(BadPoll):
     """404 so soon after the submission that the job may not be visible yet."""
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from bide.client.apis.answers import Answer, BadPoll, Call, Ref, Seen
+from bide.client.apis.answers import Answer, BadPoll, Call, Ref, Seen, UnreadableBatch
 from bide.client.apis.auth import Credential, credential
 from bide.client.apis.calls import Calls, ref_parts
 from bide.client.apis.form import Auth, Description
@@ -69,6 +69,8 @@ class Api:
             self._absent = source(form.batch.missing) if form.batch and form.batch.missing else None
             ids = (form.batch.id or form.read.id) if form.batch else None
             self._item_id = source(ids) if ids is not None else None
+            self._own_item_id = form.batch is not None and form.batch.id is not None
+            self._under = form.batch.under.split(".")[::-1] if form.batch and form.batch.under else ()
         with within("auth"):
             _check_auth(form.auth)
         ask = form.ask
@@ -80,7 +82,9 @@ class Api:
         hook = _hook(form) if form.hook else None
         self._reading = hook if isinstance(hook, ReadingHook) else None
         self._signing = hook if isinstance(hook, SigningHook) else None
-        rules = msgspec.json.encode((form.read, form.result, form.files, form.throttled, form.missing))
+        rules = msgspec.json.encode(
+            (form.read, form.result, form.files, form.throttled, form.denied, form.missing)
+        )
         # Whether two answers with the same body mean the same.
         self.by_body = self._reading is None and b"header:" not in rules
 
@@ -151,31 +155,41 @@ class Api:
         return self._reading.read(ref, answer.status, answer.headers, answer.body, seen)
 
     def read_many(self, refs: Sequence[Ref], answer: Answer) -> dict[str, Seen]:
-        """The states by id. A job that is left out is not in the answer: it needs a poll of its own."""
+        """The states by id. A job that is left out is not in the answer: it needs a poll of its own.
+
+        UnreadableBatch if no job can be read.
+        """
         self.reader.refuse(answer)
         status, headers = answer.status, answer.headers
         found = document(answer.body)
         items = self._items(found, headers, None) if self._items is not None else None
         if not isinstance(items, list | dict):
-            raise BadPoll(status, "the response has no list of jobs")
+            unreadable = UnreadableBatch if found is not None else BadPoll
+            raise unreadable(status, "the response has no list of jobs")
         by_id = {ref.id: ref for ref in refs}
         seen: dict[str, Seen] = {}
-        for key, item in items.items() if isinstance(items, dict) else enumerate(items):
+        reason = f"none of the {len(items)} items of the response has the id of one of the jobs"
+        for key, raw in items.items() if isinstance(items, dict) else enumerate(items):
+            item = raw
+            for name in self._under:
+                item = {name: item}
             id = key if isinstance(key, str) else None
             if id is None and self._item_id is not None:
-                id = word(self._item_id(item, headers, None))
+                id = word(self._item_id(raw if self._own_item_id else item, headers, None))
             ref = by_id.get(id) if id is not None else None
             if ref is None:
                 continue
             try:
                 seen[ref.id] = self.reader.seen(ref, status, {}, item)
-            except BadPoll:
-                continue
+            except BadPoll as error:
+                reason = error.detail
         absent = self._absent(found, headers, None) if self._absent is not None else None
         if isinstance(absent, list) and not self.grace:
             for id in absent:
                 if isinstance(id, str) and id in by_id and id not in seen:
                     seen[id] = self.reader.absent(404, "it is not in the list")
+        if not seen:
+            raise UnreadableBatch(status, reason)
         return seen
 
     def retry(self, ref: Ref) -> Call | None:
@@ -230,8 +244,9 @@ def _base(url: str | None) -> str | None:
 def _check_auth(auth: Auth) -> None:
     if auth.kind == "oauth2" and absolute(None, auth.token_url) is None:
         raise ValueError("oauth2 needs `token_url`, an http or https URL")
-    if not auth.header.isascii() or not auth.header.replace("-", "").isalnum():
-        raise ValueError(f"{auth.header!r} is not the name of a header")
+    for name in (auth.header, *auth.headers):
+        if not name.isascii() or not name.replace("-", "").isalnum():
+            raise ValueError(f"{name!r} is not the name of a header")
 
 
 def _limit(text: str | None) -> Limit | None:

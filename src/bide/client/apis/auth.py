@@ -88,12 +88,12 @@ class Credential:
     def renew(self) -> bool:
         """Read the credential again, after the API rejected it. Return whether it has changed."""
         auth, before = self._auth, self._headers
+        self._headers = self._environment_headers()
         if auth.kind == "none":
-            return False
+            return self._headers != before
         secret = self._key if self._key is not None else self._get(auth.secret, "the credential")
         if secret is None and auth.optional:
-            self._headers = {}
-            return bool(before)
+            return self._headers != before
         if secret is None:
             raise SetupError(f"There is no credential: {_where(auth.secret)}")
         if auth.kind == "basic":
@@ -105,8 +105,19 @@ class Credential:
                 auth.prefix if auth.prefix is not None else "Bearer " if auth.kind == "bearer" else ""
             )
             value = prefix + secret
-        self._headers = {auth.header: _checked(value)}
+        self._headers = {**self._headers, auth.header: _checked(value)}
         return self._headers != before
+
+    def _environment_headers(self) -> dict[str, str]:
+        """The headers besides the credential whose values are not in the description."""
+        found = {}
+        for name, place in self._auth.headers.items():
+            value = self._get(place, f"the header {name}")
+            if value is None and not self._auth.optional:
+                raise SetupError(f"The header {name} has no value: {_ways(place)}")
+            if value is not None:
+                found[name] = _checked(value)
+        return found
 
     def _get(self, place: Secret | str | None, what: str) -> str | None:
         return (
@@ -131,7 +142,7 @@ class OAuth2(Credential):
         auth = self._auth
         self._until = 0.0
         had = bool(self._headers)
-        self._headers = {}
+        self._headers = self._environment_headers()
         secret = self._key if self._key is not None else self._get(auth.secret, "the client secret")
         self._client = (self._get(auth.client_id, "the client id"), secret)
         if auth.grant == "refresh_token":
@@ -199,7 +210,7 @@ class OAuth2(Credential):
         self._refresh = text(found.get("refresh_token")) or self._refresh
         self._know(self._refresh)
         prefix = self._auth.prefix if self._auth.prefix is not None else "Bearer "
-        self._headers = {self._auth.header: _checked(prefix + token)}
+        self._headers = {**self._headers, self._auth.header: _checked(prefix + token)}
 
     def _hidden(self, message: str) -> str:
         """Remove secrets: an error response may repeat them."""
@@ -283,10 +294,14 @@ def _origin(place: Secret, environ: Mapping[str, str]) -> str:
 
 
 def _where(place: Secret) -> str:
+    return ", or ".join(filter(None, [_ways(place), "give a key"]))
+
+
+def _ways(place: Secret) -> str:
     names = [place.env] if isinstance(place.env, str) else place.env
     ways = [f"set {' or '.join(names)}"] if names else []
     ways += [f"write it to {place.file}"] if place.file else []
-    return ", or ".join([*ways, "give a key"])
+    return ", or ".join(ways)
 
 
 def _checked(value: str) -> str:

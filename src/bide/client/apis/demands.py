@@ -59,6 +59,7 @@ def demands(form: Description, description: DescriptionFile, more: tuple[Placed,
         places = []
     elif not description.key and not more:
         places = [auth.secret, *places]
+    places += auth.headers.values()
     placed = [(place, description.folder) for place in places if isinstance(place, Secret)]
     placed += more
     secrets = [word for place, folder in placed for word in _read(place, folder)]

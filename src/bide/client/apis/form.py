@@ -35,6 +35,7 @@ class Auth(Table, frozen=True, kw_only=True):
     secret: Secret = Secret()
     user: Secret | str | None = None
     hosts: list[str] = []
+    headers: dict[str, Secret] = {}
     optional: bool = False
     # OAuth2
     grant: Literal["client_credentials", "refresh_token"] = "client_credentials"
@@ -139,6 +140,7 @@ class Read(Table, frozen=True, kw_only=True):
     finished_at: Sources | None = None
     expires_at: Sources | None = None
     moved: Sources | None = None
+    refusal: Sources | None = None
     error: Error = Error()
 
 
@@ -177,6 +179,7 @@ class Batch(Request, frozen=True, kw_only=True):
     ids: Literal["repeat", "comma", "none"] = "repeat"
     items: Sources = "."
     id: Sources | None = None
+    under: str | None = None
     missing: Sources | None = None
 
 
@@ -205,6 +208,7 @@ class Description(Table, frozen=True, kw_only=True):
     url: str | None = None
     written: str | None = None
     unique_id: bool = False
+    numeric_id: bool = False
     headers: dict[str, str] = {}
     hook: str | None = None
     options: dict[str, Any] = {}
@@ -219,6 +223,7 @@ class Description(Table, frozen=True, kw_only=True):
     limits: Limits = Limits()
     throttled: list[Sign] = []
     crowded: list[Sign] = []
+    denied: list[Sign] = []
     missing: list[Sign] = []
 
 

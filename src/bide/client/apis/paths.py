@@ -3,8 +3,8 @@
 `progress.percent` is a path into the JSON body: keys, and numbers for lists. `links[rel=next].href` selects from a list
 by a field, or by several: `links[rel=next][type*=json].href`, where `*=` means that the text contains the value, and
 `!*=` that it does not. A backslash escapes a dot, and `.` alone is the whole body.
-`header:Location` is a header of the response, `ref:NAME` a remembered value of the job. The first source with a value
-counts; null and "" are no values.
+`header:Location` is a header of the response, `ref:NAME` a remembered value of the job. `eta unless 0, None` has no value
+if the value is one of these. The first source with a value counts; null and "" are no values.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bide.client.apis.answers import Ref
-from bide.client.apis.values import header
+from bide.client.apis.values import header, word
 
 Headers = Mapping[str, str]
 Source = Callable[[Any, Headers, Ref | None], Any]
 Condition = tuple[str, str, str]  # field, operator, value
 Step = str | int | tuple[Condition, ...]
 
+_UNLESS = " unless "
 _CHOICE = re.compile(r"(?P<name>[^\[\]]*)(?P<conditions>(?:\[[^\[\]=!*]+!?\*?=[^\[\]]*\])+)")
 _CONDITION = re.compile(r"\[([^\[\]=!*]+)(=|\*=|!\*=)([^\[\]]*)\]")
 
@@ -87,6 +88,7 @@ def missing(described: str | Sequence[str], body: Any) -> str:
 
 
 def _keys_there(text: str, body: Any) -> str:
+    text = text.partition(_UNLESS)[0]
     kind, colon, _ = text.partition(":")
     if colon and kind in ("header", "ref"):
         return ""
@@ -120,6 +122,16 @@ def _of_body(path: tuple[Step, ...]) -> Source:
 
 
 def _one(text: str) -> Source:
+    text, unless, others = text.partition(_UNLESS)
+    if unless:
+        get, absent = _one(text), frozenset(value.strip() for value in others.split(","))
+
+        def unless_absent(body: Any, headers: Headers, ref: Ref | None) -> Any:
+            value = get(body, headers, ref)
+            plain = int(value) if type(value) is float and value.is_integer() else value
+            return None if word(plain) in absent else value
+
+        return unless_absent
     kind, colon, name = text.partition(":")
     if colon and kind == "header":
         return lambda body, headers, ref: header(headers, name)

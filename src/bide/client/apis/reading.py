@@ -44,7 +44,7 @@ from bide.client.apis.values import (
     text,
 )
 from bide.client.apis.words import Words
-from bide.core.errors import ErrorInfo
+from bide.core.errors import ErrorInfo, ServiceError
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -62,9 +62,12 @@ class Reader:
             self._throttled = Signs(form.throttled)
         with within("crowded"):
             self._crowded = Signs(form.crowded)
+        with within("denied"):
+            self._denied = Signs(form.denied)
         with within("missing"):
             self._missing = Signs(form.missing)
-        self._suspect = 200 in self._throttled or 200 in self._missing  # a 200 may be a refusal
+        # A 200 may be a refusal.
+        self._suspect = any(200 in signs for signs in (self._throttled, self._denied, self._missing))
         self._grace = form.ask.grace
         self._etag = form.ask.etag
         self._outputs = outputs
@@ -83,6 +86,7 @@ class Reader:
         self._ended = _fields(read, shown + ended)
         self._retry_after = source(read.retry_after) if read.retry_after is not None else None
         self._moved = source(read.moved) if read.moved is not None else None
+        self._refusal = source(read.refusal) if read.refusal is not None else None
         mark = read.cancelled_if
         self._mark = None if mark is None else (source(mark.source), mark.contains.lower())
         with within("read", "error"):
@@ -239,8 +243,13 @@ class Reader:
         raise BadPoll(status, self.detail(answer), final=final)
 
     def check(self, answer: Answer) -> None:
+        """Raise Throttled or Denied if the description says that the answer means that."""
         if self.throttled(answer):
             raise Throttled(answer.status, self.detail(answer))
+        if self.denied(answer):
+            # 401, whatever the status is: the credential is wrong for all jobs.
+            note = "" if answer.status == 401 else f" (HTTP {answer.status})"
+            raise Denied(401, f"{self.detail(answer)}{note}", final=True)
 
     def absent(self, status: int, detail: str, age: float = ALWAYS) -> Seen:
         """Return the state of a job that the API does not know; NotYet if it was submitted a moment ago."""
@@ -260,6 +269,10 @@ class Reader:
             return True
         return answer.status == 429 and not self._crowded.fit(answer)
 
+    def denied(self, answer: Answer) -> bool:
+        """Return whether the description says that this refusal concerns the credential."""
+        return self._denied.fit(answer)
+
     def crowded(self, answer: Answer) -> bool:
         """Return whether too many jobs run at once."""
         return self._crowded.fit(answer)
@@ -269,7 +282,7 @@ class Reader:
         body = answer.body
         found = document(body)
         message = None
-        for get in (self._message, *_DETAILS):
+        for get in (self._refusal, self._message, *_DETAILS):
             message = text(get(found, {}, None)) if get is not None and found is not None else None
             if message:
                 message = " ".join(message.split())[:300]
@@ -279,6 +292,13 @@ class Reader:
         elif not message:
             message = f"{'not JSON' if found is None else 'no message'}: {quoted(body)}"
         return f"{message}. {answer.credential}" if answer.credential else message
+
+    def problem(self, answer: Answer) -> ServiceError:
+        """Return the error in a refusal, with the text that the description names."""
+        error = answer.problem()
+        if self._refusal is not None:
+            error.problem["detail"] = self.detail(answer)
+        return error
 
     def _undecodable(self, answer: Answer, error: Exception) -> Any:
         """The body need not be JSON if the HTTP status gives the state. A web page, an incomplete document and an empty

@@ -143,7 +143,8 @@ class Sender:
                 if isinstance(error, BadPoll):
                     raise refusal(error, self.api) from None
                 raise
-            if answer.status != 401 or renewed or not call.authorized:
+            denied = answer.status == 401 or self.api.reader.denied(answer)
+            if not denied or renewed or not call.authorized:
                 return answer
             renewed = True
             if not await self._signer.denied(generation):
@@ -182,7 +183,7 @@ class Sender:
             return answer
         if self.api.reader.throttled(answer):
             raise Throttled(answer.status, "too many requests")
-        raise answer.problem()
+        raise self.api.reader.problem(answer)
 
     # --- one request with its redirects
 

@@ -122,8 +122,9 @@ class Signer:
 
     def clean(self, answer: Answer) -> Answer:
         """Hides secrets in a refusal: it may repeat the key, and its text goes into errors and logs."""
-        if answer.status >= 400:
-            if answer.status in (401, 403):
+        denied = self._api.reader.denied(answer)
+        if answer.status >= 400 or denied:
+            if answer.status in (401, 403) or denied:
                 answer.credential = self.credential_source()
             for secret in self._secrets():
                 if secret in answer.body:

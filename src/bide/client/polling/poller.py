@@ -31,6 +31,7 @@ from bide.client.apis import (
     Ref,
     Seen,
     Throttled,
+    UnreadableBatch,
 )
 from bide.client.apis.values import origin
 from bide.client.http.sender import Sender, refusal
@@ -59,6 +60,7 @@ log = logging.getLogger("bide.client")
 HOLDS = 32  # jobs up to which requests are held
 EARLY = 2  # early answers after which the API is assumed not to hold requests
 BASE, CAP = 0.5, 60.0  # backoff after a failed poll
+UNREADABLE = 2  # consecutive batches from which no job can be read, after which batches are given up
 DENIALS = 3  # consecutive ones, each with another credential
 CANNOT_ASK = "cannot-ask"
 CONNECTIONS = 64
@@ -197,6 +199,7 @@ class Poller:
             self._breaker,
             wake_poller=lambda: self._workers.wake(start=False),
         )
+        self._unreadable = 0  # consecutive batches from which no job could be read
         self._early = 0  # consecutive requests that the API did not hold
         self._conditional = api.form.ask.etag
         self._trouble = Trouble(api.name, self.timing)
@@ -394,6 +397,8 @@ class Poller:
             found = self.api.read_many(refs, answer)
         except (ServiceUnreachable, UnusableService) as error:
             self._unanswered(jobs, error)
+        except UnreadableBatch as error:
+            self._unreadable_batch(jobs, error)
         except BadPoll as error:
             # The API rejects the list, not the jobs, unless it rejects every request in this way.
             if error.final and error.status not in (401, 310):
@@ -402,6 +407,7 @@ class Poller:
             for planned in jobs:
                 await self._poll_failed(worker, planned, error, answer)
         else:
+            self._unreadable = 0
             for planned in jobs:
                 seen = found.get(planned.key.ref.id)
                 if seen is not None:
@@ -410,6 +416,21 @@ class Poller:
                     self._single_polls.append(planned)
             if self._single_polls:
                 self._workers.wake()
+
+    def _unreadable_batch(self, jobs: list[PlannedJob], error: UnreadableBatch) -> None:
+        """Polls each job in a request of its own: this time, and if it happens again, from now on."""
+        self._unreadable += 1
+        if self._unreadable < UNREADABLE:
+            self._queue_single_polls(jobs)
+            return
+        if self._unreadable == UNREADABLE:  # others may be on their way
+            log.warning(
+                "No job can be read from a batch of %s: %s. Each job is polled in a request of its own from now on. "
+                "Correct [batch] in the description",
+                self.api.name,
+                error.detail,
+            )
+        self._disable_batches(jobs)
 
     def _disable_batches(self, jobs: list[PlannedJob]) -> None:
         """Polls each job in a request of its own from now on, because the API rejects a request for several."""
