@@ -5,11 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,14 +23,16 @@ from tests.waiting import until
 
 BIDE = (sys.executable, "-c", "from bide.cli import main; main()")
 # Takes the terminal first, so that Ctrl-C reaches the process.
-IN_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {BIDE[2]}"
+_TAKE = "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+IN_TERMINAL = (sys.executable, "-c", f"{_TAKE}; {BIDE[2]}")
+SHELL = (sys.executable, "-c", f"{_TAKE}; os.execvp('bash', ['bash', '--norc', '--noprofile', '-i'])")
 PATIENCE = 60.0
 
 
 class Terminal:
-    """Runs `bide` with these arguments; stdin, stdout and stderr are one terminal.
+    """Runs `bide` with these arguments, or another program; stdin, stdout and stderr are one terminal.
 
-    The screen is so high that no line leaves it.
+    The screen is so high that no line leaves it. `environment` replaces the variables of this process, `env` adds to them.
     """
 
     def __init__(
@@ -38,18 +43,24 @@ class Terminal:
         columns: int = 160,
         lines: int = 200,
         stdout: int | None = None,
+        snapshots: bool = True,
+        program: Sequence[str] = IN_TERMINAL,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
+        if environment is None:
+            environment = {name: value for name, value in os.environ.items() if name[:5] != "BIDE_"}
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
+        self._shown: list[str] | None = None  # the lines, until the next piece of output
+        self._keeps_snapshots = snapshots
         self.snapshots: list[list[str]] = []  # the screen after each piece of output
         self.process = subprocess.Popen(
-            [sys.executable, "-c", IN_TERMINAL, *args],
+            [*program, *args],
             cwd=folder,
-            env={**kept, "TERM": "xterm-256color", **(env or {})},
+            env={**environment, "TERM": "xterm-256color", **(env or {})},
             stdin=theirs,
             stdout=theirs if stdout is None else stdout,
             stderr=theirs,
@@ -66,7 +77,7 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.process.poll() is None:
-            self.process.kill()
+            _end_session(self.process.pid)
             self.process.wait()
         self._reader.join()
         os.close(self._ours)
@@ -79,10 +90,14 @@ class Terminal:
                 return
             with self._lock:
                 self._stream.feed(data)
-                self.snapshots.append(self._lines())
+                self._shown = None
+                if self._keeps_snapshots:
+                    self.snapshots.append(self._lines())
 
     def _lines(self) -> list[str]:
-        return [line.rstrip() for line in self._screen.display if line.strip()]
+        if self._shown is None:
+            self._shown = [line.rstrip() for line in self._screen.display if line.strip()]
+        return self._shown
 
     def lines(self) -> list[str]:
         with self._lock:
@@ -99,6 +114,19 @@ class Terminal:
         until(lambda: any(text in line for line in self.lines()), f"{text!r} in {self.lines()}")
         return self.lines()
 
+    @property
+    def title(self) -> str:
+        """The title of the window, which a program can set with an escape sequence."""
+        with self._lock:
+            return str(self._screen.title)
+
+    def clear(self, text: str) -> None:
+        """Empties the title, and the screen except for this line, at whose end the cursor is."""
+        with self._lock:
+            self._screen.reset()
+            self._stream.feed(text.encode())
+            self._shown = None
+
     def type(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
 
@@ -106,3 +134,11 @@ class Terminal:
         code = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         return code
+
+
+def _end_session(leader: int) -> None:
+    """Kills a process and all that it has started in its session: each would keep the terminal open."""
+    for pid in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]:
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import sysconfig
-import venv
-import zipfile
 from pathlib import Path
 
-import pytest
+from tests.acceptance.conftest import Installed
 
-ROOT = Path(__file__).parents[2]
 GOOD = """
 from typing import assert_type
 
@@ -48,22 +44,6 @@ with Client("http://127.0.0.1:8642") as client:
 """
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with the wheel; it finds other packages where this one does."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = folder.glob("bide-*.whl")
-    venv.create(folder / "venv", with_pip=False)
-    (packages,) = (folder / "venv/lib").glob("python*/site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        assert "bide/py.typed" in archive.namelist()
-        archive.extractall(packages)
-    (packages / "others.pth").write_text(sysconfig.get_paths()["purelib"])
-    return folder / "venv/bin/python"
-
-
 def check(python: Path, folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     """mypy on a user's file, in a folder without this repository's settings."""
     (folder / "user.py").write_text(text)
@@ -79,10 +59,12 @@ def check(python: Path, folder: Path, text: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_a_users_file_is_checked_against_the_installed_wheel(python: Path, tmp_path: Path) -> None:
-    found = check(python, tmp_path, GOOD)
+def test_a_users_file_is_checked_against_the_installed_wheel(
+    installed: Installed, tmp_path: Path
+) -> None:
+    found = check(installed.python, tmp_path, GOOD)
     assert found.returncode == 0, found.stdout + found.stderr
-    found = check(python, tmp_path, BAD)
+    found = check(installed.python, tmp_path, BAD)
     assert found.returncode == 1
     assert (
         'Argument 1 to "submit" of "Client" has incompatible type "int"; expected "str"' in found.stdout

@@ -7,6 +7,7 @@
 | ```text output | compared with what the python block before it printed |
 | ```console | each `$ command` is run in one shell for the whole page, what follows is compared with its output |
 | ```console exit=3 | the same, and the last command ends with this code |
+| ```console hour=loop | part of a transcript that an acceptance test types: `transcripts` has the rules |
 | ```json, ```toml | parsed; with a title also written |
 | ```text, ```mermaid, ```nginx | shown only |
 
@@ -50,13 +51,21 @@ class Block:
 
     @property
     def title(self) -> str | None:
-        found = re.search(r'title="([^"]+)"', self.info)
-        return found[1] if found else None
+        return self.option("title")
 
     @property
     def exit_code(self) -> int:
-        found = re.search(r"exit=(\d+)", self.info)
-        return int(found[1]) if found else 0
+        return int(self.option("exit") or 0)
+
+    @property
+    def hour(self) -> str | None:
+        """The transcript that the block is part of."""
+        return self.option("hour")
+
+    def option(self, name: str) -> str | None:
+        """The value of name=value or name="some value"."""
+        found = re.search(rf'\b{name}=(?:"([^"]*)"|(\S+))', self.info)
+        return None if found is None else found[1] or found[2]
 
     @property
     def place(self) -> str:

@@ -186,7 +186,7 @@ def run(
     programs = None if curl else _with_curl(logs)
     with Run(folder, logs, programs, servers or {}, settings or {}) as page:
         for block in blocks:
-            if first_line(block) not in not_run:
+            if first_line(block) not in not_run and block.hour is None:
                 page.block(block)
 
 

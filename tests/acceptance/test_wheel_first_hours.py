@@ -1,0 +1,51 @@
+"""The first hours of three users, from the README to a guide, in real terminals: docs/tutorial/first-hours.md shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from tests.acceptance.conftest import FIRST_HOURS, Installed, installs
+from tests.acceptance.hours import Guide, Hour
+from tests.docs.pages import ROOT, blocks
+from tests.docs.transcripts import steps
+from tests.servers.ports import free_port
+
+# By transcript: the pages that its user follows.
+GUIDES = {
+    "loop": ["docs/howto/from-a-while-loop.md"],
+    "uploads": ["README.md", "docs/howto/move-an-upload-endpoint.md"],
+    "exports": ["docs/tutorial/grades.md"],
+}
+
+
+@pytest.fixture(scope="module")
+def hours(installed: Installed) -> Iterator[dict[str, Future[None]]]:
+    """All at once, because their users mostly wait."""
+    with ThreadPoolExecutor(len(GUIDES)) as pool:
+        yield {name: pool.submit(play, name, installed) for name in GUIDES}
+
+
+def play(name: str, installed: Installed) -> None:
+    guide = guide_of(name)
+    ports = {"8000": free_port(), "8642": free_port()}
+    environment = dict(installed.environment)
+    if "README.md" in GUIDES[name]:  # its service and client use the default port
+        environment |= {"BIDE_PORT": str(ports["8642"]), "BIDE_URL": f"http://127.0.0.1:{ports['8642']}"}
+    with Hour(installed.home, environment, guide, ports) as hour:
+        for step in steps(FIRST_HOURS, name):
+            hour.play(step)
+    assert guide.left == [], "the transcript does not have these commands of the guide"
+
+
+def guide_of(name: str) -> Guide:
+    found = [block for page in GUIDES[name] for block in blocks(ROOT / page)]
+    return Guide(block for block in found if block not in installs() and "$ make" not in block.text)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_terminals_of_a_first_hour(name: str, hours: dict[str, Future[None]]) -> None:
+    hours[name].result()
