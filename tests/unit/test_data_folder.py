@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,16 @@ try:
 except FolderInUse as error:
     print(error.holder, error.sibling)
 """
+
+
+def test_the_lock_file_has_the_process_id_alone(tmp_path: Path) -> None:
+    """A guide says `kill -9 $(cat bide-data/lock)`; another number in the file would be killed, too."""
+    folder = DataFolder(tmp_path)
+    folder.lock()
+    try:
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+    finally:
+        folder.unlock()
 
 
 @pytest.mark.parametrize(("own_session", "sibling"), [(False, True), (True, False)])

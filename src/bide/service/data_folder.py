@@ -88,14 +88,15 @@ class DataFolder:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            holder, _, parent = os.pread(fd, 50, 0).decode(errors="replace").strip().partition(" ")
+            holder = os.pread(fd, 50, 0).decode(errors="replace").strip()
             os.close(fd)
             if not required:
                 return False
-            raise FolderInUse(self.path, holder or "unknown", _is_sibling(holder, parent)) from None
+            raise FolderInUse(self.path, holder or "unknown", _is_sibling(holder)) from None
         try:
             os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()} {os.getppid()}".encode(), 0)
+            # The process id and nothing else: users type `kill $(cat bide-data/lock)`.
+            os.pwrite(fd, f"{os.getpid()}".encode(), 0)
         except OSError as error:
             os.close(fd)
             raise self._unwritable(error) from error
@@ -143,14 +144,16 @@ class DataFolder:
             )
 
 
-def _is_sibling(holder: str, parent: str) -> bool:
+def _is_sibling(holder: str) -> bool:
     """Whether the holder of the lock and this process are workers of one server: they have the same parent and the same
     session. Services that an init system starts have the same parent too, but each has its own session.
     """
     try:
         pid = int(holder)
-        return int(parent) == os.getppid() and pid != os.getpid() and os.getsid(pid) == os.getsid(0)
-    except (ValueError, OSError):  # an older version wrote no parent, or the holder has ended
+        # The parent is the second field after the name of the program, which is in parentheses.
+        parent = int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        return parent == os.getppid() and pid != os.getpid() and os.getsid(pid) == os.getsid(0)
+    except (ValueError, IndexError, OSError):  # not Linux, or the holder has ended
         return False
 
 
