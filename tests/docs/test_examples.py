@@ -189,6 +189,8 @@ def test_what_the_wildcards_stand_for() -> None:
         "01JC3X8M0V5T6Q7R8S9A0B1C2D at 2030-01-31T12:00:00Z", f"{'0' * 26} at 2026-07-01T00:00:00.123Z"
     )
     assert not fits("first\n...\nlast", "first\na")
+    assert fits("...a...b...a", "xa b b aa") and not fits("...a...b...a", "xa b b b")
+    assert not fits("...,".join("abcdefghij"), "a,b,c,d,e,f,g,h,i," * 400)  # in less than hours
     assert not fits("a", "a\nb")
 
 
