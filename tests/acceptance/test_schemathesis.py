@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -17,8 +20,9 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from bide.core.jobs.state_machine import Succeeded
+from bide.core.wire.http import is_job_id
 from bide.server.http.request import Message, Receive, Scope, Send
-from bide.server.registry import Registry
+from bide.server.registry import File, Registry
 from tests.integration.http.service import Service
 from tests.servers.service import ServiceProcess
 
@@ -40,6 +44,10 @@ def _kinds() -> Registry:
     def echo(value: Any = None) -> Any:
         return value
 
+    @registry.job()
+    def measure(source: File, pages: list[File] | None = None, unit: str = "bytes") -> int:
+        return 0
+
     return registry
 
 
@@ -56,7 +64,7 @@ class _Served:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            scope["path"] = self._to_what_there_is(scope["method"], scope["path"])
+            scope["path"] = self._to_what_there_is(scope["path"])
             return await self.service.app(scope, receive, send)
         await receive()
         with tempfile.TemporaryDirectory() as folder:
@@ -68,21 +76,17 @@ class _Served:
                 await receive()
         return await send(_message("lifespan.shutdown.complete"))
 
-    def _to_what_there_is(self, method: str, path: str) -> str:
+    def _to_what_there_is(self, path: str) -> str:
         segments = path.split("/")
-        if len(segments) > 2 and segments[1] == "jobs" and segments[2] not in ("", "batch"):
-            chosen = zlib.crc32(segments[2].encode())
-            if chosen % 4:
-                segments[2] = self.ids[chosen % len(self.ids)]
-                if segments[3:4] == ["files"] and segments[4:] not in ([], [""]):
-                    segments[4] = "a.txt"
-        # Names of operations, which a drawn id can be, too.
-        named = segments[2:3] in (["chunked"], ["presign"], ["events"])
-        begins = named and method not in ("GET", "HEAD", "DELETE") and len(segments) == 3
-        if len(segments) > 2 and segments[1] in ("uploads", "files") and segments[2] and not begins:
-            chosen = zlib.crc32(segments[2].encode())
-            if chosen % 4 or named:
-                segments[2] = self.uploads[chosen % len(self.uploads)]
+        if len(segments) < 3 or not is_job_id(segments[2]):
+            return path
+        chosen = zlib.crc32(segments[2].encode())
+        if segments[1] == "jobs" and chosen % 4:
+            segments[2] = self.ids[chosen % len(self.ids)]
+            if segments[3:4] == ["files"] and segments[4:] not in ([], [""]):
+                segments[4] = "a.txt"
+        elif segments[1] in ("uploads", "files") and chosen % 4:
+            segments[2] = self.uploads[chosen % len(self.uploads)]
         return "/".join(segments)
 
 
@@ -128,8 +132,9 @@ def _message(type_: str) -> Message:
     return {"type": type_}
 
 
-# What depends on the job, not on the request: it is missing, in another status, at another ETag, or too short.
-_STATE = ["2xx", "304", "404", "409", "410", "412", "416"]
+# What depends on the job, not on the request: it is missing, in another status, at another ETag, or too short. 405: an id
+# that is the name of an operation.
+_STATE = ["2xx", "304", "404", "405", "409", "410", "412", "416"]
 # What a schema cannot say: a deadline lies ahead, a cursor comes from an earlier answer, `id` stands alone.
 _UNSAYABLE = [*_STATE, "400", "422"]
 
@@ -138,40 +143,54 @@ def _refusals(statuses: list[str]) -> dict[str, Any]:
     return {"checks": {"positive_data_acceptance": {"expected-statuses": statuses}}}
 
 
-_CONFIG = SchemathesisConfig.from_dict(
-    {
-        "seed": 1,
-        **_refusals(_STATE),
-        "operations": [
-            *(
-                {"include-operation-id": name, **_refusals(_UNSAYABLE)}
-                for name in ("submitJob", "listJobs")
-            ),
-            # A length, a checksum, a list of parts, a size that fits the chunk: their forms say too little.
-            *(
-                {"include-operation-id": name, **_refusals([*_UNSAYABLE, "413", "415", "460", "507"])}
-                for name in ("createUpload", "createChunkedUpload", "putChunk", "completeUpload")
-            ),
-            *(
-                {"include-operation-id": name, **_refusals([*_UNSAYABLE, "413", "507"])}
-                for name in ("presignUpload", "signParts")
-            ),
-            # A random signature is never valid.
-            *(
-                {"include-operation-id": name, **_refusals([*_UNSAYABLE, "403"])}
-                for name in ("putContent", "putPart")
-            ),
-            # A job in a queue with a random name waits for a worker that does not exist.
-            {
-                "include-operation-id": "getReadiness",
-                "checks": {
-                    "positive_data_acceptance": {"expected-statuses": ["200", "503"]},
-                    "not_a_server_error": {"expected-statuses": ["2xx", "4xx", "503"]},
-                },
+_SETTINGS: dict[str, Any] = {
+    "seed": 1,
+    "checks": {
+        **_refusals(_STATE)["checks"],
+        # A request that is wrong in two ways may be rejected for the other one: too large, gone, changed, damaged.
+        "negative_data_rejection": {
+            "expected-statuses": [
+                "400",
+                "403",
+                "404",
+                "405",
+                "409",
+                "410",
+                "412",
+                "413",
+                "415",
+                "422",
+                "460",
+            ]
+        },
+    },
+    "operations": [
+        *({"include-operation-id": name, **_refusals(_UNSAYABLE)} for name in ("submitJob", "listJobs")),
+        # A length, a checksum, a list of parts, a size that fits the chunk: their forms say too little.
+        *(
+            {"include-operation-id": name, **_refusals([*_UNSAYABLE, "413", "415", "460", "507"])}
+            for name in ("createUpload", "createChunkedUpload", "putChunk", "completeUpload")
+        ),
+        *(
+            {"include-operation-id": name, **_refusals([*_UNSAYABLE, "413", "507"])}
+            for name in ("presignUpload", "signParts")
+        ),
+        # A random signature is never valid.
+        *(
+            {"include-operation-id": name, **_refusals([*_UNSAYABLE, "403"])}
+            for name in ("putContent", "putPart")
+        ),
+        # A job in a queue with a random name waits for a worker that does not exist.
+        {
+            "include-operation-id": "getReadiness",
+            "checks": {
+                "positive_data_acceptance": {"expected-statuses": ["200", "503"]},
+                "not_a_server_error": {"expected-statuses": ["2xx", "4xx", "503"]},
             },
-        ],
-    }
-)
+        },
+    ],
+}
+_CONFIG = SchemathesisConfig.from_dict(_SETTINGS)
 schema = schemathesis.openapi.from_asgi("/openapi.json", _Served(), config=_CONFIG)
 
 
@@ -200,17 +219,20 @@ def test_no_answer_outside_the_document_at_length(case: schemathesis.Case[Any]) 
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """The real thing: `bide serve` with children that run what is accepted, and one job that none of them serves."""
     service = ServiceProcess(
         tmp_path_factory.mktemp("served"), "tests.apps.echo:app", options=["--allow-unknown-queues"]
     )
     service.start()
     service.ask("POST", "/jobs", {"kind": "echo", "queue": "unserved"})
-    try:
-        yield schemathesis.openapi.from_url(service.url + "/openapi.json", config=_CONFIG)
-    finally:
-        service.stop()
+    yield service
+    service.stop()
+
+
+@pytest.fixture(scope="module")
+def served(running: ServiceProcess) -> Any:
+    return schemathesis.openapi.from_url(running.url + "/openapi.json", config=_CONFIG)
 
 
 @pytest.mark.soak
@@ -230,3 +252,35 @@ def test_no_answer_outside_the_document_of_a_running_service(served: Any, mode: 
         with contextlib.suppress(Unsatisfiable):  # nothing about some operations can be wrong
             run()
     assert tried > 3 * MANY_REAL  # and so not only what needs no input
+
+
+def _toml(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The lines of a TOML file with these settings."""
+    for name, value in table.items():
+        if not isinstance(value, dict) and name != "operations":
+            yield f"{name} = {json.dumps(value)}"
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield f"[{prefix}{name}]"
+            yield from _toml(value, f"{prefix}{name}.")
+    for operation in table.get("operations", ()):
+        yield "[[operations]]"
+        yield from _toml(operation, "operations.")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_three_minutes_of_all_checks_find_only_documented_refusals(
+    running: ServiceProcess, tmp_path: Path
+) -> None:
+    """The command line of schemathesis, with its phases: examples, coverage, fuzzing, and sequences of requests."""
+    (tmp_path / "schemathesis.toml").write_text("\n".join(_toml(_SETTINGS)))
+    command = ["run", f"{running.url}/openapi.json", "--checks", "all", "--max-time", "180"]
+    done = subprocess.run(
+        [sys.executable, "-m", "schemathesis.cli", *command, "--continue-on-failure"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bide import App, Context, JobError, Partial
+from bide import App, Context, File, JobError, Partial
 
 app = App()
 
@@ -22,3 +22,8 @@ def encode(
 @app.job()
 async def echo(value: Any = None) -> Any:
     return Partial(value, errors=["odd"]) if isinstance(value, bool) else value
+
+
+@app.job()
+def measure(source: File, pages: list[File] | None = None, unit: str = "bytes") -> int:
+    return source.size + sum(page.size for page in pages or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,10 +19,11 @@ from msgspec.structs import replace
 from bide.core.errors import ErrorInfo
 from bide.core.jobs.record import Job
 from bide.core.jobs.state_machine import Change, Failed, Succeeded
-from bide.core.wire.http import Event
+from bide.core.wire.http import PROBLEM_TYPE, Event
 from bide.server.blobs.files import FileBlobs
 from bide.server.config import Config, HttpConfig
 from bide.server.engine import ServiceWarning, WorkerState
+from bide.server.http.openapi import describe
 from bide.server.http.request import Message, Scope
 from bide.server.progress import AttemptKey, attempt_key
 from bide.server.registry import File, Registry
@@ -185,7 +187,32 @@ class Service:
         if not sent:
             return Reply(0, {}, b"")
         headers = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
-        return Reply(sent[0]["status"], headers, b"".join(m.get("body", b"") for m in sent[1:]))
+        reply = Reply(sent[0]["status"], headers, b"".join(m.get("body", b"") for m in sent[1:]))
+        self._check_documented(scope, reply)
+        return reply
+
+    def _check_documented(self, scope: Scope, reply: Reply) -> None:
+        """Every response of every test has a status, and a code if it is a problem, that the operation documents."""
+        path = scope["path"].removeprefix(scope["root_path"]).removesuffix("/") or "/"
+        found = [
+            operation
+            for operation in self.app.operations
+            if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", operation.path), path, re.DOTALL)
+            and (
+                operation.method == scope["method"]
+                or (operation.method, scope["method"]) == ("GET", "HEAD")
+            )
+        ]
+        if not found or "//" in scope["path"]:
+            return
+        # As the router does: names before parameters, and an operation for HEAD before GET.
+        operation = min(found, key=lambda o: (o.path.count("{"), o.method != scope["method"]))
+        documented = describe(operation)["responses"]
+        assert str(reply.status) in documented, (operation.name, reply)
+        if reply.headers.get("content-type") == PROBLEM_TYPE and reply.body:
+            schema = documented[str(reply.status)]["content"][PROBLEM_TYPE]["schema"]
+            codes = schema["allOf"][1]["properties"]["code"]["enum"]
+            assert reply.json()["code"] in codes, (operation.name, reply)
 
     # --- moving its jobs
 

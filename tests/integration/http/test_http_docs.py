@@ -109,6 +109,88 @@ async def test_each_kind_is_a_form_of_the_submission(tmp_path: Path) -> None:
             assert ((await service.call("POST", "/jobs", json=body)).status == 202) is fits, body
 
 
+async def _validator(service: Service, name: str) -> Any:
+    components = (await service.call("GET", "/openapi.json")).json()["components"]
+    schema = {**components["schemas"][name], "components": components}
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "fits"),
+    [
+        ({}, True),
+        ({"size": -1}, False),
+        ({"sha256": "f00"}, False),
+        ({"colour": "red"}, False),
+        ({"kind": "thumbnail"}, True),
+        ({"kind": "thumbnail", "parameter": "video", "queue": None, "priority": 5}, True),
+        ({"kind": "thumbnail", "parameter": "audio"}, False),
+        ({"kind": "thumbnail", "input": {"video": {"upload": "x"}}}, False),
+        ({"kind": "thumbnail", "input": {"width": 1}}, False),
+        ({"kind": "thumbnail", "priority": 1001}, False),
+        ({"kind": "thumbnail", "queue": "a b"}, False),
+        ({"kind": "thumbnail", "labels": {"a": "\0"}}, False),
+        ({"kind": "thumbnail", "deadline": "soon"}, False),
+        ({"kind": "thumbnail", "idempotencyKey": ""}, False),
+        ({"kind": "echo"}, False),  # takes no file
+        ({"kind": "nothing"}, False),
+        ({"priority": 1001}, True),  # without a kind there is no job
+    ],
+)
+@pytest.mark.parametrize(("name", "path"), [("NewChunked", "chunked"), ("NewPresigned", "presign")])
+async def test_the_schema_of_an_upload_is_as_strict_as_the_service(
+    service: Service, name: str, path: str, body: dict[str, Any], fits: bool
+) -> None:
+    body = {"size": 10, **body}
+    validator = await _validator(service, name)
+    assert validator.is_valid(body) is fits
+    assert ((await service.call("POST", f"/uploads/{path}", json=body)).status == 201) is fits
+
+
+@pytest.mark.parametrize(
+    ("job", "files", "fits"),
+    [
+        ({"kind": "echo"}, [], True),
+        ({"kind": "echo"}, ["video"], False),
+        ({"kind": "thumbnail"}, ["video"], True),
+        ({"kind": "thumbnail", "priority": 5}, ["video"], True),
+        ({"kind": "thumbnail"}, [], False),
+        ({"kind": "thumbnail"}, ["video", "audio"], False),
+        ({"kind": "thumbnail", "input": {"width": 1}}, ["video"], False),
+        ({"kind": "nothing"}, ["video"], False),
+    ],
+)
+async def test_the_schema_of_a_form_is_as_strict_as_the_service(
+    service: Service, job: dict[str, Any], files: list[str], fits: bool
+) -> None:
+    validator = await _validator(service, "SubmissionForm")
+    form = {"job": job, **dict.fromkeys(files, "bytes")}
+    assert validator.is_valid(form) is fits
+    parts = [f'name="job"\r\n\r\n{json.dumps(job)}']
+    parts += [f'name="{name}"; filename="f"\r\n\r\nbytes' for name in files]
+    body = "".join(f"--x\r\nContent-Disposition: form-data; {part}\r\n" for part in parts) + "--x--\r\n"
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    reply = await service.call("POST", "/jobs", body=body.encode(), headers=headers)
+    assert (reply.status == 202) is fits, reply.body
+
+
+async def test_every_refusal_is_documented(service: Service) -> None:
+    """Which ones occur, `Service.send` checks in every test."""
+    document = (await service.call("GET", "/openapi.json")).json()
+    statuses = {
+        operation["operationId"]: set(operation["responses"])
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    }
+    for name, found in statuses.items():
+        assert {"400", "403", "405", "408", "422", "431", "500", "503"} <= found, name
+    assert {"410", "412"} <= statuses["deleteJob"]
+    assert {"410", "413", "460"} <= statuses["submitJob"] & statuses["createUpload"]
+    assert {"410", "413", "460"} <= statuses["completeUpload"]
+    allow = document["paths"]["/jobs"]["get"]["responses"]["405"]["headers"]
+    assert list(allow) == ["Allow"]
+
+
 async def test_a_status_resource_is_what_the_document_says(service: Service) -> None:
     document = (await service.call("GET", "/openapi.json")).json()
     schema = {**document["components"]["schemas"]["JobStatus"], "components": document["components"]}

@@ -306,7 +306,8 @@ def read_cursor(text: str) -> str:
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _FIVE_BITS = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
-_JOB_ID = re.compile(f"[{_ALPHABET}]{{26}}")
+ID_PATTERN = f"[{_ALPHABET}]{{26}}"
+_JOB_ID = re.compile(ID_PATTERN)
 
 
 def is_job_id(text: str) -> bool:

@@ -28,7 +28,8 @@ from bide.core.errors import (
 from bide.server.http.new_upload import NewUpload
 from bide.server.http.request import BodyStream, HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
-from bide.server.http.uploads import BINARY, UPLOAD_ID, location, read_sha256
+from bide.server.http.schemas import BINARY
+from bide.server.http.uploads import UPLOAD_ID, location, read_sha256
 from bide.server.intake import decode
 from bide.server.upload_record import MOST_CHUNKS, Upload, UploadStatus, Way, WireUpload, wire_upload
 from bide.server.uploads.chunks import DEFAULT_CHUNK, MAX_CHUNK, MIN_CHUNK
@@ -99,7 +100,7 @@ async def put(request: HttpRequest) -> Response:
 async def missing(request: HttpRequest) -> Response:
     upload = await request.components.uploads.find(request.args[0])
     if upload.way is not Way.CHUNKS:
-        raise NotFound(f"upload {upload.id} is a {upload.way} upload and has no chunks")
+        raise UploadConflict(f"upload {upload.id} is a {upload.way} upload and has no chunks")
     return object_response(_state(upload))
 
 
@@ -120,7 +121,11 @@ def _completed(request: HttpRequest, upload: Upload) -> Response:
 
 
 _NUMBER = Parameter(
-    "number", "path", "The number of the chunk, from 0.", {"type": "string"}, required=True
+    "number",
+    "path",
+    "The number of the chunk, from 0.",
+    {"type": "string", "pattern": "^[0-9]{1,6}$"},
+    required=True,
 )
 _COMPLETED = ResponseSpec(200, "The upload is complete.", WireUpload, headers=("Job-Location",))
 _MAKING = (
@@ -176,7 +181,7 @@ OPERATIONS = [
         "uploads",
         parameters=(UPLOAD_ID,),
         responses=(ResponseSpec(200, "The chunks.", ChunkState),),
-        problems=(NotFound, Gone),
+        problems=(NotFound, Gone, UploadConflict),
         example="$BASE/uploads/UPLOAD_ID/chunks",
     ),
     HttpOperation(

@@ -8,29 +8,37 @@ from typing import Any
 
 from bide.core.errors import (
     CrossSite,
+    HeadTooLarge,
     Internal,
     InvalidInput,
     MalformedRequest,
+    MethodNotAllowed,
     Problem,
+    RequestTimeout,
     Unavailable,
     UntrustedHost,
 )
 from bide.core.wire.http import PROBLEM_TYPE
 from bide.server.http import schemas
-from bide.server.http.cors import SAFE
+from bide.server.http.forms import TYPE as FORM_TYPE
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.registry import Registry
 
 ANYWHERE: tuple[type[Problem], ...] = (
     MalformedRequest,
     UntrustedHost,
+    CrossSite,  # for GET, if it is a WebSocket handshake
+    MethodNotAllowed,
+    RequestTimeout,
     InvalidInput,
+    HeadTooLarge,
     Internal,
     Unavailable,
 )
 _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Location": ("The URL of the new resource.", {"type": "string", "format": "uri-reference"}),
     "Retry-After": ("Seconds until the next request.", {"type": "integer", "minimum": 1}),
+    "Allow": ("The methods that the resource supports.", {"type": "string"}),
     "Cache-Control": ("Whether and for how many seconds a cache may keep it.", {"type": "string"}),
     "Vary": ("The request headers that the response depends on.", {"type": "string"}),
     "ETag": ("The version of the resource.", {"type": "string"}),
@@ -70,7 +78,7 @@ def document(
                 **schemas.of_types(types),
                 "Problem": schemas.PROBLEM,
                 **schemas.of_submissions(registry, max_batch),
-                **schemas.of_bodies([o.reads for o in operations if o.reads is not None]),
+                **schemas.of_bodies([o.reads for o in operations if o.reads is not None], registry),
             },
             "headers": {
                 name: {"description": text, "schema": schema}
@@ -91,7 +99,10 @@ def describe(operation: HttpOperation) -> dict[str, Any]:
         described["description"] = operation.description
     if operation.parameters:
         described["parameters"] = [_parameter(p) for p in operation.parameters]
-    content = {name: {"schema": schema} for name, schema in operation.content}
+    content: dict[str, Any] = {name: {"schema": schema} for name, schema in operation.content}
+    if operation.parts:
+        encoding = {name: {"contentType": content_type} for name, content_type in operation.parts}
+        content[FORM_TYPE]["encoding"] = encoding
     if operation.body is not None:
         content["application/json"] = {"schema": schemas.ref(operation.body)}
     if content:
@@ -113,8 +124,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _responses(operation: HttpOperation) -> dict[str, Any]:
     responses = {str(spec.status): _response(spec) for spec in operation.responses}
     by_status: dict[int, list[type[Problem]]] = {}
-    changes = () if operation.method in SAFE else (CrossSite,)
-    for problem in dict.fromkeys((*operation.problems, *changes, *ANYWHERE)):
+    for problem in dict.fromkeys((*operation.problems, *ANYWHERE)):
         by_status.setdefault(problem.status, []).append(problem)
     for status, problems in sorted(by_status.items()):
         responses[str(status)] = _problem(status, problems)
@@ -144,6 +154,7 @@ def _problem(status: int, problems: list[type[Problem]]) -> dict[str, Any]:
         "description": "; ".join(f"{p.title}. {p.meaning}" for p in problems),
         "content": {PROBLEM_TYPE: {"schema": schema}},
     }
-    if status == Unavailable.status:
-        described["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
+    header = {Unavailable.status: "Retry-After", MethodNotAllowed.status: "Allow"}.get(status)
+    if header is not None:
+        described["headers"] = {header: {"$ref": f"#/components/headers/{header}"}}
     return described

@@ -31,9 +31,11 @@ from bide.server.blobs import SIGNED_VALUES
 from bide.server.http.new_upload import NewUpload
 from bide.server.http.request import BodyStream, HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.schemas import BINARY
 from bide.server.http.status import JobView
-from bide.server.http.uploads import BINARY, UPLOAD_ID, location
+from bide.server.http.uploads import UPLOAD_ID, location
 from bide.server.intake import decode
+from bide.server.upload_record import MOST_CHUNKS
 from bide.server.uploads import storage_events
 from bide.server.uploads.names import clean_name, clean_type
 
@@ -60,10 +62,14 @@ class PresignedUpload(msgspec.Struct, rename="camel"):
     job: JobStatus | None
 
 
+# Another number is not invalid: the service answers 404.
+PartNumber = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MOST_CHUNKS})]
+
+
 class WantedParts(msgspec.Struct, forbid_unknown_fields=True):
     """The parts to sign, by number from 1."""
 
-    numbers: Annotated[list[int], msgspec.Meta(min_length=1, max_length=MAX_SIGNED)]
+    numbers: Annotated[list[PartNumber], msgspec.Meta(min_length=1, max_length=MAX_SIGNED)]
 
 
 class SignedPart(msgspec.Struct):
@@ -223,14 +229,18 @@ async def events(request: HttpRequest) -> Response:
 
 _READING = (MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput)
 _QUERY = (
-    Parameter("expires", "query", "From the signed URL.", {"type": "string"}),
-    Parameter("size", "query", "From the signed URL.", {"type": "string"}),
-    Parameter("signature", "query", "From the signed URL.", {"type": "string"}),
+    Parameter("expires", "query", "From the signed URL.", {"type": "string"}, required=True),
+    Parameter("size", "query", "From the signed URL.", {"type": "string"}, required=True),
+    Parameter("signature", "query", "From the signed URL.", {"type": "string"}, required=True),
 )
 _TYPE = Parameter("type", "query", "From the signed URL.", {"type": "string"})
 _MULTIPART = Parameter("multipart", "query", "From the signed URL.", {"type": "string"})
 _NUMBER = Parameter(
-    "number", "path", "The number of the part, from 1.", {"type": "string"}, required=True
+    "number",
+    "path",
+    "The number of the part, from 1.",
+    {"type": "string", "pattern": "^[1-9][0-9]{0,4}$"},
+    required=True,
 )
 _STORING_PROBLEMS = (
     *(NotFound, Gone, BadSignature, SignatureExpired, UploadConflict, WrongLength, StorageFull),

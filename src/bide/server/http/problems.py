@@ -84,7 +84,7 @@ OPERATIONS = [
         "problems",
         description="The `type` of a problem document is this URL.",
         parameters=(
-            Parameter("code", "path", "The code of the problem.", {"type": "string"}, required=True),
+            Parameter("code", "path", "The code of the problem.", {"enum": [*ALL]}, required=True),
         ),
         responses=(ResponseSpec(200, "The problem.", ProblemInfo, content_types=_TYPES),),
         problems=(NotFound,),

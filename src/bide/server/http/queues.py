@@ -12,7 +12,7 @@ from bide.server.engine import WorkerState
 from bide.server.http import Components
 from bide.server.http.request import HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
-from bide.server.registry import Kind
+from bide.server.registry import NAME, Kind
 from bide.server.store import QueueState
 
 
@@ -146,7 +146,13 @@ async def workers(request: HttpRequest) -> Response:
     return object_response(WorkerList(request.components.fleet.workers()))
 
 
-_NAME = Parameter("name", "path", "The name of the queue.", required=True)
+_NAME = Parameter(
+    "name",
+    "path",
+    "The name of the queue.",
+    {"type": "string", "pattern": f"^{NAME.pattern}$"},
+    required=True,
+)
 
 OPERATIONS = [
     HttpOperation(

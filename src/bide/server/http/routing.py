@@ -54,6 +54,7 @@ class HttpOperation:
     body: str | None = None  # the name of the schema of a JSON body, among the components
     reads: Any = None  # the struct of the body, if it has one
     content: tuple[tuple[str, Schema], ...] = ()  # content type and schema of other bodies
+    parts: tuple[tuple[str, str], ...] = ()  # content types of the parts of a form, by name
     needs_body: bool = True
     description: str = ""
     listed: bool = True  # False: part of a protocol with its own specification

@@ -12,12 +12,16 @@ from typing import Any
 import msgspec
 
 from bide.core.errors import problems
-from bide.core.wire.http import DEDUPE_MODES
+from bide.core.wire.http import DEDUPE_MODES, ID_PATTERN
 from bide.server.registry import NAME, Kind, Registry
 
 Schema = dict[str, Any]
+# Quoted or bare, as `read_idempotency_key` reads it.
+KEY_PATTERN = r'^(?:[!#-~](?:[ -~]{0,253}[!-~])?|"(?:[ !#-\[\]-~]|\\["\\]){1,255}")$'
+BINARY = {"type": "string", "format": "binary"}
 COMPONENTS = "#/components/schemas/"
 _INSTANTS = re.compile(r".*At|deadline|low|high")
+_IDS = ("jobId", "uploadId")
 _LOCAL = "#/$defs/"
 
 
@@ -45,10 +49,11 @@ def _as_sent(schema: Schema) -> Schema:
         schema["required"] = [n for n, p in properties.items() if n in given or "default" in p]
         for name, sub in properties.items():
             sub.pop("default", None)
-            if _INSTANTS.fullmatch(name):
-                for part in (sub, *sub.get("anyOf", ())):
-                    if part.get("type") == "string":
-                        part["format"] = "date-time"
+            for part in (sub, *sub.get("anyOf", ())):
+                if part.get("type") == "string" and _INSTANTS.fullmatch(name):
+                    part["format"] = "date-time"
+                elif part.get("type") == "string" and name in _IDS:
+                    part["pattern"] = f"^{ID_PATTERN}$"
     return schema
 
 
@@ -93,10 +98,40 @@ PROBLEM: Schema = {
 }
 
 
-def of_bodies(types: Iterable[Any]) -> dict[str, Schema]:
-    """Returns the components of structs in requests."""
+def of_bodies(types: Iterable[Any], registry: Registry) -> dict[str, Schema]:
+    """Returns the components of structs in requests. A new upload has one schema without a kind, and one per kind that
+    takes files.
+    """
     _, components = msgspec.json.schema_components(list(types), ref_template=COMPONENTS + "{name}")
+    for name, schema in list(components.items()):
+        properties = schema["properties"]
+        if "kind" in properties:
+            forms = {f"{name}.{k}": _upload(schema, kind) for k, kind in _taking_files(registry)}
+            plain = {**schema, "properties": {**properties, "kind": {"type": "null"}}}
+            components |= forms | {f"{name}Plain": plain}
+            components[name] = {"anyOf": [ref(form) for form in (f"{name}Plain", *forms)]}
     return components
+
+
+def _taking_files(registry: Registry) -> list[tuple[str, Kind]]:
+    return [(name, kind) for name, kind in sorted(registry.kinds.items()) if kind.file_parameters]
+
+
+def _upload(schema: Schema, kind: Kind) -> Schema:
+    """Returns the schema of a new upload that creates a job of this kind."""
+    files, submission = list(kind.file_parameters), _submission(kind)["properties"]
+    job: dict[str, Any] = {name: submission[name] for name in ("kind", "queue", "runAt", "deadline")}
+    for name in ("priority", "labels"):
+        job[name] = {"anyOf": [submission[name], {"type": "null"}]}
+    job["idempotencyKey"] = {"type": ["string", "null"], "pattern": KEY_PATTERN}
+    required = [*schema["required"], "kind"]
+    if len(files) == 1:
+        job |= {"parameter": {"enum": [*files, None]}, "input": ref(f"fields.{kind.name}")}
+        required += ["input"] if _beside_files(kind)["required"] else []
+    else:  # the upload is for one of them; the input may name the files for the others
+        job |= {"parameter": {"enum": files}, "input": {"type": "object"}}
+        required += ["parameter"]
+    return {**schema, "properties": {**schema["properties"], **job}, "required": required}
 
 
 def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
@@ -106,7 +141,12 @@ def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
     for name, kind in sorted(registry.kinds.items()):
         components.update(_with_definitions(f"input.{name}", kind.schema))
         components[f"submit.{name}"] = _submission(kind)
+        components[f"form.{name}"] = _form(kind)
         mapping[name] = COMPONENTS + f"submit.{name}"
+    for name, kind in _taking_files(registry):
+        components[f"fields.{name}"] = _moved(f"input.{name}", _beside_files(kind))
+    forms = [ref(f"form.{name}") for name in mapping]
+    components["SubmissionForm"] = {"anyOf": forms} if forms else {"not": {}}
     if mapping:
         forms = [{"$ref": place} for place in mapping.values()]
         discriminator = {"propertyName": "kind", "mapping": mapping}
@@ -129,9 +169,41 @@ def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
     return components
 
 
+def _beside_files(kind: Kind) -> Schema:
+    """Returns the schema of the input without the files, which are sent in another way."""
+    schema, files = kind.schema, kind.file_parameters
+    return {
+        **{name: value for name, value in schema.items() if name != "$defs"},
+        "properties": {n: s for n, s in schema.get("properties", {}).items() if n not in files},
+        "required": [name for name in schema.get("required", ()) if name not in files],
+    }
+
+
+def _form(kind: Kind) -> Schema:
+    """Returns the form that submits a job: the part `job`, and one part per file."""
+    files, required = kind.file_parameters, kind.schema.get("required", ())
+    job = ref(f"submit.{kind.name}")
+    if files:
+        job = _submission(kind)
+        job["properties"]["input"] = ref(f"fields.{kind.name}")
+        job["required"] = ["kind", *(["input"] if _beside_files(kind)["required"] else [])]
+    return {
+        "type": "object",
+        "properties": {
+            "job": job,
+            **{
+                n: {"type": "array", "items": BINARY} if several else BINARY
+                for n, several in files.items()
+            },
+        },
+        "required": ["job", *(name for name in files if name in required)],
+        "additionalProperties": False,
+    }
+
+
 def _submission(kind: Kind) -> Schema:
     instant: Schema = {"type": ["string", "null"], "format": "date-time"}
-    label = {"type": "string", "maxLength": 255}
+    label = {"type": "string", "maxLength": 255, "pattern": "^[^\\x00]*$"}
     key = "Requires an Idempotency-Key header." if kind.require_key else ""
     same = "" if kind.dedupe is None else f"The same submission returns the first job (`{kind.dedupe}`)."
     return {
@@ -166,19 +238,22 @@ def _submission(kind: Kind) -> Schema:
 
 def _with_definitions(name: str, schema: Schema) -> dict[str, Schema]:
     """Returns the schema of a kind and its definitions as components, with the references adjusted."""
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: moved(v) for k, v in value.items()}
-        if isinstance(value, list):
-            return [moved(v) for v in value]
-        if isinstance(value, str) and value.startswith(_LOCAL):
-            return COMPONENTS + component(value.removeprefix(_LOCAL))
-        return value
-
-    def component(definition: str) -> str:
-        return f"{name}.{re.sub(r'[^A-Za-z0-9._-]', '_', definition)}"
-
     own = {k: v for k, v in schema.items() if k != "$defs"}
-    components = {component(n): moved(s) for n, s in schema.get("$defs", {}).items()}
-    return {name: moved(own), **components}
+    definitions = schema.get("$defs", {})
+    components = {_definition(name, n): _moved(name, s) for n, s in definitions.items()}
+    return {name: _moved(name, own), **components}
+
+
+def _moved(name: str, value: Any) -> Any:
+    """Returns the schema with references to the definitions of component `name`."""
+    if isinstance(value, dict):
+        return {k: _moved(name, v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_moved(name, v) for v in value]
+    if isinstance(value, str) and value.startswith(_LOCAL):
+        return COMPONENTS + _definition(name, value.removeprefix(_LOCAL))
+    return value
+
+
+def _definition(name: str, definition: str) -> str:
+    return f"{name}.{re.sub(r'[^A-Za-z0-9._-]', '_', definition)}"

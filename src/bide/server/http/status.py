@@ -10,6 +10,7 @@ from typing import TypeVar
 from bide.core.errors import Gone, NotFound, Problem
 from bide.core.jobs.record import Job, Progress
 from bide.core.wire.http import (
+    ID_PATTERN,
     MAX_HOLD,
     MAX_WAIT,
     JobStatus,
@@ -25,7 +26,13 @@ from bide.server.http.request import Disconnected, Headers, HttpRequest, Respons
 from bide.server.http.routing import Parameter
 from bide.server.store import Missing
 
-JOB_ID = Parameter("jobId", "path", "The id of the job.", {"type": "string"}, required=True)
+JOB_ID = Parameter(
+    "jobId",
+    "path",
+    "The id of the job.",
+    {"type": "string", "pattern": f"^{ID_PATTERN}$"},
+    required=True,
+)
 PREFER = Parameter(
     "Prefer",
     "header",

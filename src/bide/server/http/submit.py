@@ -21,6 +21,7 @@ from bide.core.errors import (
 )
 from bide.core.wire.http import (
     DEDUPE_MODES,
+    JSON_TYPE,
     JobStatus,
     Preferences,
     read_idempotency_key,
@@ -29,8 +30,8 @@ from bide.core.wire.http import (
 from bide.server.http.forms import TYPE, is_form, read_form
 from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.schemas import KEY_PATTERN, ref
 from bide.server.http.status import PREFER, JobView, hold
-from bide.server.http.uploads import BINARY
 from bide.server.intake import Submission, read_batch, read_submission
 from bide.server.store import Inserted
 
@@ -38,10 +39,7 @@ IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
     "header",
     "The same key and body return the first job, until 24 hours after its end. Quoted or bare, up to 255 characters.",
-    {
-        "type": "string",
-        "pattern": r'^(?:[!#-~](?:[ -~]{0,253}[!-~])?|"(?:[ !#-\[\]-~]|\\["\\]){1,255}")$',
-    },
+    {"type": "string", "pattern": KEY_PATTERN},
 )
 
 
@@ -52,12 +50,6 @@ DEDUPE = Parameter(
     "are the same, too. The `dedupe` of the kind has precedence.",
     {"type": "string", "enum": list(DEDUPE_MODES)},
 )
-_FORM = {
-    "type": "object",
-    "properties": {"job": {"type": "string", "contentMediaType": "application/json"}},
-    "required": ["job"],
-    "additionalProperties": BINARY,
-}
 
 
 class WireBatch(msgspec.Struct):
@@ -158,7 +150,8 @@ OPERATIONS = [
         "the submission, and each other part is the file for the `File` parameter of its name.",
         parameters=(PREFER, IDEMPOTENCY_KEY, DEDUPE),
         body="Submission",
-        content=((TYPE, _FORM),),
+        content=((TYPE, ref("SubmissionForm")),),
+        parts=(("job", JSON_TYPE),),
         responses=(
             ResponseSpec(
                 202,

@@ -54,7 +54,8 @@ from bide.core.wire.tus import (
 from bide.server.http.attachments import attachment
 from bide.server.http.request import BodyStream, Headers, HttpRequest, Response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
-from bide.server.http.uploads import BINARY, UPLOAD_ID, read_sha256
+from bide.server.http.schemas import BINARY
+from bide.server.http.uploads import UPLOAD_ID, read_sha256
 from bide.server.store import StoreUnavailable
 from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.names import clean_name, clean_type

@@ -17,6 +17,7 @@ from bide.core.errors import (
     UploadConflict,
     WrongLength,
 )
+from bide.core.wire.http import ID_PATTERN
 from bide.server.http.forms import TYPE, UploadedForm, is_form, read_form
 from bide.server.http.request import (
     BodyStream,
@@ -26,11 +27,18 @@ from bide.server.http.request import (
     wrong_parameter,
 )
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.schemas import BINARY
 from bide.server.upload_record import Upload, WireUpload, wire_upload
 from bide.server.uploads.direct import DirectUpload
 from bide.server.uploads.names import clean_name, clean_type, read_disposition
 
-UPLOAD_ID = Parameter("uploadId", "path", "The id of the upload.", required=True)
+UPLOAD_ID = Parameter(
+    "uploadId",
+    "path",
+    "The id of the upload.",
+    {"type": "string", "pattern": f"^{ID_PATTERN}$"},
+    required=True,
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -105,8 +113,12 @@ SHA256 = Parameter(
     "The expected SHA-256 of the file, in hexadecimal digits.",
     {"type": "string", "pattern": "^[0-9a-f]{64}$"},
 )
-BINARY = {"type": "string", "format": "binary"}
-FORM = {"type": "object", "properties": {"file": BINARY}, "required": ["file"]}
+FORM = {
+    "type": "object",
+    "properties": {"file": BINARY},
+    "propertyNames": {"minLength": 1},
+    "required": ["file"],
+}
 
 
 OPERATIONS = [
