@@ -142,10 +142,12 @@ class Router:
 
 
 def _segments(path: str) -> list[str]:
-    segments = path.split("/")
-    if not segments[-1]:
+    first, *segments = path.split("/")
+    if first:  # `*`
+        return [path]
+    if segments and not segments[-1]:
         segments.pop()
-    return segments[1:]
+    return segments
 
 
 def _check_names(request: HttpRequest, known: frozenset[str]) -> None:
