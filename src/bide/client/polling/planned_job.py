@@ -14,8 +14,6 @@ FOREVER = math.inf
 LONGEST_SILENCE = 3600.0
 # A deadline adds at most URGENCY to a job's weight, and half of that URGENT_WITHIN seconds before.
 URGENCY, URGENT_WITHIN = 9.0, 60.0
-# While hardly anything is known of a kind: the longest silence as a part of the job's age, and its least length.
-FIRST_SILENCE, LEAST_FIRST_SILENCE = 0.5, 0.5
 FADING = 0.9  # the weight of a percentage after the next one has arrived
 
 
@@ -99,45 +97,6 @@ class PlannedJob:
         if self.deadline == FOREVER:
             return 1.0
         return 1.0 + URGENCY / (1.0 + max(0.0, self.deadline - now) / URGENT_WITHIN)
-
-    def plan(self, price: float, now: float, dice: float, patience: float = FOREVER) -> float:
-        """Returns the time at which it is due, at this price.
-
-        While hardly anything is known of its kind, the longest silence grows with its age and `patience`, whatever a
-        report says.
-        """
-        if self.deadline != FOREVER:
-            price /= self.weight(now)
-        if self.leads and self.report is not None:
-            plans, scale = self.report, self.scale
-            at = plans.at(price / scale, now, dice).next((self.asked - self.origin) / scale)
-            age = self.origin + at * scale
-        else:
-            plans = self.kind.plans
-            age = plans.at(price, now, dice).next(self.asked)
-        self.version = plans.version
-        silence = age - self.asked
-        longest = self.longest
-        if patience != FOREVER and not self.kind.known:
-            first = max(LEAST_FIRST_SILENCE, FIRST_SILENCE * self.asked) * patience * (1.0 - 0.1 * dice)
-            longest = max(self.shortest, min(longest, first))
-        if silence < self.shortest:
-            age = self.asked + self.shortest
-        elif silence > longest:
-            age = self.asked + longest
-        self.latest = self.asked + longest
-        self.planned = age
-        due = self.born + age
-        if now < self.deadline < due:
-            due = self.deadline
-        return due if due > self.not_before else self.not_before
-
-    def stale(self, price: float) -> bool:
-        """Whether the plan was made for another price, or with older knowledge."""
-        if self.given:
-            return False
-        plans = self.report if self.leads and self.report is not None else self.kind.plans
-        return plans.version != self.version or not 0.8 * price < self.made < 1.25 * price
 
     def lost(self, now: float) -> float:
         """The expected seconds of delay since the last poll, by weight."""

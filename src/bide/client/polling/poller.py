@@ -40,7 +40,6 @@ from bide.client.http.transport import Transport
 from bide.client.job_state import JobListener, JobState
 from bide.client.polling.kinds import (
     KindStats,
-    ProgressReport,
     advice,
     by_position,
     clock_of,
@@ -81,13 +80,10 @@ class JobLedger(Protocol):
 class Worker:
     """One task that sends requests. The sweeper watches all of them, so that no request needs a timer of its own."""
 
-    __slots__ = ("expired", "generation", "task", "until")
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None]
-        self.generation = 0  # the number of the credential that its request was sent with
-        self.until = FOREVER  # when its request times out
-        self.expired = False
+    task: asyncio.Task[None]
+    generation = 0  # the number of the credential that its request was sent with
+    until = FOREVER  # when its request times out
+    expired = False
 
     def timed_out(self) -> bool:
         """Whether only the sweeper has cancelled the task; then it continues."""
@@ -108,7 +104,7 @@ class WorkerPool:
         self._idle: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = FOREVER
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
 
     def wake(self, *, start: bool = True) -> bool:
         """Wakes an idle worker. If there is none, returns False and, with `start`, adds one, up to CONNECTIONS."""
@@ -121,8 +117,6 @@ class WorkerPool:
             worker = Worker()
             worker.task = asyncio.get_running_loop().create_task(self._work(worker))
             self._workers.add(worker)
-            if self._sweeper is None:
-                self._sweep_later()
         return False
 
     async def rest(self, until: float) -> None:
@@ -140,16 +134,13 @@ class WorkerPool:
         self._timer, self._wakes_at = None, FOREVER
         self.wake(start=False)
 
-    def _sweep_later(self) -> None:
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
-
     def _sweep(self) -> None:
         now = self._timing.now()
         for worker in self._workers:
             if worker.until <= now and not worker.expired:
                 worker.expired = True
                 worker.task.cancel()
-        self._sweep_later()
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
 
     async def close(self) -> None:
         for timer in (self._timer, self._sweeper):
@@ -479,14 +470,16 @@ class Poller:
             )
         if job.submitted_at is None and seen.started_at is not None:
             self._set_age(planned, now, seen.started_at, clock_of(answer))
-        self.schedule.still_live(planned, now, _report(planned, now, seen, answer), advice(seen), at)
-        if seen is before:
-            return
-        if before is None or (before.state, before.word, before.progress, before.message) != (
-            seen.state,
-            seen.word,
-            seen.progress,
-            seen.message,
+        report = rest(seen, answer)
+        if report is None and seen.progress is not None:
+            report = planned.progressed(now - planned.born, 100.0 * seen.progress)
+        elif report is None and seen.position is not None:
+            report = by_position(float(seen.position))
+        self.schedule.still_live(planned, now, report, advice(seen), at)
+        if before is None or (
+            seen is not before
+            and (seen.state, seen.word, seen.progress, seen.message)
+            != (before.state, before.word, before.progress, before.message)
         ):
             self._changed(job, before, seen)
 
@@ -603,12 +596,3 @@ class Poller:
         self._trouble.stopped(job)
         self.schedule.remove(planned)
         self._finish(job)
-
-
-def _report(planned: PlannedJob, now: float, seen: Seen, answer: Answer) -> ProgressReport | None:
-    found = rest(seen, answer)
-    if found is None and seen.progress is not None:
-        return planned.progressed(now - planned.born, 100.0 * seen.progress)
-    if found is None and seen.position is not None:
-        return by_position(float(seen.position))
-    return found

@@ -34,6 +34,8 @@ LEAST_PRICE = 0.01  # the part of the price that is left with the most jitter
 FIRST_INTERVAL = 1.0  # seconds; of a backoff
 SPARE = 1.05  # the budget is not the limit while the price is at most this part of the floor
 FEW = 500  # jobs up to which the round-robin scan checks several at a time
+# While hardly anything is known of a kind: the longest silence as a part of the job's age, and its least length.
+FIRST_SILENCE, LEAST_FIRST_SILENCE = 0.5, 0.5
 NEXT_LOOK = 0.02  # the least number of seconds between two checks of a batch
 MOST_REPLANS = 16  # at the head of the queue, in one call
 
@@ -139,11 +141,11 @@ class PollSchedule:
             job.interval = self._first
         if self._first is not None and asked < self._first:
             at = job.born + self._first * (1.0 + self._jitter * self._random())
-            self._set_time(job, _by_deadline(job, max(now, at), now), alone=first == "held")
+            self._push(job, _by_deadline(job, max(now, at), now), given=True, alone=first == "held")
         elif first == "planned":
             self._plan(job, now)
         else:
-            self._set_time(job, now, alone=first == "held")
+            self._push(job, now, given=True, alone=first == "held")
         return job
 
     def next(self, now: float) -> tuple[list[PlannedJob], float]:
@@ -172,11 +174,10 @@ class PollSchedule:
                 queue.pop()
                 self._plan(job, now)
                 continue
-            queue.pop()
             taken = self.budget.take(now)
             if taken > now:  # another process took it first
-                self._push(job, now)
                 return [], taken
+            queue.pop()
             worth = job.made * _square(now - job.born - job.asked, job.planned - job.asked)
             self._granted(job, now)
             self._adapt_price(worth)
@@ -194,7 +195,7 @@ class PollSchedule:
                     taken = self.budget.take(now)
                     if taken > now:
                         for job in jobs:
-                            self._push(job, now)
+                            batch.push(now, job.number, job)
                         return [], taken
                     for job in jobs:
                         self._granted(job, now)
@@ -234,7 +235,7 @@ class PollSchedule:
         if at is None:
             self._plan(job, now)
         else:
-            self._set_time(job, at)
+            self._push(job, at, given=True, alone=True)
         self._refresh_plans(now)
 
     def ended(self, job: PlannedJob, now: float, took: float | None = None) -> None:
@@ -247,7 +248,7 @@ class PollSchedule:
         else:
             sketch.learn_between(low, age)
         for source, (origin, left) in (job.reports or {}).items():
-            sketch = job.kind.report(source).sketch
+            sketch = job.kind.reports[source].sketch
             since = max(0.0, (low - origin) / left)
             sketch.survived(0.0, since)
             sketch.learn_between(since, max(since, (age - origin) / left))
@@ -286,34 +287,36 @@ class PollSchedule:
         ]
         return advise(loads, self.budget.rate(now), self.floor) if loads else None
 
-    def _set_time(self, job: PlannedJob, at: float, alone: bool = True) -> None:
-        """Sets the time of the next poll without a plan. If `alone`, it is not polled with other jobs."""
-        job.made = self.price
-        job.planned = job.asked
-        job.given = True
-        if alone:
-            self._number += 1
-            job.number = self._number
-            self._queue.push(at, self._number, job)
-        else:
-            self._push(job, at)
-
     def _plan(self, job: PlannedJob, now: float) -> None:
+        """Sets the time of the next poll, at the current price."""
         if self._backoff is not None:
             at = max(job.born + job.asked + self._jittered(job.interval), job.not_before)
-            self._set_time(job, _by_deadline(job, at, now), alone=False)
+            self._push(job, _by_deadline(job, at, now), given=True)
             return
-        dice = self._random
+        random = self._random
         if self._longest is not None:
-            job.longest = self._longest * (1.0 - self._jitter * dice())
-        job.made = price = self.price
-        job.given = False
+            job.longest = self._longest * (1.0 - self._jitter * random())
         kind = job.kind
-        if kind.batch > 1:
-            price /= kind.batch
-        patience = self._patience if self.price <= SPARE * self.floor else FOREVER
-        price *= self._cheapest + self._spread * dice()
-        self._push(job, job.plan(price, now, dice() if self._jitter else 0.5, patience))
+        price = self.price / kind.batch * (self._cheapest + self._spread * random())
+        dice = random() if self._jitter else 0.5
+        if job.deadline != FOREVER:
+            price /= job.weight(now)
+        if job.leads and job.report is not None:
+            plans, scale = job.report, job.scale
+            at = plans.at(price / scale, now, dice).next((job.asked - job.origin) / scale)
+            age = job.origin + at * scale
+        else:
+            plans = kind.plans
+            age = plans.at(price, now, dice).next(job.asked)
+        job.version = plans.version
+        longest = job.longest
+        if not kind.known and self.price <= SPARE * self.floor:
+            # Hardly anything is known of the kind: the longest silence grows with the age, whatever a report says.
+            first = max(LEAST_FIRST_SILENCE, FIRST_SILENCE * job.asked)
+            longest = max(job.shortest, min(longest, first * self._patience * (1.0 - 0.1 * dice)))
+        job.planned = min(max(age, job.asked + job.shortest), job.asked + longest)
+        job.latest = job.asked + longest
+        self._push(job, max(_by_deadline(job, job.born + job.planned, now), job.not_before))
 
     def _jittered(self, interval: float) -> float:
         longest, jitter, dice = self._longest or LONGEST_SILENCE, self._jitter, self._random()
@@ -321,11 +324,15 @@ class PollSchedule:
             return longest * (1.0 - jitter * dice)
         return min(longest, interval * (1.0 - jitter + 2.0 * jitter * dice))
 
-    def _push(self, job: PlannedJob, due: float) -> None:
+    def _push(self, job: PlannedJob, due: float, *, given: bool = False, alone: bool = False) -> None:
+        """Adds the next poll of a job. `given`: this time is not a plan; `alone`: it is not polled with other jobs."""
         kind = job.kind
+        job.made, job.given = self.price, given
+        if given:
+            job.planned = job.asked
         self._number += 1
         job.number = self._number
-        if kind.batch > 1:
+        if kind.batch > 1 and not alone:
             batch = self._batches.get((kind, job.group))
             if batch is None:
                 batch = self._batches[kind, job.group] = JobBatch(kind.batch)
@@ -346,7 +353,9 @@ class PollSchedule:
                     ring[self._ring_index] = last
             else:
                 self._ring_index += 1
-                if job.number and job.stale(self.price):
+                plans = job.report if job.leads and job.report is not None else job.kind.plans
+                dear = not 0.8 * self.price < job.made < 1.25 * self.price
+                if job.number and not job.given and (dear or plans.version != job.version):
                     self._plan(job, now)
 
 
