@@ -28,7 +28,7 @@ def api(auth: str, folder: Path | None = None) -> Api:
 def headers(
     auth: str, key: str | None = None, folder: Path | None = None, **environ: str
 ) -> dict[str, str]:
-    return api(auth, folder).credential(key, environ=environ).headers()
+    return api(auth, folder).credential(key, environ=environ).headers
 
 
 def test_the_kinds() -> None:
@@ -66,7 +66,7 @@ def test_from_a_file_and_from_a_command(tmp_path: Path) -> None:
     assert credential.renew() is False
     (tmp_path / "key").write_text("another")
     assert credential.renew() is True
-    assert credential.headers() == {"Authorization": "Bearer another"}
+    assert credential.headers == {"Authorization": "Bearer another"}
 
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_token_by_client_credentials() -> None:
     assert SECRET not in repr(call)
     before = credential.fingerprint(b"s")
     credential.take(Answer(200, {}, b'{"access_token": "t1", "expires_in": 3600}'), now=100.0)
-    assert credential.headers() == {"Authorization": "Bearer t1"}
+    assert credential.headers == {"Authorization": "Bearer t1"}
     assert not credential.stale(3000.0)
     assert credential.stale(100.0 + 3600 - 60)
     assert credential.fingerprint(b"s") == before  # the token changes, whose it is does not
@@ -177,7 +177,7 @@ def test_a_token_that_lives_shortly_and_one_that_is_denied_half_way() -> None:
     assert credential.stale(10.0)
     assert credential.renew() is True  # the API answered 401: fetch another
     assert credential.stale(1.0)
-    assert credential.headers() == {}
+    assert credential.headers == {}
 
 
 def test_the_client_in_a_header() -> None:

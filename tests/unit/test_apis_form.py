@@ -331,7 +331,9 @@ path = "/jobs/ingest/{id}/unprocessedrecords"
     assert (patch.method, json.loads(patch.body)) == ("PATCH", {"state": "UploadComplete"})
     done = seen(api, {"state": "JobComplete"}, ref)
     rule = api.calls.next_page()
-    url = rule.following(api.calls.result(done).url, Answer(200, {"Sforce-Locator": "MjAw"}, b""))
+    url = rule.following(
+        api.calls.fetch(done.result_url).url, Answer(200, {"Sforce-Locator": "MjAw"}, b"")
+    )
     assert url == "https://x.example/jobs/ingest/750/successfulResults?locator=MjAw"
     url = rule.following(url, Answer(200, {"sforce-locator": "NDAw"}, b""))
     assert url.endswith("?locator=NDAw")
@@ -403,9 +405,8 @@ failed = ["failure"]
 path = "/v1/result/{id}"
 """)
     assert docling.calls.ask(Ref("t"), hold=5).url == "https://x.example/v1/status/poll/t?wait=5"
-    assert docling.calls.result(seen(docling, {"task_status": "success"}, Ref("t"))).url.endswith(
-        "/v1/result/t"
-    )
+    done = seen(docling, {"task_status": "success"}, Ref("t"))
+    assert (done.result_url or "").endswith("/v1/result/t")
     other = described("""
 [submit]
 path = "/v1/jobs/"

@@ -109,12 +109,49 @@ class Account:
 
     async def open(self) -> Poller:
         """Opens the account at its first use, because the poller belongs to the running event loop."""
-        if self._poller is not None:
-            return self._poller
         async with self._opening:
-            if self._poller is None:
-                self._poller = await self._start()
-        return self._poller
+            if self._poller is not None:
+                return self._poller
+            await self.open_ledger()
+            sharing = None
+            if (url := self.options.get("budget")) is not None:
+                given = self.api, self._credential, self.options.get("headers") or {}
+                sharing = self._sharing = await share(url, *given, self.limit, self._timing)
+            budget = Budget(self.limit, rng=self._rng)
+            if (knowledge := self.knowledge or self.ledger) is not None:
+                salt, credential = knowledge.salt, self._credential
+                account = credential.fingerprint(salt) if credential is not None else "-"
+                self.learned = AccountKnowledge(
+                    knowledge,
+                    await knowledge.learned(),
+                    self.api,
+                    account,
+                    self.limit,
+                    self._timing.wall,
+                )
+                budget = self.learned.budget(self._rng, self._timing.now())
+                self._learning = asyncio.create_task(self._learn_periodically(self.learned))
+            if self.ledger is not None:
+                self.session = LedgerSession(self.ledger, self.api, self._timing.wall)
+                await self.session.open()
+            options: dict[str, Any] = {
+                "settings": self._settings,
+                "timing": self._timing,
+                "rng": self._rng,
+                "ledger": self.session,
+            }
+            connection = self.api, self._transport, self._signer
+            if self._processes == 1:
+                common = budget if sharing is None else sharing.budget
+                self._poller = Poller(*connection, common, **options)
+            else:
+                from bide.client.polling.processes.poller import start_process_poller
+
+                options["sharing"] = sharing
+                self._poller = start_process_poller(
+                    self._processes, *connection, budget, self.limit, **options
+                )
+            return self._poller
 
     async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:
         """Sends one request on the account's budget and returns its answer, whatever its status.
@@ -139,38 +176,6 @@ class Account:
             await self._opened.open()
             ledger = self._opened
         self.ledger = ledger
-
-    async def _start(self) -> Poller:
-        await self.open_ledger()
-        sharing = None
-        if (url := self.options.get("budget")) is not None:
-            common = self.api, self._credential, self.options.get("headers") or {}
-            sharing = self._sharing = await share(url, *common, self.limit, self._timing)
-        budget = Budget(self.limit, rng=self._rng)
-        if (knowledge := self.knowledge or self.ledger) is not None:
-            salt, credential = knowledge.salt, self._credential
-            account = credential.fingerprint(salt) if credential is not None else "-"
-            self.learned = AccountKnowledge(
-                knowledge, await knowledge.learned(), self.api, account, self.limit, self._timing.wall
-            )
-            budget = self.learned.budget(self._rng, self._timing.now())
-            self._learning = asyncio.create_task(self._learn_periodically(self.learned))
-        if self.ledger is not None:
-            self.session = LedgerSession(self.ledger, self.api, self._timing.wall)
-            await self.session.open()
-        options: dict[str, Any] = {
-            "settings": self._settings,
-            "timing": self._timing,
-            "rng": self._rng,
-            "ledger": self.session,
-        }
-        connection = self.api, self._transport, self._signer
-        if self._processes == 1:
-            return Poller(*connection, budget if sharing is None else sharing.budget, **options)
-        from bide.client.polling.processes.poller import start_process_poller
-
-        options["sharing"] = sharing
-        return start_process_poller(self._processes, *connection, budget, self.limit, **options)
 
     async def close(self) -> None:
         try:
@@ -434,9 +439,11 @@ class Account:
         """The result of a successful job."""
         seen = job.seen
         assert seen is not None
-        call = self.api.calls.result(seen)
-        if call is None or not call.authorized:
-            return seen.result if call is None else seen.result_url
+        if seen.result is not None or seen.result_url is None:
+            return seen.result
+        call = self.api.calls.fetch(seen.result_url)
+        if not call.authorized:
+            return seen.result_url
         if seen.record is not None:
             seen.record.result = await self._large_result(job, call)
             job.seen = msgspec.structs.replace(seen, result=seen.record.result, result_url=None)

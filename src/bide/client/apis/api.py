@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -10,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from bide.client.apis.answers import Answer, BadPoll, Call, Ref, Seen, UnreadableBatch
-from bide.client.apis.auth import Credential, credential
+from bide.client.apis.auth import Credential, OAuth2
 from bide.client.apis.calls import Calls, ref_parts
 from bide.client.apis.form import Auth, Description
 from bide.client.apis.lines import within
@@ -211,14 +212,21 @@ class Api:
 
     # --- credentials
 
-    def credential(self, key: str | None = None, **options: Any) -> Credential:
-        return credential(self.form.auth, key, folder=self.folder, **options)
+    def credential(
+        self, key: str | None = None, *, environ: Mapping[str, str] | None = None
+    ) -> Credential:
+        """The credential that the description names, or the given key; SetupError if it is missing."""
+        auth = self.form.auth
+        kind = OAuth2 if auth.kind == "oauth2" else Credential
+        if auth.kind == "none" and key is not None:
+            auth = msgspec.structs.replace(auth, kind="bearer")
+        return kind(auth, key, os.environ if environ is None else environ, self.folder or Path())
 
     def signed(self, call: Call, credential: Credential | None, now: float) -> Call:
         """The call with the credential, if that may go to its host. `now` is in epoch seconds."""
         if not call.authorized:
             return call
-        if credential is not None and (added := credential.headers()):
+        if credential is not None and (added := credential.headers):
             call = Call(
                 call.method, call.url, {**call.headers, **added}, call.body, True, call.known, call.hold
             )

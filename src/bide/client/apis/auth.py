@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from bide.client.apis.answers import Answer, BadPoll, Call, Denied
 from bide.client.apis.form import Auth, Secret
@@ -29,7 +26,7 @@ LIFETIME = 3600.0  # of a token without expires_in
 
 
 class Credential:
-    """Authenticates requests to an API. Created by `credential`."""
+    """Authenticates requests to an API. Created by `Api.credential`."""
 
     __slots__ = ("_auth", "_environ", "_folder", "_headers", "_key", "_raw")
 
@@ -45,6 +42,7 @@ class Credential:
     def __repr__(self) -> str:
         return f"<Credential {self._auth.kind}>"
 
+    @property
     def headers(self) -> dict[str, str]:
         """Return the headers for a Call that is `authorized`."""
         return self._headers
@@ -224,20 +222,6 @@ class _SecretCall(Call, frozen=True):
 
     def __repr__(self) -> str:
         return f"<Call {self.method} {self.url}>"
-
-
-def credential(
-    auth: Auth,
-    key: str | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-) -> Credential:
-    """Return the credential that the description names, or the given key; SetupError if it is missing."""
-    kind = OAuth2 if auth.kind == "oauth2" else Credential
-    if auth.kind == "none" and key is not None:
-        auth = msgspec.structs.replace(auth, kind="bearer")
-    return kind(auth, key, os.environ if environ is None else environ, folder or Path())
 
 
 def read_secret(

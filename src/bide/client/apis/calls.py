@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bide.client.apis.answers import Call, Ref, Seen
+from bide.client.apis.answers import Call, Ref
 from bide.client.apis.form import Ask, Batch, Description, Request
 from bide.client.apis.lines import within
 from bide.client.apis.pagination import NextPage
@@ -172,12 +172,6 @@ class Calls:
         except MissingValue:
             return None
         return Call(cancel.method, url, headers, body, self.trusts(url))
-
-    def result(self, seen: Seen) -> Call | None:
-        """The request for a result; None if the answer had it, or there is none."""
-        if seen.result is not None or seen.result_url is None:
-            return None
-        return self.fetch(seen.result_url)
 
     def fetch(self, url: str) -> Call:
         """The request for a result, a file, or one of its pages, at any host."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -29,8 +30,11 @@ class ServiceRequests:
 
     def __init__(self, url: str, account: Callable[[], Awaitable[CallSender]]) -> None:
         self.url = url.rstrip("/")
-        self._address, _ = split_credentials(self.url)
         self._account = account
+
+    @cached_property
+    def _address(self) -> str:
+        return split_credentials(self.url)[0]
 
     async def send(
         self,

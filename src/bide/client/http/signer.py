@@ -84,7 +84,7 @@ class Signer:
 
     def proof(self) -> tuple[dict[str, str], dict[str, str]]:
         """The headers of the credential, and the caller's own."""
-        return self._credential.headers() if self._credential is not None else {}, self._added
+        return self._credential.headers if self._credential is not None else {}, self._added
 
     def headers(self, call: Call) -> Mapping[str, str]:
         """The headers of a call as it is sent."""
@@ -98,7 +98,7 @@ class Signer:
         known = self._merged.get(key)
         if known is not None and known[0] is call.headers:
             return known[1]
-        added = self._credential.headers() if self._credential is not None else {}
+        added = self._credential.headers if self._credential is not None else {}
         merged = {**call.headers, **added, **self._added}
         if len(self._merged) < 8:
             self._merged[key] = (call.headers, merged)
