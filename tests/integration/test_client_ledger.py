@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from bide.client.apis import Ref, Seen, load
 from bide.client.blocking import BlockingJob
 from bide.client.http.transport import Transport
 from bide.client.job_state import JobState
+from bide.client.ledger import LedgerRow
 from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.options import ClientOptions
@@ -79,6 +80,29 @@ def test_what_was_not_told_is_there_for_the_next_process(vendor: Vendor, tmp_pat
 
 def _done(client: Client, jobs: list[BlockingJob]) -> list[BlockingJob]:
     return list(client.as_completed(jobs, timeout=20))
+
+
+class CountingLedger(SqliteLedger):
+    added = 0
+
+    def add(self, rows: Sequence[LedgerRow]) -> Awaitable[list[LedgerRow]]:
+        self.added += len(rows)
+        return super().add(rows)
+
+
+async def test_a_wait_writes_only_jobs_that_the_ledger_does_not_have(
+    vendor: Vendor, tmp_path: Path
+) -> None:
+    ledger = CountingLedger(tmp_path / "l")
+    await ledger.open()
+    async with AsyncClient(vendor.url, "k", api="sync.so", limit="100/1s", ledger=ledger) as client:
+        jobs = [await client.submit("lipsync", {}) for _ in range(3)]
+        jobs += [client.job(job.id) for job in [await client.submit("lipsync", {})]]
+        await client.wait_all(await client.resume(*jobs), timeout=20)
+        await client.wait_all(jobs, timeout=20)
+    await ledger.close()
+    # Each submission, and all of them with `resume`.
+    assert ledger.added == 4 + 4
 
 
 def test_a_changed_job_is_shown_as_the_ledger_knew_it(vendor: Vendor, tmp_path: Path) -> None:

@@ -223,8 +223,9 @@ async def as_completed(
         try:
             for account, limit in limits.items():
                 await account.open()
-                if account.session is not None:
-                    await account.session.add(states[account])
+                new = [state for state in states[account] if not state.stored]
+                if account.session is not None and new:
+                    await account.session.add(new)
                 # The default maximum is so long that no poll needs to be in time for it.
                 default = timeout == "default" and account.default_timeout
                 account.watch(states[account], completions, None if default else limit)

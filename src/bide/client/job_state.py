@@ -49,6 +49,7 @@ class JobState:
         "seen",
         "since",
         "size",
+        "stored",
         "submitted_at",
     )
 
@@ -73,6 +74,7 @@ class JobState:
         self.error: Exception | None = None  # why the wait ended before the job did
         self.body: int | None = None  # the hash of the last answer's body
         self.cancelling = False  # the API has accepted a cancel
+        self.stored = False  # the ledger has it
         self.acknowledged = False  # the ledger has its outcome as processed
         self.etag: str | None = None
         self.requests = 0

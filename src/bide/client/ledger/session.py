@@ -105,7 +105,7 @@ class LedgerSession:
         return row
 
     def _restore(self, job: JobState, row: LedgerRow) -> None:
-        job.acknowledged = row.acknowledged
+        job.stored, job.acknowledged = True, row.acknowledged
         job.requests = max(job.requests, row.requests)
         job.size = job.size or row.size
         job.kind = job.kind or row.kind
