@@ -17,10 +17,8 @@ from click.testing import CliRunner, Result
 from bide.cli import root
 from bide.cli import wait as command
 from bide.cli.command_text import masked
-from bide.cli.targets import rate_text
 from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.polling.kinds import TIMEOUTS
-from bide.core.pacing.budget import read_limit
 from bide.lab.scenario import parse_scenario
 from bide.lab.simulated_api import SimulatedApi
 from bide.lab.vendor import Vendor
@@ -311,13 +309,6 @@ async def test_a_ledger_in_use_says_what_to_do(shop: Shop, tmp_path: Path) -> No
     assert result.exit_code == 1
     assert "stop it or wait until it ends, or use another file" in result.stderr
     assert shop.heard == []
-
-
-@pytest.mark.parametrize(
-    "limit", ["60/1m", "20/1s:5", "1000000/1d", "0.5/1s", "100/1h", "7/90s", "5/250ms"]
-)
-def test_a_stored_limit_is_read_as_the_same(limit: str) -> None:
-    assert read_limit(rate_text(read_limit(limit))) == read_limit(limit)
 
 
 @pytest.mark.parametrize(

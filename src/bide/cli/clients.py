@@ -79,14 +79,6 @@ class CommandTarget:
         if base.rstrip("/") not in [bare(url).rstrip("/") for url in named if url is not None]:
             confirm(demands_at(form, base, key), self.trust)
 
-    def remember_base(self, form: Description, base: str) -> None:
-        """Remembers an address that the user gave, so that a later command may take it from the ledger."""
-        if self.options.get("ledger") is None or base == form.url:
-            return
-        remember(demands_at(form, base, True))
-        if not self.connection.key_by_flag:
-            remember(demands_at(form, base, False))
-
     def client(self) -> AsyncClient:
         """The client of a command that uses one API."""
         if self.own:
@@ -146,11 +138,16 @@ class Clients:
             near = self._near(self._api, text)
             typed = near.folder is None
             place = self._third(near)
-        if typed and place[1] and place not in self._remembered:
+        client = self.all[place]
+        form, stored = client._account.api.form, self._target.options.get("ledger") is not None
+        if stored and typed and place.base not in ("", form.url) and place not in self._remembered:
+            # The user gave this address, so a later command may take it from the ledger.
             self._remembered.add(place)
-            self._target.remember_base(_shipped_form(place[0]), place[1])
+            remember(demands_at(form, place.base, True))
+            if not self._target.connection.key_by_flag:
+                remember(demands_at(form, place.base, False))
         try:
-            handle = self.all[place].job(text)
+            handle = client.job(text)
         except SetupError as error:  # not a job of this API
             raise self._target.refused(error) from None
         return place, handle
@@ -212,9 +209,12 @@ class Clients:
             connection = self._target.connection
             # The same address as --url, except for a user and a password in it.
             at = connection.url if address == bare(connection.url).rstrip("/") else address
-            options = self._options(ApiAddress(OWN, bare(at).rstrip("/")))
-            client = AsyncClient(at, connection.key_for(at), **options)
-            self._services[address] = self._add(client)
+            place = ApiAddress(OWN, bare(at).rstrip("/"))
+            if place not in self.all:
+                client = AsyncClient(at, connection.key_for(at), **self._options(place))
+                self.all[place] = client
+                self._stack.push_async_callback(client.close)
+            self._services[address] = place
         return self._services[address]
 
     def _third(self, api: Api, meant: bool = True) -> ApiAddress:
@@ -224,7 +224,9 @@ class Clients:
         options = self._options(place)
         if not meant:
             options = ClientOptions(**{**options, "headers": {}})
-        return self._add(self._target.third(api, options, meant))
+        self.all[place] = client = self._target.third(api, options, meant)
+        self._stack.push_async_callback(client.close)
+        return place
 
     def _options(self, place: ApiAddress) -> ClientOptions:
         """The options of the command; where it has none, those of the ledger."""
@@ -234,13 +236,6 @@ class Clients:
         given = {name: value for name, value in self._target.options.items() if value is not None}
         stored = {name: getattr(saved, name) for name in ("limit", *PollingOptions.__annotations__)}
         return cast(ClientOptions, {**stored, **given})
-
-    def _add(self, client: AsyncClient) -> ApiAddress:
-        place = ApiAddress(client.api, bare(client._account.api.url or ""))
-        if place not in self.all:
-            self.all[place] = client
-            self._stack.push_async_callback(client.close)
-        return place
 
 
 def _shipped_form(name: str) -> Description:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import click
 import msgspec
 
-from bide.core.pacing.budget import Limit, read_limit
+from bide.core.pacing.budget import read_limit
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*:\s*(.*?)\s*")
 
@@ -71,21 +71,10 @@ def read_headers(
     return found
 
 
-def rate_text(limit: Limit) -> str:
-    """The text that `read_limit` reads as this limit."""
-    size, unit = next(
-        ((size, unit) for size, unit in ((3600, "h"), (60, "m")) if limit.per % size == 0), (1, "s")
-    )
-    burst = "" if limit.burst is None else f":{_number(limit.burst)}"
-    return f"{_number(limit.requests)}/{_number(limit.per / size)}{unit}{burst}"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else f"{value:.12f}".rstrip("0")
-
-
-def read_rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Limit | None:
+def check_rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     try:
-        return None if value is None else read_limit(value)
+        if value is not None:
+            read_limit(value)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, parameter) from None
+    return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from bide.cli.options import polling as polling_options
 from bide.cli.options import timeout as timeout_option
 from bide.cli.output import Terminal, ignore_change, json_option, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
-from bide.cli.targets import rate_text, read_headers, read_rate, read_targets
+from bide.cli.targets import check_rate, read_headers, read_targets
 from bide.cli.trust import trust_option
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle, as_completed
@@ -57,7 +57,7 @@ NOT_STORED = ("headers", "key", "key_file", "budget", "processes", "command", "a
 @timeout_option("Seconds after which the command stops waiting. The jobs continue.")
 @click.option(
     "--limit",
-    callback=read_rate,
+    callback=check_rate,
     help="How many requests the API allows: 60/1m is 60 per minute; 60/1m:10 allows 10 of them at once.",
 )
 @polling_options
@@ -124,14 +124,16 @@ def wait(
     texts = read_targets(targets)
     target = CommandTarget(connection, api, cast(ClientOptions, options), trust)
     terminal = Terminal()
-    run = WaitRun(
-        target,
-        terminal,
-        Ending(terminal, as_json, command),
-        ledger,
-        _settings(api, out, timeout, options),
-        verbose,
+    described = api is not None and (api.endswith(".toml") or "/" in api)
+    settings = WaitSettings(
+        description=str(Path(cast(str, api)).absolute()) if described else None,
+        out=None if out is None else str(out.absolute()),
+        limit=options["limit"],
+        timeout=timeout,
+        **{name: options[name] for name in PollingOptions.__annotations__},
     )
+    end = Ending(terminal, as_json, command)
+    run = WaitRun(target, terminal, end, ledger, settings, verbose)
     try:
         with terminal.log(verbose):
             code = asyncio.run(run.run(texts))
@@ -150,23 +152,6 @@ def _check_ledger(path: Path | None) -> None:
         near = difflib.get_close_matches(path.name, others, 1)
         hint = f"Did you mean {path.parent / near[0]}?" if near else "Give jobs to start a new one."
         raise click.UsageError(f"There is no ledger {path}. {hint}")
-
-
-def _settings(
-    api: str | None,
-    out: Path | None,
-    timeout: float | Literal["none"] | None,
-    options: Mapping[str, Any],
-) -> WaitSettings:
-    """The settings of this command that a ledger stores."""
-    described = api is not None and (api.endswith(".toml") or "/" in api)
-    return WaitSettings(
-        description=str(Path(cast(str, api)).absolute()) if described else None,
-        out=None if out is None else str(out.absolute()),
-        limit=None if options["limit"] is None else rate_text(options["limit"]),
-        timeout=timeout,
-        **{name: options[name] for name in PollingOptions.__annotations__},
-    )
 
 
 def _hint(ctx: click.Context, run: WaitRun, ledger: Path | None) -> str:
@@ -224,18 +209,15 @@ class WaitRun:
         finally:
             # After the clients are closed: polling processes report their last requests then.
             if clients is not None and left:
-                self._print_summary(clients, left)
+                done, failed = self.end.done, self.end.failed
+                rest = f", {left - done - failed} not ended" if left > done + failed else ""
+                requests = sum(client.requests for client in clients.all.values())
+                refused = sum(client.refused for client in clients.all.values())
+                sent = "1 request" if requests == 1 else f"{requests} requests"
+                self.terminal.note(f"{done} done, {failed} failed{rest}, {sent}, {refused} refused")
         if timed_out:
             return TIMED_OUT
         return FAILED if self.end.failed or self.failed_before else 0
-
-    def _print_summary(self, clients: Clients, jobs: int) -> None:
-        done, failed = self.end.done, self.end.failed
-        rest = f", {jobs - done - failed} not ended" if jobs > done + failed else ""
-        requests = sum(client.requests for client in clients.all.values())
-        refused = sum(client.refused for client in clients.all.values())
-        sent = "1 request" if requests == 1 else f"{requests} requests"
-        self.terminal.note(f"{done} done, {failed} failed{rest}, {sent}, {refused} refused")
 
     async def _resume(
         self,
@@ -254,7 +236,18 @@ class WaitRun:
         for place, client in clients.all.items():
             handles = await client.resume(*jobs.get(place, {}).values())
             jobs[place] = {handle.id: handle for handle in handles}
-        await self._remember(ledger, [place for place in jobs if jobs[place]])
+        changed = {}
+        for place in [place for place in jobs if jobs[place]]:
+            before = self._saved.get(place, WaitSettings())
+            settings = self._settings(before)
+            if settings != before:
+                changed[place] = settings
+            used = join(_flags(before, self.given))
+            if used:
+                self.terminal.note(f"settings from the ledger for {place.api}: {used}")
+        if changed:
+            await ledger.remember(changed)
+            self._saved.update(changed)
         self.stored = True
         mine = [
             found for place, found in counts.items() if clients.concerned(place) or place in clients.all
@@ -267,20 +260,6 @@ class WaitRun:
         others = total - sum(one.acknowledged + one.unacknowledged for one in mine)
         if others:
             self.terminal.note(f"not waiting for {others} jobs of other APIs or addresses")
-
-    async def _remember(self, ledger: SqliteLedger, places: list[ApiAddress]) -> None:
-        changed = {}
-        for place in places:
-            before = self._saved.get(place, WaitSettings())
-            settings = self._settings(before)
-            if settings != before:
-                changed[place] = settings
-            used = join(_flags(before, self.given))
-            if used:
-                self.terminal.note(f"settings from the ledger for {place.api}: {used}")
-        if changed:
-            await ledger.remember(changed)
-            self._saved.update(changed)
 
     def _settings(self, before: WaitSettings) -> WaitSettings:
         """The settings of this command; where it has none, those of the ledger."""
