@@ -1,4 +1,4 @@
-"""Periodic maintenance: due jobs, lost leases, deadlines, retention, orphaned files, learned durations.
+"""Periodic maintenance: due jobs, lost leases, deadlines, overdue jobs, retention, orphaned files, learned durations.
 
 1. Everything that depends on time happens here, at every tick and not only at the start.
 2. The removal of files waits for the storage; no other task waits for it.

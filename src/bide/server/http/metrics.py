@@ -5,7 +5,7 @@ read per request.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, cast
@@ -56,8 +56,8 @@ class Metrics:
     def __init__(self, components: Components) -> None:
         self._components = components
         self._ended: Counter[tuple[str, str]] = Counter()
-        self._waiting: dict[str, DurationHistogram] = {}  # by kind
-        self._running: dict[str, DurationHistogram] = {}
+        self._waiting: dict[str, DurationHistogram] = defaultdict(DurationHistogram)  # by kind
+        self._running: dict[str, DurationHistogram] = defaultdict(DurationHistogram)
         self._steps: dict[tuple[str, ...], DurationHistogram] = {}  # by kind and step
         self._step_counts: Counter[str] = Counter()  # series by kind
         self.operations = [
@@ -85,11 +85,11 @@ class Metrics:
             job = event.job
             if event.type == "status":
                 if (waited := job.get("waited")) is not None:
-                    _histogram(self._waiting, job["kind"]).add(waited)
+                    self._waiting[job["kind"]].add(waited)
                 if job["status"] in _TERMINAL:
                     self._ended[job["kind"], job["status"]] += 1
                     if (seconds := job.get("seconds")) is not None:
-                        _histogram(self._running, job["kind"]).add(seconds)
+                        self._running[job["kind"]].add(seconds)
             elif event.type == "step" and (seconds := job.get("seconds")) is not None:
                 self._step(job["kind"], job["step"]["name"]).add(seconds)
 
@@ -162,13 +162,6 @@ class Metrics:
         yield GaugeMetricFamily(
             "bide_long_polls", "Requests that wait for a job.", value=self._components.notify.waiting
         )
-
-
-def _histogram(found: dict[str, DurationHistogram], kind: str) -> DurationHistogram:
-    known = found.get(kind)
-    if known is None:
-        known = found[kind] = DurationHistogram()
-    return known
 
 
 def _of_durations(

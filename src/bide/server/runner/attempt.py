@@ -77,7 +77,7 @@ class Attempt:
         """The change to store before any other of this attempt: `Begun` for a prefetched job, otherwise none."""
         if self.job.running or self.started is None:
             return []
-        waited = None if self._due is None else self.started_at - self._due
+        waited = None if self._due is None else max(0.0, self.started_at - self._due)
         begun = Begun(started_at=self.started_at, waited=waited, **self.identity)
         self.job = advance(self.job, begun, self.started_at)
         return [begun]
