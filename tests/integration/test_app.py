@@ -190,11 +190,28 @@ def test_run_inline_takes_a_path_for_a_file(tmp_path: Path) -> None:
     assert app.run_inline("reads", {"source": path}).result == "five.txt: 12345"
 
 
-def test_importing_bide_loads_no_server() -> None:
-    heavy = "{'pydantic', 'starlette', 'uvicorn', 'prometheus_client', 'sqlite3', 'aiohttp', 'rich', 'click'}"
-    code = f"import sys, bide; print(sorted(set(sys.modules) & {heavy}))"
+def loaded(module: str, *heavy: str) -> str:
+    code = f"import sys, {module}; print(*sorted(set(sys.modules) & {set(heavy)}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()
+
+
+def test_importing_bide_loads_no_server() -> None:
+    heavy = (
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "prometheus_client",
+        "sqlite3",
+        "aiohttp",
+        "rich",
+        "click",
+    )
+    assert loaded("bide", *heavy) == ""
+
+
+def test_a_service_starts_without_what_few_requests_need() -> None:
+    assert loaded("bide.service.serve", "prometheus_client", "importlib.metadata", "aiobotocore") == ""
 
 
 def test_the_client_needs_no_server_package() -> None:

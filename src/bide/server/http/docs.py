@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -36,6 +35,8 @@ class ServiceInfo(msgspec.Struct):
 
 
 async def root(request: HttpRequest) -> Response:
+    from importlib.metadata import version  # slow to import
+
     links = {path[1:].removesuffix(".json"): request.base + path for path in LINKS}
     return object_response(ServiceInfo("bide", version("bide"), links))
 

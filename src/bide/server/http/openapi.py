@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 from bide.core.errors import (
@@ -58,6 +57,8 @@ _ABOUT = (
 def document(
     operations: Sequence[HttpOperation], registry: Registry, base: str, max_batch: int
 ) -> dict[str, Any]:
+    from importlib.metadata import version  # slow to import, and most services never return the document
+
     paths: dict[str, dict[str, Any]] = {}
     operations = [operation for operation in operations if operation.listed]
     for operation in operations:
