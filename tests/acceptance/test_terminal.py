@@ -75,12 +75,12 @@ def home(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("how", [(), ("--json",), ("--exec", 'echo "ran $BIDE_JOB_ID"; echo more >&2')])
 def test_lines_and_bars_do_not_overwrite_each_other(tmp_path: Path, how: tuple[str, ...]) -> None:
-    with Shop(30, "{ uniform = [0.2, 2.0] }") as shop:
+    with Shop(15, "{ uniform = [0.2, 1.5] }") as shop:
         args = ("wait", *shop.jobs, "--api", "sync.so", "--url", shop.url, "--limit", "50/1s", *how)
         with Terminal(tmp_path, *args, env=ENV, columns=300) as terminal:
             assert terminal.wait() == 0, terminal.lines()
             shown, moments = terminal.lines(), terminal.snapshots
-    assert any("of 30 ended" in line for screen in moments for line in screen)
+    assert any("of 15 ended" in line for screen in moments for line in screen)
     for screen in moments:
         for line in screen:
             assert not ("ended" in line and ("DONE" in line or "jobId" in line)), line
@@ -95,8 +95,8 @@ def test_lines_and_bars_do_not_overwrite_each_other(tmp_path: Path, how: tuple[s
         assert sorted(line for line in shown if line.startswith("ran")) == sorted(
             f"ran {id}" for id in shop.jobs
         )
-        assert shown.count("more") == 30
-    assert re.fullmatch(r"bide: 30 done, 0 failed, \d+ requests, 0 refused", shown[-1])
+        assert shown.count("more") == 15
+    assert re.fullmatch(r"bide: 15 done, 0 failed, \d+ requests, 0 refused", shown[-1])
 
 
 def test_results_in_a_pipe_have_no_bars_and_the_bars_no_results(tmp_path: Path) -> None:
