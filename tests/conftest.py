@@ -33,8 +33,9 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 # start. No test trusts them.
 os.environ["SSL_CERT_FILE"] = os.devnull
 
-settings.register_profile("here", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("here", deadline=None, max_examples=40)
+settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
+settings.register_profile("many", deadline=None, max_examples=400)  # in `make chaos`
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
