@@ -6,16 +6,21 @@ import http.client
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from bide import Client
+from bide.client.blocking import BlockingJob
 from bide.server.blobs import Signed
 from bide.testing.blobs import send
 from tests.servers.postgres import Postgres
@@ -278,3 +283,67 @@ def test_the_content_of_a_cancelled_job_makes_a_new_one(service: ServiceProcess)
     third = job_of(send_form(service, content, kind="once"))
     assert third not in (first, second)
     assert ended(service, third)["status"] == "DONE"
+
+
+# --- replays
+
+
+def is_replay(answer: Answer) -> bool:
+    """Whether the header says so; the body, if there is one, says the same."""
+    replayed = answer.headers.get("idempotency-replayed") == "true"
+    assert answer.body is None or answer.body["replayed"] is replayed
+    return replayed
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_replay_is_marked(service: ServiceProcess, way: str) -> None:
+    content = os.urandom(1000)
+    first, again = (WAYS[way](service, content, kind="once") for _ in range(2))
+    assert job_of(first) == job_of(again)
+    assert (is_replay(first), is_replay(again)) == (False, True)
+    if way == "tus":
+        head = ask(service, "HEAD", again.headers["location"], headers={"Tus-Resumable": "1.0.0"})
+        assert is_replay(head), "a client whose response was lost asks again"
+    status = ask(service, "GET", f"/jobs/{job_of(again)}")
+    assert "replayed" not in status.body and "idempotency-replayed" not in status.headers
+
+
+def test_a_replay_by_a_key_is_marked(service: ServiceProcess) -> None:
+    key, later = uuid.uuid4().hex, "2999-01-01T00:00:00Z"
+    upload = ask(service, "POST", "/uploads", b"x").body["uploadId"]
+    job = {"kind": "look", "input": {"file": {"upload": upload}}, "runAt": later}
+    header = {"Idempotency-Key": key}
+    one, two = (ask(service, "POST", "/jobs", job, header) for _ in range(2))
+    assert (is_replay(one), is_replay(two)) == (False, True)
+    batches = [ask(service, "POST", "/jobs/batch", {"jobs": [job]}, header).body for _ in range(2)]
+    assert [batch["jobs"][0]["replayed"] for batch in batches] == [False, True]
+    asked = {"name": "a", "size": 5, "kind": "look", "idempotencyKey": f"{key}-signed"}
+    signed = [ask(service, "POST", "/uploads/presign", asked) for _ in range(2)]
+    assert [answer.body["job"]["replayed"] for answer in signed] == [False, True]
+    assert ["idempotency-replayed" in answer.headers for answer in signed] == [False, True]
+
+
+def test_the_client_and_the_command_show_a_replay(
+    service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(os.urandom(1000))
+    with Client(service.url) as client:
+        upload = ask(service, "POST", "/uploads", os.urandom(10)).body["uploadId"]
+        given = {"file": {"upload": upload}}
+        jobs = [client.submit("once", given) for _ in range(2)]
+        jobs += [client.submit("once", file=path, progress=False) for _ in range(2)]
+        monkeypatch.setattr("bide.client.uploads.submitting.DIRECT", 0)  # a resumable upload
+        jobs += [client.submit("once", file=path, progress=False)]
+        for job in client.submit_many([{"kind": "once", "input": given}]):
+            assert isinstance(job, BlockingJob)
+            jobs.append(job)
+        assert [job.replayed for job in jobs] == [False, True, False, True, True, True]
+        assert jobs[2].result(timeout=60)["size"] == 1000
+        assert not client.job(jobs[2].id).replayed
+    command = [sys.executable, "-m", "bide", "submit", "once", "--file", str(path), "--url", service.url]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == f"{jobs[2].id}\n"
+    assert f"job {jobs[2].id} exists already: it was submitted before" in said.stderr
+    shown = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=True)
+    assert (json.loads(shown.stdout)["replayed"], shown.stderr) == (True, "")

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from bide.cli.clients import CommandTarget, api_option
 from bide.cli.command_text import MASK, command_text
@@ -26,7 +27,7 @@ from bide.client.submission import SubmitOptions, read_time
 from bide.client.uploads.file_submission import ONLY
 from bide.core.errors import BideError, JobFailed, WaitTimeout
 from bide.core.jobs.record import Status
-from bide.core.wire.http import DEDUPE_MODES
+from bide.core.wire.http import DEDUPE_MODES, JobStatus
 
 QUEUE_EVERY = 30.0  # seconds between two looks at the queue of a job that has not started
 
@@ -228,13 +229,28 @@ class SubmitRun:
 
     async def submit(self) -> None:
         async with self.target.client() as client:
-            job = await client.submit(self.kind, self.body, **self.options)
+            job = await self._submit(client)
             if not self.target.own:
                 self._print_sent(await client.account(), job)
             elif self.as_json:
-                print_json(job.latest)
+                print_json(self._latest(job))
             else:
                 click.echo(job.id)
+
+    async def _submit(self, client: AsyncClient) -> JobHandle:
+        job = await client.submit(self.kind, self.body, **self.options)
+        if job.replayed and not self.as_json:
+            self.terminal.note(
+                f"job {job.id} exists already: it was submitted before with the same idempotency key or content"
+            )
+        return job
+
+    def _latest(self, job: JobHandle) -> JobStatus | None:
+        """The status with `replayed`, which only the response to the submission has."""
+        latest = job.latest
+        if latest is None or not self.target.own:
+            return latest
+        return replace(latest, replayed=job.replayed)
 
     def _print_sent(self, account: Account, job: JobHandle) -> None:
         """Prints what `bide wait`, `status` and `cancel` accept: at some APIs an id alone is not enough."""
@@ -247,7 +263,7 @@ class SubmitRun:
 
     async def wait(self, timeout: Timeout, verbose: bool) -> None:
         async with self.target.client() as client:
-            job = await client.submit(self.kind, self.body, **self.options)
+            job = await self._submit(client)
             watching = asyncio.create_task(self._watch_queue(client, job))
             try:
                 await self._wait(client, job, timeout, verbose)
@@ -265,12 +281,12 @@ class SubmitRun:
             result = await job.result(timeout, self.terminal.console, on_change)
         except JobFailed:
             if self.as_json:
-                print_json(job.latest)
+                print_json(self._latest(job))
             if stored:
                 await client.acknowledge(job)
             raise
         if self.as_json:
-            print_json(job.latest)
+            print_json(self._latest(job))
         else:
             click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
         if stored:

@@ -294,11 +294,11 @@ class Account:
         call = self.api.submissions.submit(kind, input, key) if call is None else call
         safe = key is not None
 
-        async def send() -> tuple[Ref, Seen | None] | ServiceError:
+        async def send() -> tuple[Ref, Seen | None, bool] | ServiceError:
             await self._wait_for_submit_limit()
             answer = self._raise_to_retry(await poller.sender.send(call), safe)
             try:
-                return self.api.submitted(call, answer, key)
+                return *self.api.submitted(call, answer, key), answer.replayed
             except ServiceError as error:  # no retry would change it
                 return error
 
@@ -308,13 +308,14 @@ class Account:
             accepted = await Retrying(self.policy, self._timing, self._rng).run(send, safe)
             if isinstance(accepted, ServiceError):
                 raise accepted
-            ref, seen = accepted
+            ref, seen, replayed = accepted
             for following in self.api.submissions.then(ref, kind, input):
                 after = await self._send_with_retries(following, safe=False)
                 if after.status >= 400:
                     raise self.api.reader.problem(after)
             job = JobState(ref, kind, self._timing.wall(), self.api.job_id(ref))
             job.seen = seen
+            job.replayed = replayed
             job.size = self.options.get("size") or ""
             job.requests = 1
             job.etag = seen.etag if seen is not None else None

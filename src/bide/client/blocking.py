@@ -120,6 +120,10 @@ class BlockingJob:
         return self._handle.requests
 
     @property
+    def replayed(self) -> bool:
+        return self._handle.replayed
+
+    @property
     def cancelling(self) -> bool:
         return self._handle.cancelling
 

@@ -63,6 +63,13 @@ class JobHandle:
         return self._account.files(self._state)
 
     @property
+    def replayed(self) -> bool:
+        """Whether the service returned the job of an earlier submission with the same idempotency key or content. A retry
+        after a lost response counts, too.
+        """
+        return self._state.replayed
+
+    @property
     def cancelling(self) -> bool:
         """Whether the service has accepted a cancel of this handle."""
         return self._state.cancelling

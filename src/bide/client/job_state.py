@@ -45,6 +45,7 @@ class JobState:
         "listeners",
         "planned",
         "ref",
+        "replayed",
         "requests",
         "seen",
         "since",
@@ -75,6 +76,7 @@ class JobState:
         self.body: int | None = None  # the hash of the last answer's body
         self.cancelling = False  # the API has accepted a cancel
         self.stored = False  # the ledger has it
+        self.replayed = False  # an earlier submission has created the job
         self.acknowledged = False  # the ledger has its outcome as processed
         self.etag: str | None = None
         self.requests = 0

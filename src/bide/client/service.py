@@ -154,6 +154,7 @@ class ServiceOperations:
             sending = Sending(self._service, pace, account.wall, outbox, submission, show)
             answer = await sending.submit()
         (handle,) = await self._known_jobs([answer.read(JobStatus)], answer.headers)
+        handle._state.replayed = sending.replayed or answer.replayed
         return handle
 
     async def _known_jobs(
@@ -166,6 +167,7 @@ class ServiceOperations:
             state = account.job(job.job_id, job.kind)
             state.submitted_at = account.wall()
             state.seen = api.seen(job, headers)
+            state.replayed = job.replayed is True
             state.etag = state.seen.etag
             states.append(state)
         if states:

@@ -67,6 +67,7 @@ class Upload(msgspec.Struct, frozen=True):
     key: str | None = None
     trace_id: str | None = None
     job_id: str | None = None
+    replayed: bool = False  # an earlier submission has created the job
 
     @property
     def file(self) -> FileInfo:
@@ -138,6 +139,7 @@ class WireUpload(msgspec.Struct, rename="camel"):
     received: int
     sha256: str | None
     job_id: str | None
+    replayed: bool
     created_at: str
     expires_at: str | None
 
@@ -153,6 +155,7 @@ def wire_upload(upload: Upload) -> WireUpload:
         received=upload.received,
         sha256=upload.sha256 or None,
         job_id=upload.job_id,
+        replayed=upload.replayed,
         created_at=render_instant(upload.created_at),
         expires_at=None if upload.expires_at is None else render_instant(upload.expires_at),
     )

@@ -103,7 +103,9 @@ class App(Registry):
             inserted = await submit_with_files(service.uploads.direct, submission, files, key=key)
         else:
             inserted = await service.intake.submit(submission, key=key, trace_id="")
-        return wire_job(inserted.job, None, None)
+        status = wire_job(inserted.job, None, None)
+        status.replayed = not inserted.created
+        return status
 
     def run_inline(
         self, kind: str, input: dict[str, Any] | None = None, *, folder: Path | None = None

@@ -61,6 +61,11 @@ class Answer:
         self.body = body
         self.url = url
 
+    @property
+    def replayed(self) -> bool:
+        """Whether the job in the response is that of an earlier submission."""
+        return self.headers.get("Idempotency-Replayed") == "true"
+
     def read(self, form: Any) -> Any:
         """The body decoded as `form`; ServiceError if it has another form, e.g. if it is empty."""
         try:

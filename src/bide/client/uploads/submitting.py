@@ -72,6 +72,7 @@ class Sending:
         self._outbox = outbox if all(source.path for source in submission.sources.values()) else None
         self._submission = submission
         self._show = show
+        self.replayed = False  # the job is known by the ledger, or the service returned it for an upload
         names = ", ".join(source.name for source in submission.sources.values())
 
         def exhausted(error: Exception, seconds: float) -> Exception:
@@ -86,7 +87,9 @@ class Sending:
         parcel = await self._parcel()
         if parcel.job_id is not None:
             try:
-                return await self._look(f"/jobs/{quote(parcel.job_id)}")
+                answer = await self._look(f"/jobs/{quote(parcel.job_id)}")
+                self.replayed = True
+                return answer
             except ServiceError as error:
                 if error.status not in (404, 410):
                     raise
@@ -157,7 +160,9 @@ class Sending:
             await self._note(parcel)
 
         sending = Resumable(self._service, source, metadata, self._retrying, begun, show)
-        return await sending.send(item.url)
+        sent = await sending.send(item.url)
+        self.replayed = sending.replayed
+        return sent
 
     async def _look(self, path: str) -> Answer:
         headers, hold = self._submission.headers(None), self._submission.hold

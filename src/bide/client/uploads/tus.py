@@ -71,6 +71,7 @@ class Resumable:
         self._retrying = retrying
         self._begun = begun
         self._show = show
+        self.replayed = False  # the job of the upload is that of an earlier submission
         self._url: str | None = None
         self._restarts = 0
         self._reached = 0
@@ -180,6 +181,7 @@ class Resumable:
         )
 
     def _job(self, answer: Answer) -> str | None:
+        self.replayed = answer.replayed
         return self._service.path_of(answer.headers.get("Job-Location"), answer.url)
 
 

@@ -86,6 +86,8 @@ class JobStatus(msgspec.Struct, rename="camel", kw_only=True):
     error: ErrorInfo | None = None
     trace_id: str | None = None
     links: dict[str, str] = {}
+    # Only in the response to a submission: whether an earlier submission has created the job.
+    replayed: bool | msgspec.UnsetType = msgspec.UNSET
     # Only with ?include=
     input: Any = msgspec.UNSET
     attempts: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET

@@ -26,7 +26,7 @@ from bide.core.errors import (
     WrongLength,
 )
 from bide.server.http.new_upload import NewUpload
-from bide.server.http.request import BodyStream, HttpRequest, Response, object_response
+from bide.server.http.request import REPLAYED, BodyStream, HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.uploads import UPLOAD_ID, location, read_sha256
@@ -117,6 +117,8 @@ def _completed(request: HttpRequest, upload: Upload) -> Response:
     job: list[tuple[bytes, bytes]] = []
     if upload.job_id is not None:
         job.append((b"job-location", f"{request.base}/jobs/{upload.job_id}".encode()))
+    if upload.replayed:
+        job.append(REPLAYED)
     return object_response(wire_upload(upload), *job)
 
 
@@ -127,7 +129,9 @@ _NUMBER = Parameter(
     {"type": "string", "pattern": "^[0-9]{1,6}$"},
     required=True,
 )
-_COMPLETED = ResponseSpec(200, "The upload is complete.", WireUpload, headers=("Job-Location",))
+_COMPLETED = ResponseSpec(
+    *(200, "The upload is complete.", WireUpload), headers=("Job-Location", "Idempotency-Replayed")
+)
 _MAKING = (
     *(InvalidInput, UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, WrongContent, Gone),
     *(StorageFull, PayloadTooLarge, MalformedRequest, UnsupportedMedia),

@@ -21,9 +21,9 @@ _REQUEST_HEADERS = (
     b"Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, X-Request-ID, X-Requested-With, traceparent"
 )
 _EXPOSED_HEADERS = (
-    b"Content-Disposition, Content-Range, ETag, Job-Location, Location, Preference-Applied, Repr-Digest, Retry-After, "
-    b"Tus-Checksum-Algorithm, Tus-Extension, Tus-Max-Size, Tus-Resumable, Tus-Version, Upload-Concat, "
-    b"Upload-Defer-Length, Upload-Expires, Upload-Length, Upload-Metadata, Upload-Offset"
+    b"Content-Disposition, Content-Range, ETag, Idempotency-Replayed, Job-Location, Location, Preference-Applied, "
+    b"Repr-Digest, Retry-After, Tus-Checksum-Algorithm, Tus-Extension, Tus-Max-Size, Tus-Resumable, Tus-Version, "
+    b"Upload-Concat, Upload-Defer-Length, Upload-Expires, Upload-Length, Upload-Metadata, Upload-Offset"
 )
 
 

@@ -43,6 +43,10 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "ETag": ("The version of the resource.", {"type": "string"}),
     "Preference-Applied": ("The preference that the service applied.", {"type": "string"}),
     "Content-Range": ("The range of the returned bytes.", {"type": "string"}),
+    "Idempotency-Replayed": (
+        "`true`: an earlier submission with the same key or content has created the job.",
+        {"const": "true"},
+    ),
     "Job-Location": ("The URL of the job that the upload created.", {"type": "string"}),
     "Content-Disposition": ("The file name.", {"type": "string"}),
 }

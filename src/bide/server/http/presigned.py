@@ -29,7 +29,7 @@ from bide.core.errors import (
 from bide.core.wire.http import JobStatus
 from bide.server.blobs import SIGNED_VALUES
 from bide.server.http.new_upload import NewUpload
-from bide.server.http.request import BodyStream, HttpRequest, Response, object_response
+from bide.server.http.request import REPLAYED, BodyStream, HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.status import JobView
@@ -122,7 +122,7 @@ def _absolute(request: HttpRequest, url: str) -> str:
 async def presign(request: HttpRequest) -> Response:
     presigned = request.components.uploads.presigned
     wanted = decode(_new, await request.json())
-    upload, job = await presigned.begin(
+    upload, inserted = await presigned.begin(
         clean_name(wanted.name),
         wanted.job(request),
         size=wanted.size,
@@ -131,6 +131,8 @@ async def presign(request: HttpRequest) -> Response:
         promised=wanted.sha256,
     )
     signed = await presigned.sign(upload)
+    replayed = inserted is not None and not inserted.created
+    job = inserted and JobView(request, inserted.job).submitted_body(replayed=replayed)
     shown = PresignedUpload(
         upload.id,
         None if signed is None else _absolute(request, signed.url),
@@ -139,9 +141,10 @@ async def presign(request: HttpRequest) -> Response:
         _expires(request),
         upload.chunk_size,
         None if upload.chunk_size is None else upload.chunk_count,
-        None if job is None else msgspec.Raw(JobView(request, job).body()),  # type: ignore[arg-type]
+        None if job is None else msgspec.Raw(job),  # type: ignore[arg-type]
     )
-    return object_response(shown, location(request, upload), status=201)
+    headers = [location(request, upload), *([REPLAYED] if replayed else [])]
+    return object_response(shown, *headers, status=201)
 
 
 def _expires(request: HttpRequest) -> str:
@@ -259,7 +262,14 @@ OPERATIONS = [
         description="Send the file, then POST /uploads/{uploadId}/complete. With a kind, the job waits for it as UPLOADING.",
         body="NewPresigned",
         reads=NewPresigned,
-        responses=(ResponseSpec(201, "The request to send.", PresignedUpload, headers=("Location",)),),
+        responses=(
+            ResponseSpec(
+                201,
+                "The request to send.",
+                PresignedUpload,
+                headers=("Location", "Idempotency-Replayed"),
+            ),
+        ),
         problems=(
             *_READING,
             *(UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, UploadConflict, Gone),

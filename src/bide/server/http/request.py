@@ -30,6 +30,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+REPLAYED = (b"idempotency-replayed", b"true")  # in a response with the job of an earlier submission
 Stream = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_PARAMETERS = 200

@@ -135,6 +135,10 @@ class JobView:
     def location(self) -> tuple[bytes, bytes]:
         return (b"location", f"{self.request.base}/jobs/{self.job.id}".encode())
 
+    def submitted_body(self, *, replayed: bool) -> bytes:
+        """Returns the JSON for the response to a submission."""
+        return self.body()[:-1] + (b',"replayed":true}' if replayed else b',"replayed":false}')
+
     def response(self, status: int, *more: tuple[bytes, bytes]) -> Response:
         return json_response(status, self.body(), *retry_after_header(self.retry_after()), *more)
 

@@ -28,10 +28,17 @@ from bide.core.wire.http import (
     read_prefer,
 )
 from bide.server.http.forms import TYPE, is_form, read_form
-from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
+from bide.server.http.request import (
+    REPLAYED,
+    HttpRequest,
+    Response,
+    json_response,
+    object_response,
+    wrong_parameter,
+)
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import KEY_PATTERN, ref
-from bide.server.http.status import PREFER, JobView, hold
+from bide.server.http.status import PREFER, JobView, hold, retry_after_header
 from bide.server.intake import Submission, read_batch, read_submission
 from bide.server.store import Inserted
 
@@ -79,7 +86,15 @@ async def submit(request: HttpRequest) -> Response:
         applied = [(b"preference-applied", b"wait=%d" % preferences.wait)]
         shown = await _until_done(request, shown, preferences.wait)
     done = shown.job.status.terminal and not preferences.respond_async
-    return shown.response(200 if done else 202, shown.location(), *applied)
+    if not stored.created:
+        applied.append(REPLAYED)
+    return json_response(
+        200 if done else 202,
+        shown.submitted_body(replayed=not stored.created),
+        *retry_after_header(shown.retry_after()),
+        shown.location(),
+        *applied,
+    )
 
 
 def _with_query(request: HttpRequest, submission: Submission) -> Submission:
@@ -129,7 +144,7 @@ async def submit_batch(request: HttpRequest) -> Response:
     entries = [
         request.render_problem(outcome)
         if isinstance(outcome, Problem)
-        else JobView(request, outcome.job).body()
+        else JobView(request, outcome.job).submitted_body(replayed=not outcome.created)
         for outcome in outcomes
     ]
     return object_response(WireBatch([msgspec.Raw(entry) for entry in entries]), status=202)
@@ -157,10 +172,13 @@ OPERATIONS = [
                 202,
                 "Accepted.",
                 JobStatus,
-                headers=("Location", "Retry-After", "Preference-Applied"),
+                headers=("Location", "Retry-After", "Preference-Applied", "Idempotency-Replayed"),
             ),
             ResponseSpec(
-                200, "The job has ended.", JobStatus, headers=("Location", "Preference-Applied")
+                200,
+                "The job has ended.",
+                JobStatus,
+                headers=("Location", "Preference-Applied", "Idempotency-Replayed"),
             ),
         ),
         problems=(

@@ -52,7 +52,7 @@ from bide.core.wire.tus import (
     render_date,
 )
 from bide.server.http.attachments import attachment
-from bide.server.http.request import BodyStream, Headers, HttpRequest, Response
+from bide.server.http.request import REPLAYED, BodyStream, Headers, HttpRequest, Response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.uploads import UPLOAD_ID, read_sha256
@@ -261,6 +261,8 @@ def _response(
         headers.append((b"upload-offset", b"%d" % upload.received))
     if upload.job_id is not None:
         headers.append((b"job-location", f"{request.base}/jobs/{upload.job_id}".encode()))
+    if upload.replayed:
+        headers.append(REPLAYED)
     if upload.status is UploadStatus.DONE:
         headers.append((b"repr-digest", render_digest(upload.sha256).encode()))
     elif upload.expires_at is not None:
@@ -315,7 +317,10 @@ _DIGEST = _header(
     "Repr-Digest",
     "The expected SHA-256 of the whole file (RFC 9530), at the latest with the last bytes.",
 )
-_RESPONSE_HEADERS = ("Tus-Resumable", "Upload-Offset", "Upload-Expires", "Job-Location", "Repr-Digest")
+_RESPONSE_HEADERS = (
+    *("Tus-Resumable", "Upload-Offset", "Upload-Expires", "Job-Location", "Idempotency-Replayed"),
+    "Repr-Digest",
+)
 _PROBLEMS = (
     *(MalformedRequest, WrongOffset, TakenOver, UploadConflict, WrongLength, WrongContent, InvalidInput),
     *(ChecksumMismatch, UnsupportedMedia, StorageFull, PayloadTooLarge, MisdirectedUpload),

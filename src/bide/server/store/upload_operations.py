@@ -76,7 +76,7 @@ def finish(tx: Transaction, finished: CompletedUploads) -> StoredUploads | Missi
                 linked = replace(upload, job_id=outcome.job.id)
                 if not outcome.created:  # the earlier job has its own copy of the file
                     expires_at = min(tx.now + DUPLICATE_LIFETIME, linked.expires_at or tx.now)
-                    linked = replace(linked, expires_at=expires_at)
+                    linked = replace(linked, expires_at=expires_at, replayed=True)
                 tx.put_upload(linked)
     elif finished.files:
         outcome = _make_job_due(tx, finished)
@@ -86,7 +86,8 @@ def finish(tx: Transaction, finished: CompletedUploads) -> StoredUploads | Missi
 def _earlier_result(tx: Transaction, uploads: list[Upload]) -> StoredUploads:
     """The result of the first run."""
     job = None if uploads[0].job_id is None else tx.job(uploads[0].job_id)
-    return StoredUploads(tuple(uploads), None if job is None else Inserted(job, created=False))
+    inserted = None if job is None else Inserted(job, created=not uploads[0].replayed)
+    return StoredUploads(tuple(uploads), inserted)
 
 
 def _make_job_due(tx: Transaction, finished: CompletedUploads) -> Inserted | None:

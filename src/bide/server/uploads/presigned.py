@@ -47,7 +47,7 @@ from bide.server.blobs import (
 )
 from bide.server.intake import accepted
 from bide.server.media_types import HEAD
-from bide.server.store import CompletedUploads, Missing, NewJob, UploadUpdate
+from bide.server.store import CompletedUploads, Inserted, Missing, NewJob, UploadUpdate
 from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
 from bide.server.uploads.lifecycle import UploadLifecycle, UploadStore
 from bide.server.uploads.quota import Charge, Quota, charged, reporting_full_disk
@@ -89,7 +89,7 @@ class PresignedUploads:
 
     async def begin(
         self, name: str, job: UploadJob | None, *, size: int, multipart: bool, **fields: Any
-    ) -> tuple[Upload, Job | None]:
+    ) -> tuple[Upload, Inserted | None]:
         """Stores an upload and the job that waits for it. If this raises a Problem, nothing is stored."""
         past_service = self._storage.receiver is None
         upload = self._lifecycle.new(
@@ -120,7 +120,7 @@ class PresignedUploads:
         multipart = await storage.begin(upload_key(upload.id), upload.content_type)
         return replace(upload, chunk_size=length, metadata=multipart)
 
-    async def _store_new(self, upload: Upload, job: UploadJob | None) -> tuple[Upload, Job | None]:
+    async def _store_new(self, upload: Upload, job: UploadJob | None) -> tuple[Upload, Inserted | None]:
         if job is None:
             return await self._lifecycle.add(upload), None
         new = await self._jobs.check(upload, job.submission)
@@ -136,10 +136,10 @@ class PresignedUploads:
             await self._lifecycle.discard(stored)
             raise
         if inserted.created:
-            return stored, inserted.job
+            return stored, inserted
         # The idempotency key belongs to an earlier job: return that job and its upload.
         await self._lifecycle.discard(stored)
-        return await self._upload_of(inserted.job), inserted.job
+        return await self._upload_of(inserted.job), inserted
 
     async def _upload_of(self, job: Job) -> Upload:
         for name in _uploads_in(msgspec.json.decode(await self._store.input(job.id))):
