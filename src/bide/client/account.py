@@ -58,6 +58,7 @@ log = logging.getLogger("bide.client")
 
 T = TypeVar("T")
 LEARN_EVERY = 10.0  # seconds between two writes of learned durations and budgets
+REFUSED = (403, 404)  # statuses of an optional result that the API does not return
 EXPIRED = (401, 403, 404, 410)  # statuses of a download URL that is no longer valid
 LINES = ("jsonl", "ndjson", "json-seq", "jsonlines")  # one document per line: a file, not a value
 TRIES = 8
@@ -97,6 +98,7 @@ class Account:
             api, credential, transport, self._timing.wall, self.options.get("headers") or {}
         )
         self._submitted: deque[float] = deque()  # the times of the latest submissions
+        self._kinds: dict[str, str] = {}  # the API's ids by the names that users give
         self._running: list[JobState] = []  # live jobs, if the API limits concurrent jobs
         self._submitting = 0  # submissions in progress, each with a slot
         self._slots = _SlotListener(asyncio.Event())
@@ -291,7 +293,8 @@ class Account:
         With an idempotency key the request is retried after any failure; without one only after a response that
         guarantees that the request had no effect, because a retry could create a second job.
         """
-        call = self.api.submissions.submit(kind, input, key) if call is None else call
+        if call is None:
+            call = self.api.submissions.submit(await self.kind(kind), input, key)
         safe = key is not None
 
         async def send() -> tuple[Ref, Seen | None, bool] | ServiceError:
@@ -331,6 +334,21 @@ class Account:
             self._submitting -= 1
             self._slots.freed.set()
         return job
+
+    async def kind(self, name: str) -> str:
+        """The API's id of a kind that the user names in another way, as the description says. It is looked up once."""
+        lookup = self.api.lookups.kind
+        if lookup is None or (call := lookup.call(name)) is None:
+            return name
+        if name not in self._kinds:
+            answer = await self._send_with_retries(call)
+            if answer.status >= 400:
+                raise self.api.reader.problem(answer)
+            found = lookup.read(answer.body, answer.headers)
+            if found is None:
+                raise answer.unreadable(f"the response does not name the id of {name!r}")
+            self._kinds[name] = found
+        return self._kinds[name]
 
     async def _wait_for_slot(self) -> None:
         """Reserves a slot. If the API limits concurrent jobs, it waits until one of this account's jobs has ended."""
@@ -442,7 +460,7 @@ class Account:
         assert seen is not None
         if seen.result is not None or seen.result_url is None:
             return seen.result
-        call = self.api.calls.fetch(seen.result_url)
+        call = self.api.calls.result(job.ref, seen.result_url)
         if not call.authorized:
             return seen.result_url
         if seen.record is not None:
@@ -451,6 +469,12 @@ class Account:
             return job.seen.result
         job.requests += 1
         answer = await self._send_with_retries(call, only="json")
+        if (
+            answer.status in REFUSED
+            and self.api.form.result is not None
+            and self.api.form.result.optional
+        ):
+            return None
         if answer.status >= 400:
             raise self.api.reader.problem(answer)
         kind = header(answer.headers, "Content-Type") or ""
@@ -464,8 +488,40 @@ class Account:
             value = await self._all_pages(job, call, answer, value)
             if value is None:
                 return seen.result_url
+        if self.api.lookups.parts is not None:
+            value = await self._parts(job, value)
         job.seen = msgspec.structs.replace(seen, result=value)
         return value
+
+    async def _parts(self, job: JobState, value: Any) -> dict[str, Any]:
+        """The parts of a result by key; parts with the same key are a list."""
+        parts = self.api.lookups.parts
+        assert parts is not None
+        found: dict[str, list[Any]] = {}
+        for part in parts.of(job.ref, value):
+            answer = await self._page(job, part.call)
+            found.setdefault(part.key, []).append(parts.read(job.ref, answer.body))
+        return {key: values if len(values) > 1 else values[0] for key, values in found.items()}
+
+    async def explain(self, job: JobState) -> None:
+        """Requests the cause of a failure, if the description says how. Without an answer the error stays as it is."""
+        seen = job.seen
+        if seen is None or seen.state != "failed" or seen.error is None or job.explained:
+            return
+        if seen.error.code in ABSENT:
+            return
+        job.explained, body, known = True, None, {}
+        try:
+            for lookup in self.api.lookups.failures:
+                if (call := lookup.call(job.ref, body)) is None:
+                    break
+                body = (await self._page(job, call)).read(Any)
+                known.update(lookup.read(job.ref, body))
+        except BideError as error:
+            log.info("The cause of the failure of job %s is not known: %s", job.job_id, error)
+        if known:
+            error_info = msgspec.structs.replace(seen.error, **known)
+            job.seen = self._signer.hide_in_error(msgspec.structs.replace(seen, error=error_info))
 
     async def _large_result(self, job: JobState, call: Call) -> Any:
         """The result of a bide job that is not part of its status; None if the job has none."""
@@ -504,7 +560,7 @@ class Account:
 
     def address(self, job: JobState, name: str) -> Call:
         """The request for a file of a job; BideError if the job has no file of that name."""
-        files = _files(job.seen)
+        files = self._files(job.seen)
         if name not in files:
             known = ", ".join(files) or "none"
             raise BideError(f"job {job.job_id} has no file {name!r}; it has: {known}")
@@ -512,7 +568,18 @@ class Account:
 
     def files(self, job: JobState) -> tuple[str, ...]:
         """The names that `download` takes: the files of a job, and `result` if that is at a URL."""
-        return tuple(_files(job.seen))
+        return tuple(self._files(job.seen))
+
+    def _files(self, seen: Seen | None) -> dict[str, str]:
+        files = {file.name: file.url for file in seen.files} if seen is not None else {}
+        if (
+            seen is not None
+            and seen.record is None
+            and seen.result_url is not None
+            and self.api.calls.downloads_result
+        ):
+            files.setdefault("result", seen.result_url)
+        return files
 
     async def download(self, job: JobState, name: str, path: Path) -> Path:
         """Streams a file of a job, or its result, to `path`."""
@@ -586,13 +653,6 @@ class _SlotListener:
 
     def ended(self, job: JobState) -> None:
         self.freed.set()
-
-
-def _files(seen: Seen | None) -> dict[str, str]:
-    files = {file.name: file.url for file in seen.files} if seen is not None else {}
-    if seen is not None and seen.record is None and seen.result_url is not None:
-        files.setdefault("result", seen.result_url)
-    return files
 
 
 def _joined(values: list[Any]) -> Any:

@@ -125,7 +125,8 @@ class DescriptionCheck:
     # --- submit
 
     async def _submit(self, new_job: CheckedJob) -> AsyncIterator[Finding]:
-        call = self._api.submissions.submit(new_job.kind, new_job.input)
+        kind = await self._account.kind(new_job.kind)
+        call = self._api.submissions.submit(kind, new_job.input)
         answer = await self._account.send(call)
         try:
             ref = self._api.submissions.accepted(call, answer)

@@ -124,7 +124,7 @@ class AsyncClient(ServiceOperations):
         check_names("submit", options, SubmitOptions)
         if options.get("file") is not None or options.get("files"):
             return await self._submit_files(kind, input, options)
-        call = submission_call(self._account.api, kind, input, options)
+        call = submission_call(self._account.api, await self._account.kind(kind), input, options)
         state = await self._account.submit(kind, input, options.get("idempotency_key"), call)
         return JobHandle(self._account, state)
 

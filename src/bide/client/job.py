@@ -120,8 +120,11 @@ class JobHandle:
         self._state.error = None
         if error is not None:
             raise error
-        status = self._known()
-        if status.status not in SUCCESSFUL:
+        if self._known().status not in SUCCESSFUL:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._account.explain(self._state)
+            status = self._known()
             raise JobFailed(self.id, status.status, status.error, status)
         scope = asyncio.timeout_at(until)
         try:

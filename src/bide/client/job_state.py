@@ -39,6 +39,7 @@ class JobState:
         "error",
         "etag",
         "expected",
+        "explained",
         "failures",
         "job_id",
         "kind",
@@ -74,6 +75,7 @@ class JobState:
         self.seen: Seen | None = None  # the last answer about the job
         self.error: Exception | None = None  # why the wait ended before the job did
         self.body: int | None = None  # the hash of the last answer's body
+        self.explained = False  # the cause of its failure was requested
         self.cancelling = False  # the API has accepted a cancel
         self.stored = False  # the ledger has it
         self.replayed = False  # an earlier submission has created the job

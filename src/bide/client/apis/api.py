@@ -15,6 +15,7 @@ from bide.client.apis.auth import Credential, OAuth2
 from bide.client.apis.calls import Calls, ref_parts
 from bide.client.apis.form import Auth, Description
 from bide.client.apis.lines import within
+from bide.client.apis.lookups import Lookups
 from bide.client.apis.outputs import Outputs
 from bide.client.apis.paths import Headers, source
 from bide.client.apis.reading import ALWAYS, Reader
@@ -57,6 +58,7 @@ class Api:
         self.calls = Calls(form, self.url)
         self.reader = Reader(form, Outputs(form, self.url, self.calls.status_url))
         self.references = References(form, self.url)
+        self.lookups = Lookups(form, self.calls)
         self.submissions = Submissions(form, self.calls, self.reader, self.references)
         with within("limits"):
             self.limit: Limit | None = _limit(form.limits.requests)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from bide.client.apis.answers import Call, Ref
-from bide.client.apis.form import Ask, Batch, Description, Request
+from bide.client.apis.form import Ask, Batch, Description, Request, Result
 from bide.client.apis.lines import within
 from bide.client.apis.pagination import NextPage
 from bide.client.apis.requests import Prepared
@@ -61,6 +61,8 @@ class Calls:
             if self._next and self._next.link and self._next.may_be_absent:
                 raise ValueError("`may_be_absent` needs `value`: the Link header may always be absent")
             self.next_page()
+        with within("result"):
+            self._result = self._prepare_result(form.result)
         self._fetch_headers = {**self.common, "Accept": "*/*"}
         if form.result is not None:
             self._fetch_headers |= form.result.headers
@@ -92,6 +94,14 @@ class Calls:
         if batch.url is not None:
             raise ValueError("[batch] needs `path`, not `url`")
         return self.prepared(batch, frozenset(("ids", "null", "ref")))
+
+    def _prepare_result(self, result: Result | None) -> Prepared | None:
+        """None if the URL of a result is all that its request needs."""
+        if result is None or (result.method == "GET" and result.body is None):
+            return None
+        if result.url is not None or result.next is not None:
+            raise ValueError("`method` and `body` need `path`, without `url` and `next`")
+        return self.prepared(result, _OF_JOB | {"body"})
 
     # --- polls
 
@@ -172,6 +182,18 @@ class Calls:
         except MissingValue:
             return None
         return Call(cancel.method, url, headers, body, self.trusts(url))
+
+    def result(self, ref: Ref, url: str) -> Call:
+        """The request for a result at its URL."""
+        if self._result is None:
+            return self.fetch(url)
+        url, headers, body = self._result.filled({"id": ref.id, "ref": ref.more}, url)
+        return Call(self._result.method, url, headers, body, self.trusts(url))
+
+    @property
+    def downloads_result(self) -> bool:
+        """Whether a GET of the URL of a result returns it."""
+        return self._result is None
 
     def fetch(self, url: str) -> Call:
         """The request for a result, a file, or one of its pages, at any host."""

@@ -59,6 +59,13 @@ class Request(Table, frozen=True, kw_only=True):
     encode: Literal["json", "form", "text"] = "json"
 
 
+class KindLookup(Request, frozen=True, kw_only=True):
+    """Finds the API's id of a kind."""
+
+    kinds: str
+    kind: Sources
+
+
 class Submit(Request, frozen=True, kw_only=True):
     method: str = "POST"
     ok: tuple[int, ...] = (200, 201, 202)
@@ -68,6 +75,7 @@ class Submit(Request, frozen=True, kw_only=True):
     remember: dict[str, Sources] = {}
     key_pattern: str | None = None
     answers: bool = False
+    lookup: KindLookup | None = None
     then: list[Request] = []
 
 
@@ -154,9 +162,27 @@ class Next(Table, frozen=True, kw_only=True):
     may_be_absent: bool = False
 
 
+class PartRequest(Request, frozen=True, kw_only=True):
+    """How to fetch the parts of a result that is a list of them."""
+
+    items: Sources = "."
+    key: str
+    value: Sources = "."
+
+
 class Result(Request, frozen=True, kw_only=True):
     value: Sources | None = None
     next: Next | None = None
+    each: PartRequest | None = None
+    optional: bool = False
+
+
+class FailureRequest(Request, frozen=True, kw_only=True):
+    """A request for the cause of a failure."""
+
+    code: Sources | None = None
+    message: Sources | None = None
+    step: Sources | None = None
 
 
 class OutputFile(Table, frozen=True, kw_only=True):
@@ -217,6 +243,7 @@ class Description(Table, frozen=True, kw_only=True):
     ask: Ask
     read: Read
     result: Result | None = None
+    failure: list[FailureRequest] = []
     files: list[OutputFile] = []
     cancel: Cancel | None = None
     batch: Batch | None = None
@@ -232,6 +259,7 @@ TABLES: dict[str, type[Table]] = {
     "auth": Auth,
     "auth.secret": Secret,
     "submit": Submit,
+    "submit.lookup": KindLookup,
     "ask": Ask,
     "ask.longpoll": LongPoll,
     "read": Read,
@@ -240,6 +268,8 @@ TABLES: dict[str, type[Table]] = {
     "read.error": Error,
     "result": Result,
     "result.next": Next,
+    "result.each": PartRequest,
+    "failure": FailureRequest,
     "files": OutputFile,
     "cancel": Cancel,
     "batch": Batch,

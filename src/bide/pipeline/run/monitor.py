@@ -52,6 +52,8 @@ async def monitor(context: RunContext, planned: PlannedExport, export: Export) -
         raise explained(error) from error
     if record.status in SUCCESSFUL:
         return await context.step(export, PhaseEvent.ENDED)
+    await context.account.explain(job)
+    record = job.latest or record
     verdict = record.error or ErrorInfo(record.status, f"job {job.job_id} ended as {record.status}")
     raise ExportRefused(verdict, lost=verdict.code in (NOT_FOUND, GONE))
 

@@ -1,0 +1,127 @@
+"""Further requests that some APIs need: the API's id of a kind before a submission, the parts of a result, and the cause of
+a failure.
+
+This module makes the requests and reads their answers, and does no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from bide.client.apis.answers import Call, Ref
+from bide.client.apis.calls import Calls
+from bide.client.apis.form import Description, FailureRequest, KindLookup, PartRequest
+from bide.client.apis.lines import within
+from bide.client.apis.paths import source
+from bide.client.apis.signs import document
+from bide.client.apis.templates import MissingValue, Template
+from bide.client.apis.values import text, word
+
+MOST_PARTS = 100  # of one result
+_OF_KIND = frozenset(("kind",))
+_OF_PART = frozenset(("id", "item", "null", "ref"))
+_OF_FAILURE = frozenset(("body", "id", "null", "ref"))
+
+
+class Part(NamedTuple):
+    """One part of a result: its key, and the request for it."""
+
+    key: str
+    call: Call
+
+
+class Lookups:
+    def __init__(self, form: Description, calls: Calls) -> None:
+        lookup = form.submit.lookup if form.submit is not None else None
+        with within("submit", "lookup"):
+            self.kind = _KindFinder(lookup, calls) if lookup is not None else None
+        each = form.result.each if form.result is not None else None
+        with within("result", "each"):
+            self.parts = _Parts(each, calls) if each is not None else None
+        self.failures = []
+        for index, failure in enumerate(form.failure):
+            with within("failure", index):
+                self.failures.append(_FailureLookup(failure, calls))
+
+
+class _KindFinder:
+    """Finds the API's id of a kind that the user names in another way."""
+
+    def __init__(self, lookup: KindLookup, calls: Calls) -> None:
+        self._calls = calls
+        self._request = calls.prepared(lookup, _OF_KIND)
+        self._kind = source(lookup.kind)
+        try:
+            self._kinds = re.compile(lookup.kinds)
+        except re.error as error:
+            raise ValueError(f"`kinds` is not a regular expression: {error}") from None
+
+    def call(self, kind: str) -> Call | None:
+        """The request; None if the kind needs none."""
+        if not self._kinds.fullmatch(kind):
+            return None
+        url, headers, body = self._request.filled({"kind": kind})
+        return Call(self._request.method, url, headers, body, self._calls.trusts(url))
+
+    def read(self, body: bytes, headers: Mapping[str, str]) -> str | None:
+        return word(self._kind(document(body), headers, None))
+
+
+class _Parts:
+    """Finds the parts of a result that is a list of them."""
+
+    def __init__(self, each: PartRequest, calls: Calls) -> None:
+        self._calls = calls
+        self._request = calls.prepared(each, _OF_PART)
+        self._items = source(each.items)
+        self._key = Template(each.key, allowed=_OF_PART)
+        self._value = source(each.value)
+
+    def of(self, ref: Ref, value: Any) -> list[Part]:
+        items = self._items(value, {}, ref)
+        found = []
+        for item in items[:MOST_PARTS] if isinstance(items, list) else ():
+            values = {"id": ref.id, "ref": ref.more, "item": item}
+            try:
+                key = self._key.fill(values)
+                url, headers, body = self._request.filled(values)
+            except MissingValue:
+                continue
+            call = Call(self._request.method, url, headers, body, self._calls.trusts(url))
+            found.append(Part(key, call))
+        return found
+
+    def read(self, ref: Ref, body: bytes) -> Any:
+        return self._value(document(body), {}, ref)
+
+
+class _FailureLookup:
+    """One request for the cause of a failure."""
+
+    def __init__(self, failure: FailureRequest, calls: Calls) -> None:
+        self._calls = calls
+        self._request = calls.prepared(failure, _OF_FAILURE)
+        self._sources = {
+            name: source(found)
+            for name, found in (
+                ("code", failure.code),
+                ("message", failure.message),
+                ("failed_step", failure.step),
+            )
+            if found is not None
+        }
+
+    def call(self, ref: Ref, before: Any) -> Call | None:
+        """The request; None if the answer before it does not have the values for it."""
+        try:
+            url, headers, body = self._request.filled({"id": ref.id, "ref": ref.more, "body": before})
+        except MissingValue:
+            return None
+        return Call(self._request.method, url, headers, body, self._calls.trusts(url))
+
+    def read(self, ref: Ref, body: Any) -> dict[str, str]:
+        """The fields of the error that this answer has."""
+        found = {name: text(get(body, {}, ref)) for name, get in self._sources.items()}
+        return {name: value for name, value in found.items() if value}
