@@ -31,9 +31,9 @@ from bide.server.http.status import (
     PREFER,
     UNCACHED,
     JobView,
-    cache_headers,
     find,
     hold,
+    poll_headers,
     retry_after_header,
 )
 from bide.server.store import Filter, Missing
@@ -69,12 +69,11 @@ async def status(request: HttpRequest) -> Response:
     # A log line does not change the ETag, so a request for the log never gets 304.
     same = shown.matching_etag(known) if known is not None and "log" not in includes else None
     seconds = shown.retry_after()
-    headers = [
-        (b"etag", (same or shown.tag).encode()),
-        *retry_after_header(seconds),
-        *(UNCACHED if held or "log" in includes else cache_headers(seconds)),
-        *held,
-    ]
+    headers = [(b"etag", (same or shown.tag).encode())]
+    if held or "log" in includes:
+        headers += [*retry_after_header(seconds), *UNCACHED, *held]
+    else:
+        headers += poll_headers(seconds)
     if same is not None:
         return Response(304, headers)
     if not includes:
@@ -148,7 +147,7 @@ async def _by_id(request: HttpRequest, ids: list[str]) -> Response:
     jobs = WireJobs(
         [s.wire() for s in shown], None, [job_id for job_id in wanted if job_id not in found_ids]
     )
-    return object_response(jobs, *retry_after_header(seconds), *cache_headers(seconds))
+    return object_response(jobs, *poll_headers(seconds))
 
 
 def _filter(request: HttpRequest) -> Filter:

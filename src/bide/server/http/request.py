@@ -75,6 +75,7 @@ class HttpRequest:
     # From a trusted proxy.
     forwarded_scheme: str | None = None
     forwarded_host: str | None = None
+    _mount = ""  # the path of an application in which the service is mounted
 
     def __init__(self, components: Components, scope: Scope, receive: Receive, prefix: str = "") -> None:
         self.components = components
@@ -90,9 +91,8 @@ class HttpRequest:
             root = root.rstrip("/")
             if path == root or path.startswith(root + "/"):
                 path = path[len(root) :]
-            root = quote(root, safe=_SAFE_IN_PATH)
+            root = self._mount = quote(root, safe=_SAFE_IN_PATH)
         self.path = path
-        self._mount = root
         self._prefix = prefix
         self.base = prefix + root
 

@@ -88,7 +88,7 @@ class Router:
         self._root = _Node()
         for operation in operations:
             node = self._root
-            for segment in _segments(operation.path):
+            for segment in operation.path.removesuffix("/").split("/")[1:]:
                 node = node.step(segment)
             entry = (operation.handler, operation.query_names)
             node.methods[operation.method] = entry
@@ -96,8 +96,10 @@ class Router:
                 node.methods["HEAD"] = entry
 
     def find(self, request: HttpRequest) -> Handler:
-        node = self._root
-        for segment in _segments(request.path):
+        node, path = self._root, request.path
+        if path and not path.startswith("/"):  # `*`
+            raise self._not_found(request)
+        for segment in path.removesuffix("/").split("/")[1:]:
             following = node.literals.get(segment)
             if following is None:
                 following = node.parameter
@@ -139,15 +141,6 @@ class Router:
                 return None
             found.append(near[0] if near else segment)
         return "/" + "/".join(found) if node.methods and found else None
-
-
-def _segments(path: str) -> list[str]:
-    first, *segments = path.split("/")
-    if first:  # `*`
-        return [path]
-    if segments and not segments[-1]:
-        segments.pop()
-    return segments
 
 
 def _check_names(request: HttpRequest, known: frozenset[str]) -> None:

@@ -72,14 +72,15 @@ def missing(job_id: str, absence: Missing) -> Problem:
     return NotFound(f"job {job_id[:50]!r} does not exist")
 
 
+def retry_after_header(seconds: int | None) -> Headers:
+    return [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
+
+
 @lru_cache(maxsize=1024)
-def _caching(age: int) -> Headers:
-    return [(b"cache-control", b"private, max-age=%d" % age), _VARY]
-
-
-def cache_headers(retry_after: int | None) -> Headers:
-    """Returns the headers that let a cache keep a response until the next poll; for MAX_AGE if the job has ended."""
-    return _caching(MAX_AGE if retry_after is None else min(retry_after, MAX_AGE))
+def poll_headers(seconds: int | None) -> Headers:
+    """Returns Retry-After, and the headers that let a cache keep a response until then; for MAX_AGE if the job has ended."""
+    age = MAX_AGE if seconds is None else min(seconds, MAX_AGE)
+    return [*retry_after_header(seconds), (b"cache-control", b"private, max-age=%d" % age), _VARY]
 
 
 class JobView:
@@ -141,10 +142,6 @@ class JobView:
 
     def response(self, status: int, *more: tuple[bytes, bytes]) -> Response:
         return json_response(status, self.body(), *retry_after_header(self.retry_after()), *more)
-
-
-def retry_after_header(seconds: int | None) -> Headers:
-    return [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
 
 
 async def hold(
