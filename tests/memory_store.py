@@ -90,6 +90,9 @@ class MemoryTransaction(Transaction):
     def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
         return next(iter(self.tables.users(upload_id, ended)), None)
 
+    def read_uses(self, job_id: str) -> list[str]:
+        return [upload_id for upload_id, used_by in self.tables.uses if used_by == job_id]
+
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         self.flush_changes()
         found = [
@@ -139,6 +142,7 @@ class MemoryTransaction(Transaction):
             tables.uploads.pop(upload_id, None)
             tables.tombstones[upload_id] = self.now
         tables.uses.update((upload_id, job_id) for upload_id, job_id, _ in changes.uses)
+        tables.uses.difference_update(changes.removed_uses)
         tables.keys.update((row.key, (row.fingerprint, row.job_id, self.now)) for row in changes.keys)
         tables.jobs.update((after.id, after) for _, after in changes.changed)
         for job_id, files in changes.files:

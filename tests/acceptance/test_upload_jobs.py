@@ -347,3 +347,42 @@ def test_the_client_and_the_command_show_a_replay(
     assert f"job {jobs[2].id} exists already: it was submitted before" in said.stderr
     shown = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=True)
     assert (json.loads(shown.stdout)["replayed"], shown.stderr) == (True, "")
+
+
+# --- the removal of inputs
+
+
+def has_bytes(service: ServiceProcess, swift: Swift, upload_id: str) -> bool:
+    """Whether the folder or the bucket has bytes of the upload."""
+    client = swift.client()
+    try:
+        stored = [item["Key"] for item in client.list_objects_v2(Bucket=BUCKET).get("Contents", ())]
+    finally:
+        client.close()
+    paths = [str(path) for path in service.data.rglob("*") if path.is_file()]
+    return any(upload_id in name for name in stored + paths)
+
+
+def test_the_input_is_removed_when_no_retry_can_need_it(
+    service: ServiceProcess, swift: Swift, tmp_path: Path
+) -> None:
+    swift.make_bucket(BUCKET)
+    go, content = tmp_path / "go", os.urandom(1000)
+    upload = ask(service, "POST", "/uploads", content).body["uploadId"]
+    job = {"kind": "shred", "input": {"file": {"upload": upload}, "go": str(go)}}
+    first = ask(service, "POST", "/jobs", job).body["jobId"]
+    other = ask(service, "POST", "/jobs", job).body["jobId"]
+    assert [ended(service, job_id)["status"] for job_id in (first, other)] == ["ERROR", "ERROR"]
+    assert has_bytes(service, swift, upload)
+    go.touch()
+    ask(service, "POST", f"/jobs/{first}/retry")
+    assert ended(service, first)["status"] == "DONE"
+    ask(service, "POST", f"/jobs/{other}/retry")
+    done = ended(service, other)
+    assert done["status"] == "DONE", "the end of the first one has left it the file"
+    assert done["result"]["real"] == done["result"]["sha256"]
+    service.kill()
+    service.start()
+    until(lambda: ask(service, "GET", f"/uploads/{upload}").status == 410, timeout=60)
+    until(lambda: not has_bytes(service, swift, upload), timeout=60)
+    assert ask(service, "GET", f"/jobs/{other}").body["result"] == done["result"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Annotated, Any
 
-from bide import Accepts, App, File
+from bide import Accepts, App, File, JobError
 
 app = App()
 
@@ -43,4 +44,11 @@ def once(file: File, note: str = "") -> dict[str, Any]:
 
 @app.job(dedupe="content+name")
 def once_by_name(file: File) -> dict[str, Any]:
+    return describe(file)
+
+
+@app.job(remove_input=True)
+def shred(file: File, go: str) -> dict[str, Any]:
+    if not Path(go).exists():
+        raise JobError("NOT_YET", "the file is missing that lets it succeed", retryable=False)
     return describe(file)

@@ -150,6 +150,7 @@ class Options(TypedDict, total=False):
     require_key: bool  # False; True: reject submissions without an Idempotency-Key
     # None; "content": the same files and input are the same job; "content+name": the names of the files count, too
     dedupe: Dedupe | None
+    remove_input: bool  # False; True: remove the uploads of the input when the job is DONE
 
 
 class Kind:
@@ -170,6 +171,7 @@ class Kind:
             backoff_cap=options.get("backoff_cap", 600.0),
             at_most_once=options.get("at_most_once", False),
             max_losses=options.get("max_losses", 3),
+            remove_input=options.get("remove_input", False),
         )
         self.retention = options.get("retention", 7 * 86400.0)
         self.is_async = inspect.iscoroutinefunction(fn)

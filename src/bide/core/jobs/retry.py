@@ -31,6 +31,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     backoff_cap: float = 600.0
     at_most_once: bool = False
     max_losses: int = 3
+    remove_input: bool = False
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +84,7 @@ def settle(
                 result=outcome.result,
                 result_file=outcome.result_file,
                 files=outcome.files,
+                remove_input=policy.remove_input,
                 **ending,
             )
         case Returned():

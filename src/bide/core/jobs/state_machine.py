@@ -103,6 +103,7 @@ class Succeeded(Change, frozen=True, kw_only=True):
     files: tuple[FileInfo, ...] = ()
     error: ErrorInfo | None = None
     progress: Progress | None = None
+    remove_input: bool = False  # remove the uploads of the input, because no retry needs them
 
 
 class FailedForNow(Change, frozen=True, kw_only=True):

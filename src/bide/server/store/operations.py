@@ -24,6 +24,7 @@ from bide.core.jobs.state_machine import (
     Spawned,
     StepKept,
     StepStarted,
+    Succeeded,
     WrongStatus,
     WrongVersion,
     advance,
@@ -132,6 +133,10 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
         tx.add_event(after, "log", {"log": line, "loggedAt": tx.now})
     if isinstance(change, StepKept):
         tx.keep_step(after, change.name, change.result)
+    if isinstance(change, Succeeded) and change.remove_input and after.status is Status.DONE:
+        # The sweep removes an expired upload that no job uses. So the bytes are removed after this commit, and also if the
+        # service is killed right after it.
+        tx.release_uploads(after.id)
     effects = ripples(before, after)
     if not effects:
         return after

@@ -21,6 +21,9 @@ from bide.server.upload_record import Upload
 Due = tuple[Job, bytes, tuple[InputFile, ...]]  # a claimable job, its input and its files
 Key = tuple[str, str, str]  # tenant, kind, idempotency key
 TextTable = Literal["identity", "durations", "workers"]
+# Seconds in which a client repeats the last request of an upload whose response was lost. If the upload were gone, the
+# client would send the file again, and create a second job.
+REPEAT_TIME = 60.0
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _read_files = msgspec.json.Decoder(tuple[InputFile, ...])
 
@@ -67,6 +70,7 @@ class RowChanges(msgspec.Struct, frozen=True):
     uploads: Sequence[Upload] = ()  # new and changed ones
     removed_uploads: Sequence[str] = ()  # delete their uses, too, and write tombstones
     uses: Sequence[tuple[str, str, str]] = ()  # upload, job, tenant; some may be stored already
+    removed_uses: Sequence[tuple[str, str]] = ()  # upload, job
     keys: Sequence[KeyRow] = ()
     # Before and after. If the row has another version or fence than `before`, raise, or repeat the transaction.
     changed: Sequence[tuple[Job, Job]] = ()
@@ -89,7 +93,7 @@ class Transaction(ABC):
     __slots__ = (
         *("_changed_files", "_check", "_gone", "_jobs", "_keys", "_new", "_pauses", "_removed"),
         *("_steps", "_stored", "_texts", "_touched", "_unwritten_keys", "_unwritten_pauses"),
-        *("_uploads", "_uses", "events", "now"),
+        *("_removed_uses", "_uploads", "_uses", "events", "now"),
     )
 
     FEW: ClassVar[int] = 8  # up to this many new jobs, a claim searches them in memory
@@ -109,6 +113,7 @@ class Transaction(ABC):
         self._removed: dict[str, str] = {}  # tenants by job
         self._touched: set[str] = set()  # uploads that differ from the table
         self._uses: list[tuple[str, str, str]] = []
+        self._removed_uses: list[tuple[str, str]] = []
         self._unwritten_keys: dict[Key, KeyRow] = {}
         self._steps: dict[tuple[str, str], StepRow] = {}
         self._changed_files: dict[str, tuple[InputFile, ...]] = {}
@@ -145,6 +150,10 @@ class Transaction(ABC):
     @abstractmethod
     def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
         """A job that uses the upload. With `ended`, a job that ended at that time or earlier does not count."""
+
+    @abstractmethod
+    def read_uses(self, job_id: str) -> list[str]:
+        """The uploads that the job uses."""
 
     @abstractmethod
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
@@ -217,6 +226,7 @@ class Transaction(ABC):
             uploads=uploads,
             removed_uploads=removed_uploads,
             uses=[use for use in self._uses if self.job(use[1]) is not None],  # by jobs that still exist
+            removed_uses=tuple(self._removed_uses),
             keys=list(self._unwritten_keys.values()) if self._unwritten_keys else (),
             changed=self._take_changed() if self._stored else (),
             files=self._take_files() if self._changed_files else (),
@@ -226,6 +236,7 @@ class Transaction(ABC):
             check=self._check,
         )
         self._uses.clear()
+        self._removed_uses.clear()
         self._unwritten_keys.clear()
         self._steps.clear()
         self._unwritten_pauses.clear()
@@ -403,6 +414,15 @@ class Transaction(ABC):
 
     def use_upload(self, upload_id: str, job: Job) -> None:
         self._uses.append((upload_id, job.id, job.tenant))
+
+    def release_uploads(self, job_id: str) -> None:
+        """Record that a job no longer uses its uploads. They expire when no other job uses them."""
+        for upload_id in self.read_uses(job_id):
+            self._removed_uses.append((upload_id, job_id))
+            upload = self.upload(upload_id)
+            if upload is not None:
+                repeated = 0.0 if upload.job_id is None else upload.updated_at + REPEAT_TIME
+                self.put_upload(replace(upload, expires_at=max(self.now, repeated)))
 
     # --- events
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from bide.core.errors import InvalidInput
+from bide.core.errors import ErrorInfo, InvalidInput
 from bide.core.jobs.record import FileInfo, Status
-from bide.core.jobs.state_machine import cancel
+from bide.core.jobs.state_machine import Failed, Rerun, Succeeded, cancel
 from bide.core.wire.http import job_id
 from bide.server.store import (
     CompletedUploads,
@@ -86,6 +86,7 @@ class Uploads:
             key="k",
             trace_id="t",
             job_id="J",
+            replayed=True,
         )
         plain = Upload("U", Way.CHUNKS, "ü\"'\u202e", 1.0, 2.0)
         same = [f for f in Upload.__struct_fields__ if getattr(upload, f) == getattr(plain, f)]
@@ -229,6 +230,43 @@ class Uploads:
         removed, _ = await store.expire_uploads(inputs=100)
         assert [u.id for u in removed] == [upload.id]
         assert (await harness.get(new.job.id)).status is Status.CANCELLED
+
+    async def test_the_end_of_a_job_can_release_its_uploads(self, harness: StoreHarness) -> None:
+        store, upload = harness.store, _upload(harness, expires_at=harness.clock.now() + 1e6)
+        await store.finish(CompletedUploads((_whole(upload),)))
+        jobs = [replace(harness.new(), files=(_input_of(upload),)) for _ in range(3)]
+        await store.insert(jobs)
+        failed, one, two = (claim.job for claim in await harness.claim())
+        await harness.apply(Failed(job_id=failed.id, fence=1, error=ErrorInfo("BROKEN", "on purpose")))
+        await harness.apply(Succeeded(job_id=one.id, fence=1, remove_input=True))
+        partial = ErrorInfo("MISSING", "the other half")
+        await harness.apply(Succeeded(job_id=two.id, fence=1, error=partial, remove_input=True))
+        # The failed one and the partial one can be retried.
+        assert await store.expire_uploads() == ([], False)
+        for job in (failed, two):
+            await harness.apply(Rerun(job_id=job.id))
+            again = await harness.take(job.id)
+            assert await store.expire_uploads() == ([], False)
+            await harness.apply(Succeeded(job_id=job.id, fence=again.fence, remove_input=True))
+        await harness.reopen()
+        removed, _ = await harness.store.expire_uploads()
+        assert [u.id for u in removed] == [upload.id]
+        assert await harness.statuses(failed.id, one.id, two.id) == [Status.DONE] * 3
+
+    async def test_a_released_upload_answers_repeated_requests(self, harness: StoreHarness) -> None:
+        store, upload = harness.store, _upload(harness, expires_at=harness.clock.now() + 1e6)
+        new = replace(harness.new(), files=(_input_of(upload),))
+        await store.finish(CompletedUploads((_whole(upload),), new))
+        job = await harness.take(new.job.id)
+        await harness.apply(Succeeded(job_id=job.id, fence=1, remove_input=True))
+        harness.clock.advance(59)
+        assert await store.expire_uploads() == ([], False)
+        again = await store.upload(upload.id)
+        assert isinstance(again, Upload)
+        assert again.job_id == job.id
+        harness.clock.advance(2)
+        removed, _ = await store.expire_uploads()
+        assert [u.id for u in removed] == [upload.id]
 
     async def test_no_job_is_stored_with_an_upload_that_is_not_there(
         self, harness: StoreHarness

@@ -111,6 +111,10 @@ USES = (
     "INSERT INTO upload_uses (upload_id, job_id, tenant) SELECT upload_id, job_id, tenant "
     "FROM unnest(%s::text[], %s::text[], %s::text[]) AS n(upload_id, job_id, tenant) ON CONFLICT DO NOTHING"
 )
+END_OF_USES = (
+    "DELETE FROM upload_uses u USING unnest(%s::text[], %s::text[]) AS n(upload_id, job_id) "
+    "WHERE u.upload_id = n.upload_id AND u.job_id = n.job_id"
+)
 PUT_DURATIONS = (
     "INSERT INTO durations (tenant, kind, sketch) SELECT '-', name, text "
     "FROM json_to_recordset(%s::json) AS n(name text, text text) "

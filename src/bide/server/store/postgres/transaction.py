@@ -23,6 +23,7 @@ from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import held_channel
 from bide.server.store.postgres.statements import (
     END_OF_KEYS,
+    END_OF_USES,
     EVENTS,
     EXPIRED,
     INSERT,
@@ -197,6 +198,10 @@ class PostgresTransaction(Transaction):
         row = self.execute(USER, (upload_id, ended, ended)).fetchone()
         return None if row is None else row[0]
 
+    def read_uses(self, job_id: str) -> list[str]:
+        rows = self.execute("SELECT upload_id FROM upload_uses WHERE job_id = %s", (job_id,))
+        return [upload_id for (upload_id,) in rows]
+
     # --- upkeep
 
     def wake(self) -> tuple[set[tuple[str, str]], float | None]:
@@ -248,15 +253,8 @@ class PostgresTransaction(Transaction):
             yield INSERT, (encode(jobs).decode(),)
             inputs = ((n.job.id, n.job.tenant, n.input.decode(), text_of(n.files)) for n in changes.new)
             yield INSERT_INPUT, (_json(_INPUT, inputs),)
-        if changes.uploads:
-            rows = (upload_rows.values_of(upload) for upload in changes.uploads)
-            yield UPLOADS, (_json(upload_rows.FIELDS, rows),)
-        if changes.removed_uploads:
-            ids = list(changes.removed_uploads)
-            yield "DELETE FROM uploads WHERE id = ANY(%s)", (ids,)
-            yield TOMBSTONES, (now, ids, ["-"] * len(ids))
-        if changes.uses:
-            yield USES, [list(column) for column in zip(*changes.uses, strict=True)]
+        if changes.uploads or changes.removed_uploads or changes.uses or changes.removed_uses:
+            yield from self._upload_statements(changes)
         if changes.keys:
             yield from self._key_statements(changes.keys)
             self._used.update((k.key, (k.fingerprint, k.job_id)) for k in changes.keys)
@@ -281,6 +279,19 @@ class PostgresTransaction(Transaction):
             # on the jobs table that every write takes.
             yield "LOCK TABLE jobs IN ROW EXCLUSIVE MODE", ()
             yield _CHECK, (now,)
+
+    def _upload_statements(self, changes: RowChanges) -> Iterator[Statement]:
+        if changes.uploads:
+            rows = (upload_rows.values_of(upload) for upload in changes.uploads)
+            yield UPLOADS, (_json(upload_rows.FIELDS, rows),)
+        if changes.removed_uploads:
+            ids = list(changes.removed_uploads)
+            yield "DELETE FROM uploads WHERE id = ANY(%s)", (ids,)
+            yield TOMBSTONES, (self.now, ids, ["-"] * len(ids))
+        if changes.uses:
+            yield USES, [list(column) for column in zip(*changes.uses, strict=True)]
+        if changes.removed_uses:
+            yield END_OF_USES, [list(column) for column in zip(*changes.removed_uses, strict=True)]
 
     def _key_statements(self, keys: Sequence[KeyRow]) -> Iterator[Statement]:
         new = [_key_row(row, self.now) for row in keys if row.replaces is None]

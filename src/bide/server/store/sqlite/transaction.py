@@ -75,6 +75,7 @@ _USER = (
     "SELECT u.job_id FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = ? "
     "AND (? IS NULL OR j.finished_at IS NULL OR j.finished_at > ?) LIMIT 1"
 )
+_END_OF_USE = "DELETE FROM upload_uses WHERE upload_id = ? AND job_id = ?"
 _DUE = "ready = 0 AND due <= ?"
 _NEXT_DUE = "SELECT min(due) FROM jobs WHERE ready = 0 AND due IS NOT NULL"
 # A child job stays after its retention while its parent may need its result, in a later run too.
@@ -178,6 +179,10 @@ class SqliteTransaction(Transaction):
         row = self._execute(_USER, (upload_id, ended, ended)).fetchone()
         return None if row is None else row[0]
 
+    def read_uses(self, job_id: str) -> list[str]:
+        rows = self._execute("SELECT upload_id FROM upload_uses WHERE job_id = ?", (job_id,))
+        return [upload_id for (upload_id,) in rows]
+
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         self.flush_changes()
         rows = [
@@ -227,7 +232,7 @@ class SqliteTransaction(Transaction):
             if job.due is not None:
                 self._moves.append((job.queue, None, job.due))
             execute(_INSERT_INPUT, (job.id, job.tenant, new.input.decode(), text_of(new.files)))
-        if changes.uploads or changes.removed_uploads or changes.uses:
+        if changes.uploads or changes.removed_uploads or changes.uses or changes.removed_uses:
             self._write_uploads(changes)
         for row in changes.keys:
             put = _INSERT_KEY if row.replaces is None else _REPLACE_KEY
@@ -253,6 +258,8 @@ class SqliteTransaction(Transaction):
             self._execute("DELETE FROM uploads WHERE id = ?", (upload_id,))
             self._execute(_TOMBSTONE, (upload_id, "-", self.now))
         self._executemany("INSERT OR IGNORE INTO upload_uses VALUES (?, ?, ?)", changes.uses)
+        if changes.removed_uses:
+            self._executemany(_END_OF_USE, changes.removed_uses)
 
     def _delete(self, job_id: str, tenant: str) -> None:
         self._execute(_END_OF_KEY, (job_id, self.now, job_id))
