@@ -229,6 +229,25 @@ async def test_the_same_key_is_the_same_upload(service: Service) -> None:
     assert third["job"]["status"] == "PENDING"
 
 
+async def test_a_key_returns_its_job_after_the_input_was_removed(service: Service) -> None:
+    asked = {"kind": "thumbnail", "idempotencyKey": "one"}
+    first = (await presign(service, **asked)).json()
+    await put(service, first)
+    await complete(service, first["uploadId"])
+    await service.finish(await service.claim("thumbnail"), remove_input=True)
+    service.clock.advance(100)
+    await service.expiry.tick()
+    assert (await service.call("GET", f"/uploads/{first['uploadId']}")).status == 410
+    again = await presign(service, **asked)
+    assert (again.status, again.json()["uploadId"], again.json()["url"]) == (
+        201,
+        first["uploadId"],
+        None,
+    )
+    assert again.json()["job"]["jobId"] == first["job"]["jobId"]
+    assert (again.json()["job"]["status"], again.json()["job"]["replayed"]) == ("DONE", True)
+
+
 async def test_the_same_content_is_the_same_job(service: Service) -> None:
     places = []
     for _ in range(2):

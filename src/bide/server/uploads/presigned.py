@@ -139,13 +139,19 @@ class PresignedUploads:
             return stored, inserted
         # The idempotency key belongs to an earlier job: return that job and its upload.
         await self._lifecycle.discard(stored)
-        return await self._upload_of(inserted.job), inserted
+        return await self._upload_of(inserted.job, stored), inserted
 
-    async def _upload_of(self, job: Job) -> Upload:
-        for name in _uploads_in(msgspec.json.decode(await self._store.input(job.id))):
+    async def _upload_of(self, job: Job, repeated: Upload) -> Upload:
+        """Returns the upload that a job waits for or has used. `repeated` is the upload of the same request."""
+        names = _uploads_in(msgspec.json.decode(await self._store.input(job.id)))
+        for name in names:
             found = await self._store.upload(name)
             if isinstance(found, Upload) and found.job_id == job.id:
                 return found
+        if (
+            names and job.status.terminal
+        ):  # the file was removed after the job, so there is nothing to send
+            return replace(repeated, id=names[0], status=UploadStatus.DONE, job_id=job.id)
         raise UploadConflict(f"the file of job {job.id} has been deleted; use another idempotency key")
 
     async def sign(self, upload: Upload) -> Signed | None:
