@@ -67,7 +67,7 @@ class Reader:
         with within("missing"):
             self._missing = Signs(form.missing)
         # A 200 may be a refusal.
-        self._suspect = any(200 in signs for signs in (self._throttled, self._denied, self._missing))
+        self.suspect = any(200 in signs for signs in (self._throttled, self._denied, self._missing))
         self._grace = form.ask.grace
         self._etag = form.ask.etag
         self._outputs = outputs
@@ -102,7 +102,7 @@ class Reader:
     # --- answers about one job
 
     def read(self, ref: Ref, answer: Answer, age: float) -> Seen:
-        if answer.status != 200 or self._suspect:
+        if answer.status != 200 or self.suspect:
             seen = self._refused(answer, age)
             if seen is not None:
                 return seen

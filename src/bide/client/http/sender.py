@@ -217,16 +217,18 @@ class Sender:
                     slot.until = math.inf
             following = self._redirected(call, answer, slot is not None)
             if not stream or call.authorized:
-                reads = following is None and not isinstance(answer, Download)
-                throttled = reads and self.api.reader.throttled(answer)
+                reader, status = self.api.reader, answer.status
+                refused = status != 200 or reader.suspect
+                reads = refused and following is None and not isinstance(answer, Download)
+                throttled = reads and reader.throttled(answer)
                 now = self._timing.now()
-                if answer.status >= 500:
+                if status >= 500:
                     self._breaker.failed(now)
                 else:
                     self._breaker.succeeded(now)
                 self._transport.refused += throttled
-                status = 429 if throttled else answer.status
-                self._budget.record_response(now, status, answer.headers, self._timing.wall())
+                counted = 429 if throttled else status
+                self._budget.record_response(now, counted, answer.headers, self._timing.wall())
                 self._answer.set()
             if following is None:
                 return signer.clean(answer)

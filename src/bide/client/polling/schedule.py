@@ -310,13 +310,17 @@ class PollSchedule:
             age = plans.at(price, now, dice).next(job.asked)
         job.version = plans.version
         longest = job.longest
-        if not kind.known and self.price <= SPARE * self.floor:
+        if self.price <= SPARE * self.floor and not kind.known:
             # Hardly anything is known of the kind: the longest silence grows with the age, whatever a report says.
             first = max(LEAST_FIRST_SILENCE, FIRST_SILENCE * job.asked)
             longest = max(job.shortest, min(longest, first * self._patience * (1.0 - 0.1 * dice)))
-        job.planned = min(max(age, job.asked + job.shortest), job.asked + longest)
-        job.latest = job.asked + longest
-        self._push(job, max(_by_deadline(job, job.born + job.planned, now), job.not_before))
+        age = max(age, job.asked + job.shortest)
+        job.latest = latest = job.asked + longest
+        job.planned = age = age if age < latest else latest
+        due = job.born + age
+        if now < job.deadline < due:
+            due = job.deadline
+        self._push(job, due if due > job.not_before else job.not_before)
 
     def _jittered(self, interval: float) -> float:
         longest, jitter, dice = self._longest or LONGEST_SILENCE, self._jitter, self._random()
@@ -353,10 +357,11 @@ class PollSchedule:
                     ring[self._ring_index] = last
             else:
                 self._ring_index += 1
-                plans = job.report if job.leads and job.report is not None else job.kind.plans
-                dear = not 0.8 * self.price < job.made < 1.25 * self.price
-                if job.number and not job.given and (dear or plans.version != job.version):
-                    self._plan(job, now)
+                if job.number and not job.given:
+                    plans = job.report if job.leads and job.report is not None else job.kind.plans
+                    old = plans.version != job.version
+                    if old or not 0.8 * self.price < job.made < 1.25 * self.price:
+                        self._plan(job, now)
 
 
 def _by_deadline(job: PlannedJob, at: float, now: float) -> float:

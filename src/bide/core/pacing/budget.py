@@ -205,6 +205,10 @@ class Budget:
         advertised = limit_headers(headers)
         if status == 429 or (status == 503 and advertised and read_pause(advertised, wall) is not None):
             self._refused(now, advertised or {}, wall, took)
+        elif not (advertised or s.meters or s.refusals or s.seeker.found):
+            if self._seeking:
+                s.seeker.accept(now, took)
+            return  # only the seeker's rate may have changed, so `next` is still right
         else:
             if advertised or s.meters:
                 self._learn(now, advertised or {}, wall, took)
