@@ -12,6 +12,7 @@ import pytest
 
 from bide.core.errors import StorageUnavailable
 from bide.server.store import Filter
+from bide.server.upload_record import Upload
 from bide.server.uploads.expiry import INTERRUPTED_AFTER
 from tests.integration.http.service import Reply, Service, scope
 
@@ -78,6 +79,35 @@ async def test_the_last_chunks_at_once_complete_the_upload_once(service: Service
     assert set(taken) <= {"taken-over"}  # only the earlier one of two requests for a chunk
     assert {reply.headers["job-location"] for reply in done} == {done[0].headers["job-location"]}
     assert len(await service.store.find(Filter())) == 1
+
+
+async def test_an_early_complete_does_not_affect_the_last_chunk(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = (await begin(service)).headers["location"]
+    for number in range(5):
+        await put(service, place, number)
+    find, reads, has_read, may_go = service.lifecycle.find, [0], asyncio.Event(), asyncio.Event()
+
+    async def slow_find(upload_id: str) -> Upload:
+        reads[0] += 1
+        found = await find(upload_id)
+        if reads[0] == 2:  # the request reads the upload first to know its protocol
+            has_read.set()
+            await may_go.wait()
+        return found
+
+    monkeypatch.setattr(service.lifecycle, "find", slow_find)
+    early = asyncio.create_task(service.call("POST", f"{place}/complete"))
+    await has_read.wait()
+    last = asyncio.create_task(put(service, place, 5))
+    while (await service.call("GET", f"{place}/chunks")).json()["missing"]:
+        await asyncio.sleep(0)
+    for _ in range(50):  # until the request with the last chunk wants to complete the upload
+        await asyncio.sleep(0)
+    may_go.set()
+    assert (await early).status == 409
+    assert (await last).status == 200
 
 
 async def unavailable(*_: Any) -> None:

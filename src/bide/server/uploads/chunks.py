@@ -121,6 +121,15 @@ class ChunkedUploads:
 
     async def complete(self, upload_id: str) -> Upload:
         """Finishes the upload. Raises UploadConflict with the missing chunks if there are any."""
+        upload = await self._lifecycle.find(upload_id)
+        if upload.status is UploadStatus.DONE:
+            return upload
+        self._lifecycle.check_unfinished(upload, Way.CHUNKS)
+        if upload.missing:
+            shown = ", ".join(map(str, upload.missing[:20]))
+            raise UploadConflict(
+                f"{len(upload.missing)} chunks of upload {upload_id} are missing: {shown}"
+            )
         return await self._lifecycle.complete_once(upload_id, lambda: self._complete(upload_id))
 
     async def _complete(self, upload_id: str) -> Upload:
@@ -128,12 +137,6 @@ class ChunkedUploads:
             upload = await self._lifecycle.find(upload_id)
             if upload.status is UploadStatus.DONE:
                 return upload
-            self._lifecycle.check_unfinished(upload, Way.CHUNKS)
-            if upload.missing:
-                shown = ", ".join(map(str, upload.missing[:20]))
-                raise UploadConflict(
-                    f"{len(upload.missing)} chunks of upload {upload_id} are missing: {shown}"
-                )
             hashing = self._hashing.get(upload_id)
             if hashing is not None:
                 with contextlib.suppress(OSError):
