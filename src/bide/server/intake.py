@@ -267,7 +267,7 @@ class Intake:
             detail = "the deadline is in the past, or not after runAt"
             raise InvalidInput(detail, errors=[{"pointer": "/deadline", "detail": detail}])
         job = Job(
-            id=self.id(now),
+            id=job_id(now, self._random.take(16)),
             kind=kind.name,
             queue=checked.queue,
             created_at=now,

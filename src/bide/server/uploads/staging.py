@@ -225,14 +225,13 @@ class Sink:
         self._batched += len(data)
         self.position += len(data)
         if self._batched >= BATCH:
-            await self._submit()
+            await self._written()
+            self._submit(sync=self.written - self.durable >= CHECKPOINT)
 
-    async def _submit(self, sync: bool = False) -> None:
-        await self._written()
+    def _submit(self, *, sync: bool) -> None:
+        """Begins to write the current batch."""
         batch, self._batch, self._batched = self._batch, [], 0
-        if batch or sync:
-            checkpoint = self.written - self.durable >= CHECKPOINT
-            self._writing = self._staging.run(self._write_batch, batch, sync or checkpoint)
+        self._writing = self._staging.run(self._write_batch, batch, sync)
 
     async def _written(self) -> None:
         """Waits for the current write, also when cancelled: the thread continues in any case."""
@@ -243,7 +242,8 @@ class Sink:
 
     async def sync(self) -> None:
         """Writes and syncs all bytes. After an error, at least the bytes up to `durable` are on disk."""
-        await self._submit(sync=True)
+        await self._written()
+        self._submit(sync=True)
         await self._written()
 
     async def abort(self) -> None:
@@ -258,7 +258,23 @@ class Sink:
         new = self.durable == self.begin and (self.begin == 0 or self._digest is None)
         fd = self._open()
         try:
-            self._write(fd, batch)
+            if self._digest is not None:
+                self._digest.catch_up(self._path, self.written)
+            for first in range(0, len(batch), _MAX_BUFFERS):
+                buffers = list(batch[first : first + _MAX_BUFFERS])
+                size = sum(map(len, buffers))
+                done = os.pwritev(fd, buffers, self.written)
+                if done < size:  # for example because the disk is full
+                    rest = b"".join(buffers)[done:]
+                    while rest:
+                        count = os.pwrite(fd, rest, self.written + done)
+                        done, rest = done + count, rest[count:]
+                for data in buffers:
+                    if self._digest is not None:
+                        self._digest.update(data)
+                    if self._checksum is not None:
+                        self._checksum.update(data)
+                self.written += size
             if sync:
                 os.fdatasync(fd)
                 if self._digest is not None:
@@ -284,22 +300,3 @@ class Sink:
             os.close(fd)
             raise BytesLost(f"{self._path} has {size} bytes, expected at least {self.begin}")
         return fd
-
-    def _write(self, fd: int, batch: Sequence[Bytes]) -> None:
-        if self._digest is not None:
-            self._digest.catch_up(self._path, self.written)
-        for first in range(0, len(batch), _MAX_BUFFERS):
-            buffers = list(batch[first : first + _MAX_BUFFERS])
-            size = sum(map(len, buffers))
-            done = os.pwritev(fd, buffers, self.written)
-            if done < size:  # for example because the disk is full
-                rest = b"".join(buffers)[done:]
-                while rest:
-                    count = os.pwrite(fd, rest, self.written + done)
-                    done, rest = done + count, rest[count:]
-            for data in buffers:
-                if self._digest is not None:
-                    self._digest.update(data)
-                if self._checksum is not None:
-                    self._checksum.update(data)
-            self.written += size

@@ -139,7 +139,17 @@ class TusUploads:
                 self._staging, self._staging.path(upload.id), upload.received, charge, digest, verified
             )
             try:
-                await self._fill(upload, sink, body, charge, durably=checksum is None)
+                limit, recorded = self._limit(upload), sink.durable
+                async for data in body:
+                    if sink.position + len(data) > limit:
+                        raise WrongLength(
+                            f"the request sends more than the {limit} bytes of upload {upload.id}"
+                        )
+                    await sink.write(data)
+                    if checksum is None and sink.durable > recorded:
+                        recorded = sink.durable
+                        await self._lifecycle.record(upload, received=recorded)
+                        charge.commit(recorded)
                 await sink.sync()
             except BytesLost:
                 # Raises the problem that the caller gets.
@@ -164,19 +174,6 @@ class TusUploads:
         """Truncates the file to the recorded size."""
         self._staging.keep_digest(upload.id, before)
         await self._staging.truncate(upload.id, upload.received)
-
-    async def _fill(
-        self, upload: Upload, sink: Sink, body: Body, charge: Charge, *, durably: bool
-    ) -> None:
-        limit, recorded = self._limit(upload), sink.durable
-        async for data in body:
-            if sink.position + len(data) > limit:
-                raise WrongLength(f"the request sends more than the {limit} bytes of upload {upload.id}")
-            await sink.write(data)
-            if durably and sink.durable > recorded:
-                recorded = sink.durable
-                await self._lifecycle.record(upload, received=recorded)
-                charge.commit(recorded)
 
     async def _save(
         self, upload: Upload, sink: Sink, digest: Digest, before: Digest, *, keep: bool

@@ -214,14 +214,19 @@ class RequestCycle:
             return
         body, more = message.get("body", b""), message.get("more_body", False)
         start = self._start
-        if start is not None:
-            status, headers = start["status"], start.get("headers", ())
-            if not more:
-                self._send_complete(status, headers, body)
-                return
-            self._connection.write(self._head(status, headers))
-            self.response_started, self._start = True, None
-        self._send_part(body, more)
+        if start is not None and not more:
+            self._send_complete(start["status"], start.get("headers", ()), body)
+        else:
+            if start is not None:
+                self._connection.write(self._head(start["status"], start.get("headers", ())))
+                self.response_started, self._start = True, None
+            self._send_part(body, more)
+        if not more:
+            self.response_complete = True
+            self._chunks.clear()
+            self.buffered = 0
+            self.wake()
+            self._connection.on_response_complete(self)
 
     def _send_complete(self, status: int, headers: Any, body: bytes) -> None:
         if not self.body_complete and self.min_rate:
@@ -243,7 +248,6 @@ class RequestCycle:
         lines += (b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n", body)
         connection.write_later(b"".join(lines))
         self.response_started, self._start = True, None
-        self._complete()
 
     def _head(self, status: int, headers: Any) -> bytes:
         """Returns the head of a response whose body is sent in parts."""
@@ -283,15 +287,6 @@ class RequestCycle:
                 connection.write(b"".join(parts))
         elif body and not self._bodiless:
             connection.write(body)
-        if not more:
-            self._complete()
-
-    def _complete(self) -> None:
-        self.response_complete = True
-        self._chunks.clear()
-        self.buffered = 0
-        self.wake()
-        self._connection.on_response_complete(self)
 
 
 def _check_header(name: bytes, value: bytes) -> None:

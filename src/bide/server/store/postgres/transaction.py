@@ -251,7 +251,7 @@ class PostgresTransaction(Transaction):
                 for new in changes.new
             ]
             yield INSERT, (encode(jobs).decode(),)
-            inputs = ((n.job.id, n.job.tenant, n.input.decode(), text_of(n.files)) for n in changes.new)
+            inputs = [(n.job.id, n.job.tenant, n.input.decode(), text_of(n.files)) for n in changes.new]
             yield INSERT_INPUT, (_json(_INPUT, inputs),)
         if changes.uploads or changes.removed_uploads or changes.uses or changes.removed_uses:
             yield from self._upload_statements(changes)
@@ -265,10 +265,10 @@ class PostgresTransaction(Transaction):
         for job_id, files in changes.files:
             yield "UPDATE inputs SET files = %s WHERE job_id = %s", (text_of(files), job_id)
         if changes.steps:
-            steps = (
+            steps = [
                 (s.job_id, encode(s.name).decode(), s.tenant, bytes(s.result).decode(), now)
                 for s in changes.steps
-            )
+            ]
             yield STEPS, (_json(_STEP, steps),)
         if changes.paused:
             yield PAUSE, [list(column) for column in zip(*changes.paused, strict=True)]
@@ -282,7 +282,7 @@ class PostgresTransaction(Transaction):
 
     def _upload_statements(self, changes: RowChanges) -> Iterator[Statement]:
         if changes.uploads:
-            rows = (upload_rows.values_of(upload) for upload in changes.uploads)
+            rows = [upload_rows.values_of(upload) for upload in changes.uploads]
             yield UPLOADS, (_json(upload_rows.FIELDS, rows),)
         if changes.removed_uploads:
             ids = list(changes.removed_uploads)
@@ -347,7 +347,7 @@ class PostgresTransaction(Transaction):
         if not self._begun:
             statements.insert(0, ("BEGIN", ()))
         if self.events:
-            events = ((e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events)
+            events = [(e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events]
             statements.append((LOCK_LOG, ()))
             statements.append((EVENTS, (origin, _json(_EVENT, events), channel, f"e {origin}")))
         statements.append(("COMMIT", ()))
@@ -410,7 +410,7 @@ _CHECK = (
 )
 
 
-def _json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def _json(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Rows as one JSON parameter."""
     return encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
 
