@@ -170,6 +170,14 @@ async def test_a_poll_hears_that_the_job_was_deleted(service: Service) -> None:
 # --- include
 
 
+async def test_only_spaces_around_an_included_name_are_ignored(service: Service) -> None:
+    """As the pattern in openapi.json says."""
+    job_id = await service.submit()
+    for query, status in (("%20input%20,", 200), ("%0C", 422), ("input%09", 422), ("x", 422)):
+        reply = await service.call("GET", f"/jobs/{job_id}?include={query}")
+        assert reply.status == status, query
+
+
 async def test_includes_are_only_there_when_asked_for(service: Service) -> None:
     job_id = await service.submit(input={"value": [1, 2]})
     assert not {"input", "attempts", "log"} & set((await service.call("GET", f"/jobs/{job_id}")).json())

@@ -92,7 +92,7 @@ def _end_of_poll(known: str | None) -> Callable[[JobView], bool]:
 
 def _includes(request: HttpRequest) -> frozenset[str]:
     values = request.query.get("include", ())
-    names = {name.strip() for value in values for name in value.split(",")} - {""}
+    names = {name.strip(" ") for value in values for name in value.split(",")} - {""}
     if unknown := names - INCLUDES:
         detail = f"unknown: {', '.join(sorted(unknown))[:100]}; use {', '.join(sorted(INCLUDES))}"
         raise wrong_parameter("include", detail)
