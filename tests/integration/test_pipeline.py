@@ -140,6 +140,27 @@ async def test_a_pipeline_sets_when_its_jobs_are_polled(
     assert sorted(asked) == ["/exports/job0", "/exports/job1", "/exports/job2"]
 
 
+async def test_the_cause_of_a_failed_export_is_requested_where_the_description_says(
+    folder: Folder, exporter: Exporter
+) -> None:
+    description = folder.path / "lms.toml"
+    cause = '\n[[failure]]\npath = "/causes/{id}"\nmessage = "why"\nstep = "where"\n'
+    description.write_text(description.read_text() + cause)
+    exporter.failing["2"] = 1
+    exporter.rules.append(
+        lambda request: (
+            web.json_response({"why": "The course has no term", "where": "terms"})
+            if request.path.startswith("/causes/")
+            else None
+        )
+    )
+    outcome = await folder.sync()
+    (failed,) = outcome.failed
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.message) == ("TOO_BIG", "The course has no term")
+    assert failed.error.failed_step == "terms"
+
+
 async def test_no_more_jobs_at_once_than_the_api_runs(folder: Folder, exporter: Exporter) -> None:
     folder.write(api="concurrent = 1")
     assert (await folder.sync()).good

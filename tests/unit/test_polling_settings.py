@@ -343,3 +343,16 @@ def test_a_command_ends_after_the_default_maximum_and_says_so(
     with Slow() as slow:
         slow.ready.add("a")
         assert wait(slow, "a", "--timeout", "none", "--json").exit_code == 0
+
+
+def test_submit_ends_its_wait_after_the_default_maximum_too(
+    tasks: Tasks, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "LONGEST_WAIT", 0.2)
+    to = ["--api", "tasks.toml", "--trust", "--url", tasks.url, "--wait"]
+    result = CliRunner().invoke(root, ["submit", "any", *to], prog_name="bide")
+    assert result.exit_code == 3
+    assert "t0 did not end within 0.2 s, the default maximum; it still runs." in result.stderr
+    tasks.ready.add("t0")
+    result = CliRunner().invoke(root, ["submit", "any", *to, "--timeout", "none"], prog_name="bide")
+    assert result.exit_code == 0, result.output
