@@ -87,11 +87,10 @@ class MemoryTransaction(Transaction):
     def read_tombstone(self, removed_id: str) -> bool:
         return removed_id in self.tables.tombstones
 
-    def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
-        return next(iter(self.tables.users(upload_id, ended)), None)
-
-    def read_uses(self, job_id: str) -> list[str]:
-        return [upload_id for upload_id, used_by in self.tables.uses if used_by == job_id]
+    def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
+        if job:
+            return [upload_id for upload_id, used_by in self.tables.uses if used_by == job]
+        return list(self.tables.users(upload, ended))
 
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         self.flush_changes()

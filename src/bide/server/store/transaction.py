@@ -148,12 +148,10 @@ class Transaction(ABC):
         """Whether a job or an upload with this id has been removed."""
 
     @abstractmethod
-    def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
-        """A job that uses the upload. With `ended`, a job that ended at that time or earlier does not count."""
-
-    @abstractmethod
-    def read_uses(self, job_id: str) -> list[str]:
-        """The uploads that the job uses."""
+    def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
+        """The first job that uses the upload, or the uploads that the job uses. With `ended`, a job that ended at that time
+        or earlier does not count.
+        """
 
     @abstractmethod
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
@@ -417,7 +415,7 @@ class Transaction(ABC):
 
     def release_uploads(self, job_id: str) -> None:
         """Record that a job no longer uses its uploads. They expire when no other job uses them."""
-        for upload_id in self.read_uses(job_id):
+        for upload_id in self.read_uses(job=job_id):
             self._removed_uses.append((upload_id, job_id))
             upload = self.upload(upload_id)
             if upload is not None:

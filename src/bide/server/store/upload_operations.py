@@ -109,9 +109,9 @@ def remove(tx: Transaction, upload_id: str) -> Upload | UploadInUse | Missing:
     if upload is None:
         return gone(tx, upload_id)
     tx.flush()
-    user = tx.read_user(upload_id)
-    if user is not None:
-        return UploadInUse(user)
+    users = tx.read_uses(upload=upload_id)
+    if users:
+        return UploadInUse(users[0])
     _drop(tx, upload, REMOVED)
     return upload
 
@@ -127,7 +127,7 @@ def expire(tx: Transaction, upload_ids: Iterable[str], inputs: float | None) -> 
         upload = tx.upload(upload_id)
         if upload is None or upload.expires_at is None or upload.expires_at > tx.now:
             continue
-        if tx.read_user(upload_id, ended) is None:
+        if not tx.read_uses(upload=upload_id, ended=ended):
             _drop(tx, upload, ABANDONED)
             removed.append(upload)
     return removed

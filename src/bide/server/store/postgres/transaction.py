@@ -194,13 +194,12 @@ class PostgresTransaction(Transaction):
         found = self.execute("SELECT 1 FROM tombstones WHERE id = %s", (removed_id,)).fetchone()
         return found is not None
 
-    def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
-        row = self.execute(USER, (upload_id, ended, ended)).fetchone()
-        return None if row is None else row[0]
-
-    def read_uses(self, job_id: str) -> list[str]:
-        rows = self.execute("SELECT upload_id FROM upload_uses WHERE job_id = %s", (job_id,))
-        return [upload_id for (upload_id,) in rows]
+    def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
+        if job:
+            rows = self.execute("SELECT upload_id FROM upload_uses WHERE job_id = %s", (job,))
+        else:
+            rows = self.execute(USER, (upload, ended, ended))
+        return [found for (found,) in rows]
 
     # --- upkeep
 

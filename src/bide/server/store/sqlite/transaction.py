@@ -175,13 +175,12 @@ class SqliteTransaction(Transaction):
     def read_tombstone(self, removed_id: str) -> bool:
         return self._execute(BY_TOMBSTONE, (removed_id,)).fetchone() is not None
 
-    def read_user(self, upload_id: str, ended: float | None = None) -> str | None:
-        row = self._execute(_USER, (upload_id, ended, ended)).fetchone()
-        return None if row is None else row[0]
-
-    def read_uses(self, job_id: str) -> list[str]:
-        rows = self._execute("SELECT upload_id FROM upload_uses WHERE job_id = ?", (job_id,))
-        return [upload_id for (upload_id,) in rows]
+    def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
+        if job:
+            rows = self._execute("SELECT upload_id FROM upload_uses WHERE job_id = ?", (job,))
+        else:
+            rows = self._execute(_USER, (upload, ended, ended))
+        return [found for (found,) in rows]
 
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         self.flush_changes()
