@@ -66,8 +66,11 @@ class Reader:
             self._denied = Signs(form.denied)
         with within("missing"):
             self._missing = Signs(form.missing)
-        # A 200 may be a refusal.
-        self.suspect = any(200 in signs for signs in (self._throttled, self._denied, self._missing))
+        # Statuses of success that no rule of the description makes a refusal.
+        rules = (self._throttled, self._denied, self._missing)
+        self.plain = frozenset(
+            status for status in range(200, 300) if not any(status in signs for signs in rules)
+        )
         self._grace = form.ask.grace
         self._etag = form.ask.etag
         self._outputs = outputs
@@ -102,7 +105,7 @@ class Reader:
     # --- answers about one job
 
     def read(self, ref: Ref, answer: Answer, age: float) -> Seen:
-        if answer.status != 200 or self.suspect:
+        if answer.status != 200 or 200 not in self.plain:
             seen = self._refused(answer, age)
             if seen is not None:
                 return seen

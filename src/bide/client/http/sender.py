@@ -143,8 +143,10 @@ class Sender:
                 if isinstance(error, BadPoll):
                     raise refusal(error, self.api) from None
                 raise
-            denied = answer.status == 401 or self.api.reader.denied(answer)
-            if not denied or renewed or not call.authorized:
+            reader = self.api.reader
+            if answer.status in reader.plain or renewed or not call.authorized:
+                return answer
+            if answer.status != 401 and not reader.denied(answer):
                 return answer
             renewed = True
             if not await self._signer.denied(generation):
@@ -216,10 +218,10 @@ class Sender:
                 if slot is not None:
                     slot.until = math.inf
             following = self._redirected(call, answer, slot is not None)
+            reader, status = self.api.reader, answer.status
+            plain = status in reader.plain
             if not stream or call.authorized:
-                reader, status = self.api.reader, answer.status
-                refused = status != 200 or reader.suspect
-                reads = refused and following is None and not isinstance(answer, Download)
+                reads = not plain and following is None and not isinstance(answer, Download)
                 throttled = reads and reader.throttled(answer)
                 now = self._timing.now()
                 if status >= 500:
@@ -231,7 +233,7 @@ class Sender:
                 self._budget.record_response(now, counted, answer.headers, self._timing.wall())
                 self._answer.set()
             if following is None:
-                return signer.clean(answer)
+                return answer if plain else signer.clean(answer)
             if not stream or following.authorized:
                 await self.wait_for_budget()
             call = following
