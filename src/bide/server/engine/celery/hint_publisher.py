@@ -92,30 +92,27 @@ class HintPublisher:
         self.problem = problem
 
     def _publish(self, wanted: Mapping[str, int]) -> None:
-        fresh = self._connection is None
-        try:
-            self._publish_all(wanted)
-        except self._errors:
-            if fresh:
-                raise
-            self._disconnect()  # the broker may have restarted since the last hint
-            self._publish_all(wanted)
+        while True:
+            fresh = self._connection is None
+            try:
+                if self._connection is None:
+                    self._connection = self._broker.connect(self._app)
+                    self._channel = self._connection.channel()
+                producer = Producer(self._channel)
+                for queue, jobs in wanted.items():
+                    waiting = queue_of(queue)(self._channel).queue_declare().message_count
+                    for _ in range(min(jobs, self._limits.get(queue, MIN_LIMIT) - waiting)):
+                        self._send(producer, queue)
+                if not wanted:  # only checks the connection
+                    queue_of(self._app.conf.task_default_queue)(self._channel).queue_declare()
+                break
+            except self._errors:
+                if fresh:
+                    raise
+                self._disconnect()  # the broker may have restarted since the last hint
         if self.problem is not None:
             self.problem = None
             log.info("the broker %s is reachable again", self._broker.shown)
-
-    def _publish_all(self, wanted: Mapping[str, int]) -> None:
-        if self._connection is None:
-            self._connection = self._broker.connect(self._app)
-            self._channel = self._connection.channel()
-        channel = self._channel
-        producer = Producer(channel)
-        for queue, jobs in wanted.items():
-            waiting = queue_of(queue)(channel).queue_declare().message_count
-            for _ in range(min(jobs, self._limits.get(queue, MIN_LIMIT) - waiting)):
-                self._send(producer, queue)
-        if not wanted:  # only checks the connection
-            queue_of(self._app.conf.task_default_queue)(channel).queue_declare()
 
     def _send(self, producer: Any, queue: str) -> None:
         # Directly into the queue, because a flush of the broker would remove a binding.
