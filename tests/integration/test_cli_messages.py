@@ -157,7 +157,7 @@ def test_a_service_that_is_away_is_trouble_too(monkeypatch: pytest.MonkeyPatch) 
     url = f"http://127.0.0.1:{free_port()}"
     result = bide("wait", "a", "--api", "vendor.toml", "--url", url, "--trust", "--timeout", "1")
     assert result.exit_code == 3
-    assert f"bide: no answer from {url}: " in result.stderr
+    assert f"bide: no answer from {url}: connection refused: no program listens there" in result.stderr
     assert re.search(r"Retrying; \d+ failures? since \d\d:\d\d", result.stderr)
     assert "bide serve" not in result.stderr
 
@@ -215,13 +215,24 @@ def test_a_refused_credential_names_its_variable(server: FakeService, status: in
 def test_polling_processes_name_the_variable_too(server: FakeService) -> None:
     renders(server, a=says({"message": "go away"}, 401), b=says({"message": "go away"}, 401))
     result = at(server, "wait", "a", "b", "--processes", "2")
-    assert "go away. The credential is from VENDOR_KEY." in result.stdout
+    assert "go away. The credential is from VENDOR_KEY." in result.stderr
+
+
+def test_a_refused_credential_is_reported_once_and_no_job_has_failed(server: FakeService) -> None:
+    renders(server, a=says({"message": "go away"}, 401), b=says({"message": "go away"}, 401))
+    result = at(server, "wait", "a", "b")
+    assert (result.exit_code, result.stdout) == (1, "")
+    lines = [line for line in result.stderr.splitlines() if "credential" in line]
+    assert lines == [
+        "bide: The API rejected the credential: go away. The credential is from VENDOR_KEY."
+    ]
+    assert re.search(r"bide: 0 done, 0 failed, 2 not ended, \d requests?, 0 refused", result.stderr)
 
 
 def test_a_key_that_was_passed_is_not_blamed_on_a_variable(server: FakeService) -> None:
     renders(server, a=says({"message": "go away"}, 401))
     result = at(server, "wait", "a", "--key", "another-key")
-    assert "go away. The credential is the one that you passed." in result.stdout
+    assert "go away. The credential is the one that you passed." in result.stderr
 
 
 @pytest.mark.parametrize(

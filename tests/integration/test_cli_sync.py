@@ -155,6 +155,7 @@ def test_a_denied_credential_is_one_line(folder: Folder, exporter: Exporter) -> 
     result = sync()
     assert result.exit_code == 1
     assert result.stderr.count("rejects the credential") == 1
+    assert ".." not in result.stderr
     assert KEY not in result.output
 
 
@@ -207,7 +208,7 @@ def test_interrupted_is_130_and_says_how_to_go_on(folder: Folder, exporter: Expo
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "run it again to resume" in errors
+    assert "run the same command again to resume" in errors
     exporter.takes = 0.0
     assert sync().exit_code == 0
     assert len(exporter.submitted) == 3

@@ -142,6 +142,13 @@ def test_wrong_usage_is_2_and_asks_nothing(
     assert service.asked == []
 
 
+def test_a_mistyped_command_is_recognised(bide: Any) -> None:
+    result = bide("wiat", "01JC3X8M0V5T6Q7R8S9A0B1C2D")
+    assert result.exit_code == 2
+    assert "Error: There is no command 'wiat'. Did you mean wait?" in result.stderr
+    assert "Did you mean" not in bide("transcode").stderr
+
+
 def test_no_service_is_one_line_that_says_what_to_do(bide: Any) -> None:
     result = bide("submit", "k", "--url", "http://127.0.0.1:9")
     assert result.exit_code == 1

@@ -105,7 +105,7 @@ def test_a_description_of_ones_own_does_as_well(shop: Shop, tmp_path: Path) -> N
     result = bide("--ledger", "l")
     assert result.exit_code == 1
     assert (
-        "There is no credential: give a key" in result.stderr
+        "There is no credential: give a key (--key" in result.stderr
     )  # the ledger knows the file, not the key
     (tmp_path / "shop.toml").rename(tmp_path / "moved.toml")
     result = bide("--ledger", "l", "--key", KEY)
@@ -190,6 +190,8 @@ def test_a_missing_key_is_told_by_the_name_of_its_variable(
         (("job-0", "--price", "0"), "--price"),
         (("job-0", "--expect", "-1"), "--expect"),
         (("job-0", "--api", "nobody"), "Known APIs: airflow"),
+        (("job-0", "--api", "sync.os"), "There is no API 'sync.os'. Did you mean sync.so?"),
+        (("@nothing.txt",), "There is no file nothing.txt."),
         (("job-0", "--api", "./nothing.toml"), "cannot be read"),
         (("../job", "--api", "sync.so"), "is not a valid job id"),
         (("ftp://x/1", "--api", "sync.so"), "not an http or https URL"),

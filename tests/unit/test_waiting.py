@@ -314,13 +314,16 @@ async def test_wait_all_names_what_has_not_ended_in_time(service: FakeService) -
 # --- submissions
 
 
-async def test_a_submission_with_a_key_is_retried_and_one_without_is_not(service: FakeService) -> None:
+async def test_a_submission_with_a_key_is_retried_and_one_without_is_not(
+    service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
     accepted = says(job(1, "PENDING"))
     service.on("POST", "/jobs", fake.reset, problem(500, "internal"), accepted)
     async with AsyncClient(service.url, timing=quick()) as client:
         handle = await client.submit("transcode", idempotency_key="k")
         assert handle.id == job_id(1) and handle.requests == 1
     assert service.header("Idempotency-Key") == ['"k"'] * 3
+    assert caplog.text.count("trying again") == 1  # a caller that waits learns why
     service.on("POST", "/jobs", fake.reset, accepted)
     async with AsyncClient(service.url, timing=quick()) as client:
         with pytest.raises(ServiceUnreachable):

@@ -41,6 +41,8 @@ class Ending:
     def __init__(self, terminal: Terminal, as_json: bool, command: str | None) -> None:
         self.done = 0
         self.failed = 0
+        self.unknown = 0  # jobs whose end is not known, because the API rejected the credential
+        self._denied = ""  # why, as it was printed last
         self._terminal = terminal
         self._as_json = as_json
         self._command = command
@@ -51,13 +53,13 @@ class Ending:
         `out` is the folder for the result. `place` is the address of the API if there are several: two of them may have
         jobs with the same id.
         """
-        line, absent = EndedLine(handle.id, api), False
+        line, absent, denied = EndedLine(handle.id, api), False, False
         try:
             line.result = await handle.result()
         except JobFailed:
             pass  # the error is in the status
         except ServiceError as error:
-            absent = error.status in (404, 410)
+            absent, denied = error.status in (404, 410), error.status == 401
             retryable = bool(error.problem.get("retryable", False))
             line.error = ErrorInfo(error.code, str(error.problem.get("detail") or error), retryable)
         except BideError as error:
@@ -71,21 +73,32 @@ class Ending:
         good = done and line.status in SUCCESSFUL
         if out is not None and good:
             done = good = await self._save(handle, line, out, place)
-        if self._as_json:
-            self._terminal.json(line)
-        else:
-            said = "" if line.result is None else compact(line.result)
-            if line.error is not None:
-                said = f"{line.error.code}: {line.error.message}"
-            text = (line.job_id, line.status or "UNKNOWN", said)
-            self._terminal.result(" ".join(filter(None, text)))
+        self._print(line, denied)
         if self._command is not None:
             done = await self._execute(self._command, line) and done
-        if good and done:
+        if denied:
+            self.unknown += 1
+        elif good and done:
             self.done += 1
         else:
             self.failed += 1
         return done
+
+    def _print(self, line: EndedLine, denied: bool) -> None:
+        if self._as_json:
+            self._terminal.json(line)
+            return
+        said = "" if line.result is None else compact(line.result)
+        if line.error is not None:
+            said = f"{line.error.code}: {line.error.message}"
+        if denied and line.error is not None:
+            # Once, although it concerns all jobs.
+            if line.error.message != self._denied:
+                self._terminal.note(f"The API rejected the credential: {line.error.message}")
+            self._denied = line.error.message
+            return
+        text = (line.job_id, line.status or "UNKNOWN", said)
+        self._terminal.result(" ".join(filter(None, text)))
 
     async def _save(self, handle: JobHandle, line: EndedLine, out: Path, place: str) -> bool:
         """A result that cannot be saved counts as a failure and does not stop the others."""

@@ -162,7 +162,7 @@ def sync(
                     _follow(schedule, load, options, lambda: view_for(as_json, terminal), budget)
                 )
     except KeyboardInterrupt:
-        click.echo("bide: interrupted; run it again to resume", err=True)
+        click.echo("bide: run the same command again to resume", err=True)
         raise
     raise click.exceptions.Exit(0 if good else FAILED)
 
@@ -282,7 +282,7 @@ class LiveSyncView(SyncView):
             TextColumn("{task.fields[note]}"),
         )
         self._terminal = terminal
-        self._progress = Progress(*columns, console=terminal.console)
+        self._progress = Progress(*columns, console=terminal.console, transient=True)
         self._rows: dict[str, TaskID] = {}
         self._phases: dict[str, Phase] = {}
         self._all: TaskID | None = None

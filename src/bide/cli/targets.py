@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,11 +26,22 @@ def read_targets(arguments: Iterable[str]) -> list[str]:
         elif argument.startswith("@"):
             try:
                 found += _lines(Path(argument[1:]).read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                path = Path(argument[1:])
+                hint = f"There is no file {path}. {similar_file(path)}".strip()
+                raise click.UsageError(hint) from None
             except (OSError, UnicodeDecodeError) as error:
                 raise click.UsageError(f"{argument}: {error}") from None
         else:
             found.append(_target(argument))
     return list(dict.fromkeys(found))
+
+
+def similar_file(path: Path, pattern: str = "*") -> str:
+    """A question with the most similar name in the same folder; empty if there is none."""
+    others = [one.name for one in path.parent.glob(pattern)] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, others, 1)
+    return f"Did you mean {path.parent / near[0]}?" if near else ""
 
 
 def _lines(text: str) -> Iterator[str]:

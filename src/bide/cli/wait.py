@@ -7,7 +7,6 @@ With a ledger each completion is reported at least once. The ledger stores the s
 from __future__ import annotations
 
 import asyncio
-import difflib
 import gc
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
@@ -27,7 +26,7 @@ from bide.cli.options import polling as polling_options
 from bide.cli.options import timeout as timeout_option
 from bide.cli.output import Terminal, ignore_change, json_option, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
-from bide.cli.targets import check_rate, read_headers, read_targets
+from bide.cli.targets import check_rate, read_headers, read_targets, similar_file
 from bide.cli.trust import trust_option
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle, as_completed
@@ -148,9 +147,7 @@ def _check_ledger(path: Path | None) -> None:
     if path is None:
         raise click.UsageError("no jobs: give ids, URLs, @FILE or -, or a --ledger that has some")
     if not path.exists():
-        others = [one.name for one in path.parent.glob("*.ledger")] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(path.name, others, 1)
-        hint = f"Did you mean {path.parent / near[0]}?" if near else "Give jobs to start a new one."
+        hint = similar_file(path, "*.ledger") or "Give jobs to start a new one."
         raise click.UsageError(f"There is no ledger {path}. {hint}")
 
 
@@ -217,7 +214,7 @@ class WaitRun:
                 self.terminal.note(f"{done} done, {failed} failed{rest}, {sent}, {refused} refused")
         if timed_out:
             return TIMED_OUT
-        return FAILED if self.end.failed or self.failed_before else 0
+        return FAILED if self.end.failed or self.end.unknown or self.failed_before else 0
 
     async def _resume(
         self,
@@ -255,7 +252,8 @@ class WaitRun:
         ended = sum(one.acknowledged for one in mine)
         self.failed_before = sum(one.failed for one in mine)
         if ended:
-            self.terminal.note(f"{ended} had ended before, {self.failed_before} of them failed")
+            rest = "" if any(jobs.values()) else ". No job is left to wait for"
+            self.terminal.note(f"{ended} had ended before, {self.failed_before} of them failed{rest}")
         total = sum(one.acknowledged + one.unacknowledged for one in counts.values())
         others = total - sum(one.acknowledged + one.unacknowledged for one in mine)
         if others:
@@ -308,6 +306,7 @@ class WaitRun:
                     acknowledging.add(task)
                     task.add_done_callback(acknowledging.discard)
         finally:
+            await ended.aclose()  # the bars disappear before the last lines
             advising.cancel()
             await asyncio.gather(advising, *acknowledging, return_exceptions=True)
 

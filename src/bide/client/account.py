@@ -78,7 +78,8 @@ class Account:
     ) -> None:
         self.api = api
         self.options = options or ClientOptions()
-        self.policy = RetryPolicy(tries=TRIES, warn_at=0)  # of a request that a caller waits for
+        # Of a request that a caller waits for. The caller learns why it takes long.
+        self.policy = RetryPolicy(tries=TRIES, warn_at=2)
         # The results and files of a bide service are requested until the caller's timeout.
         self._fetch_policy = RetryPolicy(tries=math.inf if api.is_bide else TRIES, warn_at=0)
         limit = self.options.get("limit")

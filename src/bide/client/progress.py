@@ -47,7 +47,7 @@ def bars(job_ids: Sequence[Hashable], wanted: object = True) -> Iterator[Show | 
     """Yields a function to call at each change; None if stderr is not a terminal.
 
     `job_ids` are the keys that `Show` is called with: jobs of two services may have the same id. `wanted` may be the
-    caller's console: its lines go above the bars.
+    caller's console: its lines go above the bars, and the bars disappear at the end, because the lines have the results.
     """
     console = wanted if isinstance(wanted, Console) else Console(stderr=True)
     if not console.is_terminal:
@@ -62,7 +62,9 @@ def bars(job_ids: Sequence[Hashable], wanted: object = True) -> Iterator[Show | 
         TextColumn("{task.fields[note]}"),
     )
     # If stdout is a terminal, its lines go above the bars.
-    with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as progress:
+    stdout = sys.stdout.isatty()
+    gone = console is wanted
+    with Progress(*columns, console=console, redirect_stdout=stdout, transient=gone) as progress:
         yield ProgressBars(progress, job_ids).show
 
 
@@ -89,7 +91,9 @@ def upload_bar(name: str, size: int, wanted: Any = True) -> Iterator[Callable[[i
         *(TextColumn("{task.description}"), BarColumn(bar_width=24, finished_style="green")),
         *(DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()),
     )
-    with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as progress:
+    stdout = sys.stdout.isatty()
+    gone = console is wanted
+    with Progress(*columns, console=console, redirect_stdout=stdout, transient=gone) as progress:
         row = progress.add_task(name.replace("[", r"\["), total=size)
         yield lambda sent: progress.update(row, completed=sent)
 

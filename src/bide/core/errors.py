@@ -98,10 +98,12 @@ class WaitTimeout(BideError, TimeoutError):
         self.default = default
 
     def __str__(self) -> str:
-        text = f"job {self.job_id} did not end within {self.timeout:g} s"
+        several = ", " in self.job_id
+        text = f"{'jobs' if several else 'job'} {self.job_id} did not end within {self.timeout:g} s"
+        still = "they still run" if several else "it still runs"
         if self.default:
-            return f"{text}, the default maximum; it still runs. To wait longer, set `timeout`"
-        return f"{text}; it still runs"
+            return f"{text}, the default maximum; {still}. To wait longer, set `timeout`"
+        return f"{text}; {still}"
 
 
 class ServiceError(BideError):

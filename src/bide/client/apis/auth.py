@@ -278,7 +278,7 @@ def _origin(place: Secret, environ: Mapping[str, str]) -> str:
 
 
 def _where(place: Secret) -> str:
-    return ", or ".join(filter(None, [_ways(place), "give a key"]))
+    return ", or ".join(filter(None, [_ways(place), "give a key (--key, or `key` in Python)"]))
 
 
 def _ways(place: Secret) -> str:

@@ -7,6 +7,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,11 @@ def names() -> list[str]:
 def text_of(name: str) -> str:
     """Return the text of the description of an API that comes with bide."""
     if name not in names():
-        known = ", ".join(names())
-        raise SetupError(f"There is no API {name!r}. Known APIs: {known}. Or give a file, ./{name}.toml")
+        near = get_close_matches(name, names(), 1)
+        known = f"Did you mean {near[0]}?" if near else f"Known APIs: {', '.join(names())}."
+        raise SetupError(
+            f"There is no API {name!r}. {known} For your own description, give its file: ./{name}.toml"
+        )
     return resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 

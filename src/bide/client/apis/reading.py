@@ -294,7 +294,7 @@ class Reader:
             message = "empty"
         elif not message:
             message = f"{'not JSON' if found is None else 'no message'}: {quoted(body)}"
-        return f"{message}. {answer.credential}" if answer.credential else message
+        return f"{message.rstrip('.')}. {answer.credential}" if answer.credential else message
 
     def problem(self, answer: Answer) -> ServiceError:
         """Return the error in a refusal, with the text that the description names."""

@@ -144,9 +144,7 @@ class Transport:
 
     def fail(self, error: Exception, url: str) -> NoReturn:
         """Raises an error of aiohttp as one of the client's."""
-        what = (
-            "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        )
+        what = _reason(error)
         host = "/".join(url.split("/", 3)[:3])
         answered = self._route_to(url).answered
         unusable = None if answered else _unusable(error, without_credentials(host))
@@ -224,6 +222,17 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
         response.close()
         raise aiohttp.ClientPayloadError(f"the response is larger than {LARGEST >> 20} MiB")
     return b"".join(parts)
+
+
+def _reason(error: Exception) -> str:
+    """In plain words, without the parts of an error of aiohttp that only its authors understand."""
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(
+        error.os_error, ConnectionRefusedError
+    ):
+        return "connection refused: no program listens there"
+    return str(error) or type(error).__name__
 
 
 def _unusable(error: Exception, host: str) -> UnusableService | None:

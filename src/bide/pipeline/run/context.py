@@ -151,7 +151,9 @@ def explained(error: Exception) -> BideError:
         return RunHalted(str(error))
     if isinstance(error, ServiceError):
         if error.status == 401:
-            return RunHalted(f"the API rejects the credential: {error}. Renew it and run again")
+            return RunHalted(
+                f"the API rejects the credential: {str(error).rstrip('.')}. Renew it and run again"
+            )
         if error.status >= 500 or error.status in (408, 425, 429):
             return ExportStopped("UNREACHABLE", f"{error}. Run again later")
         return ExportRefused(ErrorInfo(error.code.upper().replace("-", "_"), str(error)))
