@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import threading
 from typing import Any
 
 import msgspec
+import pyte
 import tqdm
 from rich.console import Console
 
 from bide.client.client import AsyncClient
-from bide.client.progress import SHOWN, CallersBar, bars, upload_bar
+from bide.client.progress import SHOWN, BarConsole, CallersBar, bars, upload_bar
 from bide.core.wire.http import JobStatus
 from tests.unit.fake_service import FakeService, failed, job, job_id, says
 
@@ -49,6 +51,34 @@ def test_an_unknown_percentage_is_not_invented() -> None:
         show(seen(failed(1)))
     assert "%" not in screen.getvalue()
     assert "ERROR OCR_TIMEOUT: page 7" in screen.getvalue()
+
+
+def test_no_line_is_lost_while_a_thread_redraws_other_bars() -> None:
+    written = io.StringIO()
+    console = BarConsole(file=written, force_terminal=True, width=100, height=40)
+    ended = threading.Event()
+    with bars([job_id(number) for number in range(100)], console) as show:
+        assert show is not None
+
+        def redraw() -> None:
+            """The number of bars grows and shrinks."""
+            while not ended.is_set():
+                for status in ("PROCESSING", "DONE"):
+                    for number in range(5):
+                        show(seen(job(number, status)))
+
+        thread = threading.Thread(target=redraw)
+        thread.start()
+        try:
+            for number in range(100):
+                console.out(f"line {number}")
+        finally:
+            ended.set()
+            thread.join()
+    screen = pyte.Screen(100, 400)
+    pyte.Stream(screen).feed(written.getvalue().replace("\n", "\r\n"))
+    shown = [line.strip() for line in screen.display if line.strip()]
+    assert shown == [f"line {number}" for number in range(100)]
 
 
 def test_many_jobs_are_counted_and_only_what_runs_is_shown() -> None:

@@ -47,6 +47,10 @@ class Terminal:
         from rich.console import Console
 
         self.console = Console(stderr=True)
+        if self.console.is_terminal:
+            from bide.client.progress import BarConsole
+
+            self.console = BarConsole()
         self.shows_bars = self.console.is_terminal
         self._shows_results = self.shows_bars and _same_terminal()
 

@@ -25,7 +25,7 @@ from bide.cli.clients import budget_option
 from bide.cli.output import Terminal, json_option, print_json, print_table
 from bide.cli.trust import confirm, trust_option
 from bide.client.apis.demands import Demands
-from bide.client.progress import SHOWN
+from bide.client.progress import SHOWN, BarConsole
 from bide.core.errors import SetupError
 from bide.pipeline.plan.loader import PipelinePlan, load_plan
 from bide.pipeline.run.checkpoint import Checkpoint
@@ -289,6 +289,8 @@ class LiveSyncView(SyncView):
 
     def __enter__(self) -> Self:
         self._progress.start()
+        if isinstance(self._terminal.console, BarConsole):
+            self._terminal.console.share(self._progress)
         self._all = self._progress.add_task("all exports", total=None, note="")
         return self
 

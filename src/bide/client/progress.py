@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -34,6 +34,26 @@ COLOURS = {
     Status.ERROR: "red",
     Status.CANCELLED: "red",
 }
+
+
+class BarConsole(Console):
+    """A console, by default on stderr, that prints one thing at a time: a line, or the bars.
+
+    Before Rich prints a line, it computes how far up the bars begin. If its thread redraws fewer bars before the line is
+    printed, the line replaces the one above the bars.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(stderr=True, **options)
+        self._printing: AbstractContextManager[object] = nullcontext()
+
+    def share(self, progress: Progress) -> None:
+        """Print under the lock that the thread of these bars holds while it draws them."""
+        self._printing = progress.live._lock
+
+    def out(self, *objects: Any, **options: Any) -> None:
+        with self._printing:
+            super().out(*objects, **options)
 
 
 class Show(Protocol):
@@ -65,6 +85,8 @@ def bars(job_ids: Sequence[Hashable], wanted: object = True) -> Iterator[Show | 
     stdout = sys.stdout.isatty()
     gone = console is wanted
     with Progress(*columns, console=console, redirect_stdout=stdout, transient=gone) as progress:
+        if isinstance(console, BarConsole):
+            console.share(progress)
         yield ProgressBars(progress, job_ids).show
 
 
