@@ -284,8 +284,12 @@ class _ChildSlot:
         return None if self._process is None else self._process.pid
 
     def send(self, message: m.PollingMessage) -> None:
-        """Send if there is a child. A new child gets the whole state, so no message needs to be queued."""
-        if self._channel is not None:
+        """Send if there is a child. A new child gets the whole state, so no message needs to be queued.
+
+        StopPolling is the last message: if the child exits with a message unread, the connection is reset, and its own
+        last messages are lost.
+        """
+        if self._channel is not None and not self._leaving:
             self._channel.send(message)
 
     def kill(self) -> None:
@@ -293,8 +297,8 @@ class _ChildSlot:
             self._process.kill()
 
     async def close(self) -> None:
-        self._leaving = True
         self.send(m.StopPolling())
+        self._leaving = True
         if self._channel is None:
             self._task.cancel()
         _, unfinished = await asyncio.wait({self._task}, timeout=EXIT_TIMEOUT)
