@@ -54,6 +54,25 @@ def test_a_given_key_outranks_the_rest() -> None:
     }
 
 
+def test_requests_are_signed_while_a_credential_is_renewed() -> None:
+    class Environment(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            seen.append(dict(credential.headers) if credential is not None else {})
+            return super().get(name, default)
+
+    seen: list[dict[str, str]] = []
+    credential: Credential | None = None
+    environ = Environment(A=SECRET, B="team")
+    auth = 'kind = "bearer"\nsecret.env = "A"\nheaders.X-Team.env = "B"'
+    credential = api(auth).credential(environ=environ)
+    seen.clear()
+    environ["A"] = "another"
+    assert credential.renew() and not credential.fixed
+    assert seen and all(one == {"Authorization": f"Bearer {SECRET}", "X-Team": "team"} for one in seen)
+    assert credential.headers == {"Authorization": "Bearer another", "X-Team": "team"}
+    assert api(auth.partition("\nheaders")[0]).credential(SECRET, environ=environ).fixed
+
+
 def test_from_a_file_and_from_a_command(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{SECRET}\n")
     auth = 'kind = "bearer"\nsecret.file = "key"'

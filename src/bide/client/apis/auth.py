@@ -83,28 +83,37 @@ class Credential:
     def take(self, answer: Answer, now: float) -> None:
         """Read the answer to `token_call`."""
 
+    @property
+    def fixed(self) -> bool:
+        """Return whether `renew` can change nothing, because the caller passed the credential."""
+        auth = self._auth
+        return self._key is not None and not auth.headers and not isinstance(auth.user, Secret)
+
     def renew(self) -> bool:
-        """Read the credential again, after the API rejected it. Return whether it has changed."""
+        """Read the credential again, after the API rejected it. Return whether it has changed.
+
+        Requests are signed meanwhile, so the headers are replaced once, when they are complete.
+        """
         auth, before = self._auth, self._headers
-        self._headers = self._environment_headers()
-        if auth.kind == "none":
-            return self._headers != before
-        secret = self._key if self._key is not None else self._get(auth.secret, "the credential")
-        if secret is None and auth.optional:
-            return self._headers != before
-        if secret is None:
-            raise SetupError(f"There is no credential: {_where(auth.secret)}")
+        headers = self._environment_headers()
+        if auth.kind != "none":
+            secret = self._key if self._key is not None else self._get(auth.secret, "the credential")
+            if secret is not None:
+                headers[auth.header] = _checked(self._value(secret))
+            elif not auth.optional:
+                raise SetupError(f"There is no credential: {_where(auth.secret)}")
+        self._headers = headers
+        return headers != before
+
+    def _value(self, secret: str) -> str:
+        """The value of the header with this secret."""
+        auth = self._auth
         if auth.kind == "basic":
             user = self._get(auth.user, "the user")
             pair = secret if user is None else f"{user}:{secret}"
-            value = "Basic " + base64.b64encode(pair.encode()).decode()
-        else:
-            prefix = (
-                auth.prefix if auth.prefix is not None else "Bearer " if auth.kind == "bearer" else ""
-            )
-            value = prefix + secret
-        self._headers = {**self._headers, auth.header: _checked(value)}
-        return self._headers != before
+            return "Basic " + base64.b64encode(pair.encode()).decode()
+        prefix = auth.prefix if auth.prefix is not None else "Bearer " if auth.kind == "bearer" else ""
+        return prefix + secret
 
     def _environment_headers(self) -> dict[str, str]:
         """The headers besides the credential whose values are not in the description."""
@@ -135,6 +144,10 @@ class OAuth2(Credential):
         self._refresh: str | None = None
         self._until = 0.0
         super().__init__(auth, key, environ, folder)
+
+    @property
+    def fixed(self) -> bool:
+        return False
 
     def renew(self) -> bool:
         auth = self._auth

@@ -113,8 +113,8 @@ class Signer:
 
     async def denied(self, generation: int) -> bool:
         """The API denied the credential of that generation. Returns whether there is another one now."""
-        if self._credential is None:
-            return False
+        if self._credential is None or self._credential.fixed:
+            return generation != self.generation
         async with self._lock:
             if generation == self.generation and await asyncio.to_thread(self._credential.renew):
                 self._renewed()
