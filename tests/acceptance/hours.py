@@ -17,7 +17,7 @@ CTRL_C = "\x03"
 PROMPT = "$ "
 HOME = "/home/ana"  # as the page writes the user's home
 TIMEOUT = 60.0
-COLUMNS = 200
+COLUMNS = 1500  # more than any line has, so that the terminal wraps none
 
 
 class Guide:
@@ -84,15 +84,7 @@ class Shell:
 
     def lines(self) -> list[str]:
         """The lines of the command that no step has seen yet."""
-        found: list[str] = []
-        full = False
-        for line in self._terminal.lines()[self._seen :]:
-            if full:  # the terminal has wrapped a long line
-                found[-1] += line
-            else:
-                found.append(line)
-            full = len(line) == COLUMNS
-        return found
+        return self._terminal.lines()[self._seen :]
 
     def see(self) -> None:
         """The next step is about the lines after these."""

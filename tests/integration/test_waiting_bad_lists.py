@@ -18,7 +18,7 @@ from bide.core.clock import render_instant
 from bide.core.errors import ServiceError, WaitTimeout
 from tests.integration import third_party as their
 from tests.integration.test_waiting_bad_days import BAD_DAYS
-from tests.integration.third_party import KEY, SPEED, ThirdParty, ids, own, page, tells
+from tests.integration.third_party import KEY, ThirdParty, ids, own, page, tells
 from tests.unit import fake_service as fake
 
 MANY = 40  # more than are waited for by a long poll each
@@ -153,9 +153,10 @@ async def test_a_clock_that_is_an_hour_off_changes_no_learned_duration(
     off: float, server: ThirdParty
 ) -> None:
     began = 0.0  # set by the first poll, so that it finds the jobs running
+    speed = 15.0  # a response that is one second late changes the durations by 15 s
 
     def theirs() -> float:
-        return began + (time.time() - began) * SPEED + off
+        return began + (time.time() - began) * speed + off
 
     def record(id: str) -> dict[str, Any]:
         left = began + off + 60.0 - theirs()
@@ -180,7 +181,7 @@ async def test_a_clock_that_is_an_hour_off_changes_no_learned_duration(
         return web.json_response({"jobs": jobs, "next": None, "missing": []}, headers=date)
 
     server.rest = reply
-    async with own(server) as client:
+    async with own(server, speed) as client:
         await client.wait_all([client.job(id) for id in ids(MANY)], timeout=20)
         await client._account.open()
         assert client._account._poller is not None

@@ -74,7 +74,7 @@ class Vendor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -93,6 +93,18 @@ class Vendor:
         self._start = time.monotonic()
         host, port = self._runner.addresses[0][:2]
         return f"http://{host}:{port}"
+
+    async def _close(self) -> None:
+        """Close all connections, also those that are being accepted while the server closes."""
+        server = self._runner.server
+        assert server is not None
+        await self._runner.cleanup()
+        accepting = asyncio.all_tasks() - {asyncio.current_task()}
+        if accepting:
+            await asyncio.wait(accepting, timeout=2)
+        for connection in server.connections:
+            connection.force_close()
+        await asyncio.sleep(0)  # the transports close in the next iteration of the loop
 
     def now(self) -> float:
         """Return the seconds of its clock since it was started."""
