@@ -1,5 +1,5 @@
 """GET /metrics in the Prometheus format. Ended jobs, waiting and running times are counted from events; everything else is
-read per request. The first request imports prometheus_client, because that takes an eighth of the start of a service.
+read per request. The first request imports prometheus_client, so that a service starts without it.
 """
 
 from __future__ import annotations
