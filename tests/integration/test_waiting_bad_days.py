@@ -245,14 +245,14 @@ async def test_one_429_pauses_all_and_one_goes_first_afterwards(server: ThirdPar
         return web.json_response(generation(number, "COMPLETED" if late else "PROCESSING"))
 
     server.rest = reply
-    async with sync_so(server, limit="120/1m", price=0.01) as client:
+    async with sync_so(server, 25.0, limit="120/1m", price=0.01) as client:
         client._account.api.longpoll = None
-        await client.wait_all([client.job(f"gen-{n}") for n in range(20)], timeout=20)
+        await client.wait_all([client.job(f"gen-{n}") for n in range(20)], timeout=30)
     refused = server.came[29]
-    # Half a second at two hundred requests per second; some may have been on their way when it was refused.
-    assert sum(refused < at < refused + 0.5 for at in server.came) <= 10
+    # Two seconds at fifty requests per second; some may have been on their way when it was refused.
+    assert sum(refused < at < refused + 2.0 for at in server.came) <= 10
     pauses = [b - a for a, b in zip(server.came, server.came[1:], strict=False)]
-    assert max(pauses) > 0.4
+    assert max(pauses) > 1.6
 
 
 async def test_a_submission_that_is_one_too_many_is_waited_out(server: ThirdParty) -> None:
