@@ -136,6 +136,12 @@ def test_an_event_tells_an_error_only_where_it_holds() -> None:
     assert "error" not in facts(a_job(status=Status.PROCESSING, error=error))
 
 
+def test_an_event_has_the_labels_of_its_job() -> None:
+    assert facts(a_job(version=1))["labels"] == {}  # the first event always names them
+    assert "labels" not in facts(a_job(version=2))
+    assert facts(a_job(version=2, labels={"team": "ops"}))["labels"] == {"team": "ops"}
+
+
 @pytest.mark.parametrize("problem", problems(), ids=lambda p: p.code)
 def test_a_problem_is_rendered_as_rfc_9457_says(problem: type[InvalidInput]) -> None:
     document = json.loads(render_problem(problem("this one"), "/jobs", "t1", base="/api"))

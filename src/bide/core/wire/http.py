@@ -116,6 +116,9 @@ def facts(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "fence": job.fence,
     }
+    # The first event always has them, so that a reader can tell a job without labels from an event of an older version.
+    if job.labels or job.version == 1:
+        known["labels"] = job.labels
     if job.owner is not None:
         known["worker"] = job.owner
     if job.due is not None:

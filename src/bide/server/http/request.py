@@ -72,6 +72,7 @@ class HttpRequest:
     """A request. `args` are the path parameters, in order. `prefix` is a path that a proxy has removed."""
 
     details = True  # False: the response to a probe contains only a status
+    tenant = "-"  # whose jobs, uploads and events the caller sees; there is one tenant until there are identities
     # From a trusted proxy.
     forwarded_scheme: str | None = None
     forwarded_host: str | None = None
