@@ -151,13 +151,13 @@ def live_workers(url: str, age: float) -> list[str]:
     import psycopg
 
     from bide.server.store.postgres.server import explain
-    from bide.server.store.postgres.store import TEXTS
 
     try:
         with server.connect() as connection:
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
             assert row is not None
-            return [state for _, state in connection.execute(TEXTS["workers"], (row[0] - age,))]
+            workers = "SELECT state FROM workers WHERE seen_at > %s ORDER BY name"
+            return [state for (state,) in connection.execute(workers, (row[0] - age,))]
     except psycopg.Error as error:
         raise SetupError(f"cannot read workers from {server.shown}: {explain(error) or error}") from None
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,8 +35,6 @@ from bide.server.store import (
     OnReset,
     OnWork,
     QueueState,
-    UploadBytes,
-    upload_rows,
 )
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.feed import ChangeFeed, DatabaseClock
@@ -45,10 +43,11 @@ from bide.server.store.postgres.server import PostgresServer, explain, prepare
 from bide.server.store.postgres.session import PostgresSession
 from bide.server.store.postgres.transaction import tag
 from bide.server.store.postgres.worker_feed import WorkerFeed
-from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, FIELDS, event_of, job_of
+from bide.server.store.rows import COLUMNS, FIELDS, job_of
+from bide.server.store.sql_reads import Condition, Reads, Rows, SqlReads
 from bide.server.store.timeouts import Timeouts
-from bide.server.store.transaction import TextTable, encode
-from bide.server.store.transactional_store import SharedTransactionalStore, UploadFilter
+from bide.server.store.transaction import encode
+from bide.server.store.transactional_store import SharedTransactionalStore
 from bide.server.store.writer import WriteOperation
 from bide.server.upload_record import Upload
 
@@ -88,15 +87,6 @@ _LONG = (
     "WHERE j.lease_until IS NOT NULL AND j.status = 'PROCESSING' AND j.overdue_at IS NULL LIMIT %s"
 )
 _OVERDUE = "SELECT kind, count(*) FROM jobs WHERE lease_until IS NOT NULL AND overdue_at IS NOT NULL GROUP BY kind"
-_UNUSED = (
-    "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
-    "AND (%s::float8 IS NULL OR j.finished_at IS NULL OR j.finished_at > %s))"
-)
-TEXTS: dict[TextTable, str] = {
-    "identity": "SELECT '', id::text FROM store_id",
-    "durations": "SELECT kind, sketch FROM durations",
-    "workers": "SELECT name, state FROM workers WHERE seen_at > %s ORDER BY name",
-}
 # Jumps from one (queue, kind) pair to the next along the index of claims, so the number of jobs does not matter.
 _NEXT = "SELECT queue, kind FROM jobs WHERE ready {} ORDER BY queue, kind LIMIT 1"
 _WAITING = (
@@ -106,7 +96,7 @@ _WAITING = (
 )
 
 
-class PostgresStore(SharedTransactionalStore):
+class PostgresStore(SqlReads, SharedTransactionalStore):
     """`SharedStore` on one schema of a PostgreSQL database."""
 
     def __init__(
@@ -176,9 +166,11 @@ class PostgresStore(SharedTransactionalStore):
 
     # --- reads
 
-    async def has_key(self, tenant: str, kind: str, key: str) -> bool:
-        sql = "SELECT 1 FROM keys WHERE tenant = %s AND kind = %s AND key = %s"
-        return bool(await self._reads.rows(sql, (tenant, kind, key)))
+    async def rows(self, sql: str, values: Sequence[Any] = (), *, reads: Reads = "row") -> Rows:
+        return await self._reads.rows(sql.replace("?", "%s"), values, long=reads != "row")
+
+    def has_label(self, name: str, value: str) -> Condition:
+        return "tags IS NOT NULL AND tags @> ?", [[tag(name, value)]]
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         known = self._job_cache.get if self._cache.fresh and not self._held_only else _nothing
@@ -193,38 +185,10 @@ class PostgresStore(SharedTransactionalStore):
     async def find(self, filter: Filter) -> list[Job]:
         if NUL in f"{filter.kind}{filter.queue}":
             return []
-        conditions: list[tuple[str, Iterable[Any]]] = []
-        if filter.status:
-            conditions.append(("status = ANY(%s)", [sorted(s.value for s in filter.status)]))
-            if "DONE" not in filter.status:  # lets the planner use the partial index
-                conditions.append(("status <> 'DONE'", []))
-        for column, value in (("kind", filter.kind), ("queue", filter.queue)):
-            if value is not None:
-                conditions.append((f"{column} = %s", [value]))
-        if filter.label is not None:
-            conditions.append(("tags IS NOT NULL AND tags @> %s", [[tag(*filter.label)]]))
-        if filter.before is not None:
-            conditions.append(("id < %s", [filter.before]))
-        where, values = _where(conditions)
-        sql = f"SELECT {COLUMNS} FROM jobs WHERE {where} ORDER BY id DESC LIMIT %s"
-        return [job_of(row) for row in await self._reads.list_rows(sql, [*values, filter.limit])]
-
-    async def input(self, job_id: str) -> bytes:
-        rows = await self._reads.rows("SELECT input FROM inputs WHERE job_id = %s", (job_id,))
-        return rows[0][0].encode() if rows else b"null"
+        return await super().find(filter)
 
     async def step(self, job_id: str, name: str) -> bytes | None:
-        sql = "SELECT result FROM steps WHERE job_id = %s AND name = %s"
-        rows = await self._reads.rows(sql, (job_id, encode(name).decode()))
-        return rows[0][0].encode() if rows else None
-
-    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
-        one_job = "job_id = %s AND" if job_id is not None else ""
-        rows = await self._reads.list_rows(
-            f"SELECT {EVENT_COLUMNS} FROM events WHERE {one_job} id > %s ORDER BY id LIMIT %s",
-            (*([job_id] if job_id is not None else []), after, limit),
-        )
-        return [event_of(row) for row in rows]
+        return await super().step(job_id, encode(name).decode())  # as JSON, because of NUL
 
     async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
         held = await self._reads.list_rows(_HELD, (owner,))
@@ -256,10 +220,6 @@ class PostgresStore(SharedTransactionalStore):
         late = await self._reads.rows(_LATE, (self.now(), limit))
         return LostAndLate(tuple(found), tuple(map(job_of, late)))
 
-    async def known(self, ids: Sequence[str]) -> set[str]:
-        rows = await self._reads.list_rows("SELECT id FROM jobs WHERE id = ANY(%s)", (list(ids),))
-        return {job_id for (job_id,) in rows}
-
     async def queues(self) -> list[QueueState]:
         counts: dict[str, dict[str, Any]] = {}
         for name, waiting, scheduled, running, oldest in await self._counts.get():
@@ -271,53 +231,13 @@ class PostgresStore(SharedTransactionalStore):
             counts.setdefault(name, {})["paused"] = True
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 
-    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
-        values = (since,) if table == "workers" else ()
-        return dict(await self._reads.rows(TEXTS[table], values))
-
     async def waiting(self) -> set[tuple[str, str]]:
         return {(queue, kind) for queue, kind in await self._reads.rows(_WAITING)}
-
-    # --- reads of uploads
 
     async def upload(self, upload_id: str) -> Upload | Missing:
         if NUL in upload_id:
             return Missing()
-        rows = await self._reads.rows(
-            f"SELECT {upload_rows.READ} FROM uploads WHERE id = %s", (upload_id,)
-        )
-        if rows:
-            return upload_rows.upload_of(rows[0])
-        gone = await self._reads.rows("SELECT 1 FROM tombstones WHERE id = %s", (upload_id,))
-        return Missing(gone=bool(gone))
-
-    async def uploads(self, filter: UploadFilter) -> list[Upload]:
-        conditions: list[tuple[str, Iterable[Any]]] = []
-        if filter.replica is not None:
-            conditions.append(("status = 'UPLOADING' AND replica = %s", [filter.replica]))
-        if filter.changed is not None:
-            conditions.append(("updated_at <= %s", [filter.changed]))
-        if filter.expired is not None:
-            conditions.append((f"expires_at <= %s AND {_UNUSED}", [filter.expired, *[filter.ended] * 2]))
-        where, values = _where(conditions)
-        order = "ORDER BY updated_at" if filter.replica is not None else ""
-        sql = f"SELECT {upload_rows.READ} FROM uploads WHERE {where} {order} LIMIT %s"
-        rows = await self._reads.list_rows(sql, [*values, filter.limit])
-        return [upload_rows.upload_of(row) for row in rows]
-
-    async def upload_bytes(self) -> UploadBytes:
-        (sums,) = await self._reads.list_rows(upload_rows.SUMS)
-        return UploadBytes(*map(int, sums))
-
-    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
-        rows = await self._reads.list_rows("SELECT id FROM uploads WHERE id = ANY(%s)", (list(ids),))
-        return {upload_id for (upload_id,) in rows}
-
-
-def _where(conditions: Sequence[tuple[str, Iterable[Any]]]) -> tuple[str, list[Any]]:
-    """The conditions of a WHERE clause and their values, joined."""
-    texts, values = [text for text, _ in conditions], [v for _, vs in conditions for v in vs]
-    return " AND ".join(texts) or "true", values
+        return await super().upload(upload_id)
 
 
 def _nothing(job_id: str) -> None:

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,45 +27,25 @@ from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event
-from bide.server.store import (
-    Filter,
-    Missing,
-    OnEvents,
-    OnReset,
-    OnWork,
-    QueueState,
-    StoreUnavailable,
-    UploadBytes,
-    upload_rows,
-)
-from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
+from bide.server.store import Missing, OnEvents, OnReset, OnWork, QueueState, StoreUnavailable
+from bide.server.store.rows import COLUMNS, job_of
+from bide.server.store.sql_reads import Condition, Reads, Rows, SqlReads
 from bide.server.store.sqlite.file import connect, explain, prepare
 from bide.server.store.sqlite.transaction import (
     BY_ID,
     BY_TOMBSTONE,
     PAUSED,
-    UPLOAD,
     SqliteCache,
     SqliteTransaction,
 )
-from bide.server.store.transaction import TextTable
-from bide.server.store.transactional_store import TransactionalStore, UploadFilter
 from bide.server.store.writer import WriteOperation
 from bide.server.upload_record import Upload
 
 log = logging.getLogger("bide.store")
 _LATE = f"SELECT {COLUMNS} FROM jobs WHERE deadline <= ? AND finished_at IS NULL LIMIT ?"
-_UNUSED = (
-    "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
-    "AND (? IS NULL OR j.finished_at IS NULL OR j.finished_at > ?))"
-)
-_TEXTS: dict[TextTable, str] = {
-    "identity": "SELECT '', id FROM store_id",
-    "durations": "SELECT kind, sketch FROM durations",
-}
 
 
-class SqliteStore(TransactionalStore):
+class SqliteStore(SqlReads):
     """`Store` on one SQLite file."""
 
     one_process = True
@@ -179,7 +159,7 @@ class SqliteStore(TransactionalStore):
             raise
         return row
 
-    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The rows of a short query."""
         try:
             return self._reader.execute(sql, values).fetchall()
@@ -187,9 +167,23 @@ class SqliteStore(TransactionalStore):
             self._raise_explained(error)
             raise
 
-    async def has_key(self, tenant: str, kind: str, key: str) -> bool:
-        sql = "SELECT 1 FROM keys WHERE tenant = ? AND kind = ? AND key = ?"
-        return self._row(sql, (tenant, kind, key)) is not None
+    async def rows(self, sql: str, values: Sequence[Any] = (), *, reads: Reads = "row") -> Rows:
+        if reads == "table":
+            return await asyncio.to_thread(self._query, sql, values)
+        return self._rows(sql, values)
+
+    def _query(self, sql: str, values: Sequence[Any]) -> Rows:
+        """Run a query that may take long; called in a thread, uses a connection of its own."""
+        try:
+            with contextlib.closing(connect(self.path)) as connection:
+                return connection.execute(sql, values).fetchall()
+        except sqlite3.OperationalError as error:  # no file descriptor for it, for example
+            self._raise_explained(error)
+            raise
+
+    def has_label(self, name: str, value: str) -> Condition:
+        has = "EXISTS (SELECT 1 FROM json_each(labels) l WHERE l.key = ? AND l.value = ?)"
+        return has, (name, value)
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         found: list[Job | Missing] = []
@@ -210,52 +204,6 @@ class SqliteStore(TransactionalStore):
         row = self._row(BY_TOMBSTONE, (job_id,))
         return Missing(gone=row is not None)
 
-    async def find(self, filter: Filter) -> list[Job]:
-        conditions: list[tuple[str, Iterable[Any]]] = []
-        if filter.status:
-            marks = ", ".join("?" * len(filter.status))
-            conditions.append((f"status IN ({marks})", sorted(s.value for s in filter.status)))
-            if "DONE" not in filter.status:  # lets the planner use the partial index
-                conditions.append(("status <> 'DONE'", []))
-        for column, value in (("kind", filter.kind), ("queue", filter.queue)):
-            if value is not None:
-                conditions.append((f"{column} = ?", [value]))
-        if filter.label is not None:
-            has = "EXISTS (SELECT 1 FROM json_each(labels) l WHERE l.key = ? AND l.value = ?)"
-            conditions.append((has, filter.label))
-        if filter.before is not None:
-            conditions.append(("id < ?", [filter.before]))
-        where, values = _where(conditions)
-        sql = f"SELECT {COLUMNS} FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?"
-        rows = await asyncio.to_thread(self._query, sql, [*values, filter.limit])
-        return [job_of(row) for row in rows]
-
-    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a query that may take long; called in a thread, uses a connection of its own."""
-        try:
-            with contextlib.closing(connect(self.path)) as connection:
-                return connection.execute(sql, values).fetchall()
-        except sqlite3.OperationalError as error:  # no file descriptor for it, for example
-            self._raise_explained(error)
-            raise
-
-    async def input(self, job_id: str) -> bytes:
-        row = self._row("SELECT input FROM inputs WHERE job_id = ?", (job_id,))
-        return b"null" if row is None else row[0].encode()
-
-    async def step(self, job_id: str, name: str) -> bytes | None:
-        sql = "SELECT result FROM steps WHERE job_id = ? AND name = ?"
-        row = self._row(sql, (job_id, name))
-        return None if row is None else row[0].encode()
-
-    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
-        one_job = "job_id = ? AND" if job_id is not None else ""
-        rows = self._rows(
-            f"SELECT {EVENT_COLUMNS} FROM events WHERE {one_job} id > ? ORDER BY id LIMIT ?",
-            (*([job_id] if job_id is not None else []), after, limit),
-        )
-        return [event_of(row) for row in rows]
-
     async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
         held = [job for job in self._held() if (job.owner or "").startswith(owner)]
         late = self._rows(_LATE, (self.now(), limit)) if limit else []
@@ -271,10 +219,6 @@ class SqliteStore(TransactionalStore):
         """The held jobs. A copy, because the writer's thread changes the cache."""
         return list(self._cache.held.values())
 
-    async def known(self, ids: Sequence[str]) -> set[str]:
-        sql = "SELECT 1 FROM jobs WHERE id = ?"
-        return {job_id for job_id in ids if self._row(sql, (job_id,))}
-
     async def queues(self) -> list[QueueState]:
         counts: dict[str, dict[str, Any]] = {
             name: count._asdict() for name, count in self._cache.counts.read(self.now()).items()
@@ -285,43 +229,8 @@ class SqliteStore(TransactionalStore):
             counts.setdefault(name, {}).update(paused=True)
         return [QueueState(name, **fields) for name, fields in sorted(counts.items())]
 
-    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
-        return dict(self._rows(_TEXTS[table]))
-
-    # --- reads of uploads
-
     async def upload(self, upload_id: str) -> Upload | Missing:
         known = self._cache.uploads.get(upload_id)
         if known is not None:
             return known
-        row = self._row(UPLOAD, (upload_id,))
-        return self._missing(upload_id) if row is None else upload_rows.upload_of(row)
-
-    async def uploads(self, filter: UploadFilter) -> list[Upload]:
-        conditions: list[tuple[str, Iterable[Any]]] = []
-        if filter.replica is not None:
-            conditions.append(("status = 'UPLOADING' AND replica = ?", [filter.replica]))
-        if filter.changed is not None:
-            conditions.append(("updated_at <= ?", [filter.changed]))
-        if filter.expired is not None:
-            conditions.append((f"expires_at <= ? AND {_UNUSED}", [filter.expired, *[filter.ended] * 2]))
-        where, values = _where(conditions)
-        order = "ORDER BY updated_at" if filter.replica is not None else ""
-        sql = f"SELECT {upload_rows.READ} FROM uploads WHERE {where} {order} LIMIT ?"
-        limit = -1 if filter.limit is None else filter.limit
-        rows = await asyncio.to_thread(self._query, sql, [*values, limit])
-        return [upload_rows.upload_of(row) for row in rows]
-
-    async def upload_bytes(self) -> UploadBytes:
-        (sums,) = self._rows(upload_rows.SUMS)
-        return UploadBytes(*sums)
-
-    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
-        sql = "SELECT 1 FROM uploads WHERE id = ?"
-        return {upload_id for upload_id in ids if self._row(sql, (upload_id,))}
-
-
-def _where(conditions: Sequence[tuple[str, Iterable[Any]]]) -> tuple[str, list[Any]]:
-    """The conditions of a WHERE clause and their values, joined."""
-    texts, values = [text for text, _ in conditions], [v for _, vs in conditions for v in vs]
-    return " AND ".join(texts) or "1", values
+        return await super().upload(upload_id)

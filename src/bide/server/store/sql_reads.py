@@ -1,0 +1,145 @@
+"""The reads outside of transactions that every SQL database answers with the same query.
+
+A backend runs the queries (`rows`). It overrides a read that it answers faster, for example from a cache.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from bide.core.jobs.record import Job
+from bide.core.wire.http import Event
+from bide.server.store import Filter, Missing, UploadBytes, upload_rows
+from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
+from bide.server.store.transaction import TextTable
+from bide.server.store.transactional_store import TransactionalStore, UploadFilter
+from bide.server.upload_record import Upload
+
+Rows = list[tuple[Any, ...]]
+Condition = tuple[str, Iterable[Any]]  # of a WHERE clause, and its values
+Reads = Literal["row", "page", "table"]
+IDS_PER_QUERY = 500
+_UNUSED = (
+    "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
+    "AND (CAST(? AS DOUBLE PRECISION) IS NULL OR j.finished_at IS NULL OR j.finished_at > ?))"
+)
+_TEXTS: dict[TextTable, str] = {
+    "identity": "SELECT '', CAST(id AS TEXT) FROM store_id",
+    "durations": "SELECT kind, sketch FROM durations",
+    "workers": "SELECT name, state FROM workers WHERE seen_at > ? ORDER BY name",
+}
+
+
+class SqlReads(TransactionalStore):
+    """A `TransactionalStore` on a SQL database."""
+
+    @abstractmethod
+    async def rows(self, sql: str, values: Sequence[Any] = (), *, reads: Reads = "row") -> Rows:
+        """The rows of a query, which has a `?` per value. `reads` is how much it reads: a few rows by their key, a page of
+        up to a thousand rows along an index, or perhaps the whole table.
+        """
+
+    @abstractmethod
+    def has_label(self, name: str, value: str) -> Condition:
+        """The condition that a job has this label."""
+
+    # --- jobs and events
+
+    async def has_key(self, tenant: str, kind: str, key: str) -> bool:
+        sql = "SELECT 1 FROM keys WHERE tenant = ? AND kind = ? AND key = ?"
+        return bool(await self.rows(sql, (tenant, kind, key)))
+
+    async def find(self, filter: Filter) -> list[Job]:
+        conditions: list[Condition] = []
+        if filter.status:
+            statuses = sorted(status.value for status in filter.status)
+            conditions.append((f"status IN ({_marks(statuses)})", statuses))
+            if "DONE" not in filter.status:  # lets the planner use the partial index
+                conditions.append(("status <> 'DONE'", []))
+        for column, value in (("kind", filter.kind), ("queue", filter.queue)):
+            if value is not None:
+                conditions.append((f"{column} = ?", [value]))
+        if filter.label is not None:
+            conditions.append(self.has_label(*filter.label))
+        if filter.before is not None:
+            conditions.append(("id < ?", [filter.before]))
+        where, values = _where(conditions)
+        sql = f"SELECT {COLUMNS} FROM jobs {where} ORDER BY id DESC LIMIT ?"
+        rows = await self.rows(sql, [*values, filter.limit], reads="table")
+        return [job_of(row) for row in rows]
+
+    async def input(self, job_id: str) -> bytes:
+        rows = await self.rows("SELECT input FROM inputs WHERE job_id = ?", (job_id,))
+        return rows[0][0].encode() if rows else b"null"
+
+    async def step(self, job_id: str, name: str) -> bytes | None:
+        sql = "SELECT result FROM steps WHERE job_id = ? AND name = ?"
+        rows = await self.rows(sql, (job_id, name))
+        return rows[0][0].encode() if rows else None
+
+    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
+        conditions: list[Condition] = [("id > ?", [after])]
+        if job_id is not None:
+            conditions.append(("job_id = ?", [job_id]))
+        where, values = _where(conditions)
+        sql = f"SELECT {EVENT_COLUMNS} FROM events {where} ORDER BY id LIMIT ?"
+        return [event_of(row) for row in await self.rows(sql, [*values, limit], reads="page")]
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        return await self._known("jobs", ids)
+
+    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
+        return dict(await self.rows(_TEXTS[table], (since,) if table == "workers" else ()))
+
+    # --- uploads
+
+    async def upload(self, upload_id: str) -> Upload | Missing:
+        rows = await self.rows(f"SELECT {upload_rows.READ} FROM uploads WHERE id = ?", (upload_id,))
+        if rows:
+            return upload_rows.upload_of(rows[0])
+        gone = await self.rows("SELECT 1 FROM tombstones WHERE id = ?", (upload_id,))
+        return Missing(gone=bool(gone))
+
+    async def uploads(self, filter: UploadFilter) -> list[Upload]:
+        conditions: list[Condition] = []
+        if filter.replica is not None:
+            conditions.append(("status = 'UPLOADING' AND replica = ?", [filter.replica]))
+        if filter.changed is not None:
+            conditions.append(("updated_at <= ?", [filter.changed]))
+        if filter.expired is not None:
+            conditions.append((f"expires_at <= ? AND {_UNUSED}", [filter.expired, *[filter.ended] * 2]))
+        where, values = _where(conditions)
+        sql = f"SELECT {upload_rows.READ} FROM uploads {where}"
+        if filter.replica is not None:
+            sql += " ORDER BY updated_at"
+        if filter.limit is not None:
+            sql, values = f"{sql} LIMIT ?", [*values, filter.limit]
+        rows = await self.rows(sql, values, reads="table")
+        return [upload_rows.upload_of(row) for row in rows]
+
+    async def upload_bytes(self) -> UploadBytes:
+        (sums,) = await self.rows(upload_rows.SUMS, reads="table")
+        return UploadBytes(*map(int, sums))
+
+    async def known_uploads(self, ids: Sequence[str]) -> set[str]:
+        return await self._known("uploads", ids)
+
+    async def _known(self, table: str, ids: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for begin in range(0, len(ids), IDS_PER_QUERY):
+            some = ids[begin : begin + IDS_PER_QUERY]
+            sql = f"SELECT id FROM {table} WHERE id IN ({_marks(some)})"
+            found.update(known for (known,) in await self.rows(sql, some, reads="page"))
+        return found
+
+
+def _where(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
+    """The WHERE clause and its values."""
+    text = " AND ".join(condition for condition, _ in conditions)
+    return f"WHERE {text}" if text else "", [v for _, values in conditions for v in values]
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
