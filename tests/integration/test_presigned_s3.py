@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -17,7 +17,6 @@ from bide.core.jobs.record import Job
 from bide.server.blobs import Signed
 from bide.server.config import BlobsConfig, Config
 from bide.server.upload_record import UploadStatus
-from bide.server.uploads.lifecycle import UploadStore
 from bide.server.worker.app_location import AppLocation
 from bide.service.assembly import assemble
 from bide.testing.blobs import send
@@ -214,7 +213,7 @@ async def test_boto3_puts_and_nobody_completes(door: Door, swift: Swift) -> None
     heard = await door.call("POST", "/uploads/events", json={"Records": [record]})
     assert (heard.status, heard.json()) == (202, {"uploads": 1})
     await door.service.uploads.presigned.tick()
-    found: Any = await cast(UploadStore, door.service.store).upload(signed["uploadId"])
+    found: Any = await door.service.store.upload(signed["uploadId"])
     assert found.status is UploadStatus.DONE
     assert (await door.job(signed["job"]["jobId"])).status == "PENDING"
 

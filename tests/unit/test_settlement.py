@@ -14,7 +14,7 @@ from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Begun, Change, Refused, Reserved, Succeeded
 from bide.server.runner import settlement
 from bide.server.runner.settlement import SettlementWriter
-from bide.server.store import NewJob, Store, StoreUnavailable
+from bide.server.store import JobStore, NewJob, StoreUnavailable
 from bide.server.store.sqlite.store import SqliteStore
 
 
@@ -41,7 +41,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def told(paper: Paper, *names: str, pause: float = 0.002) -> list[str]:
     """The callbacks of writes, in order. Each write is submitted before the previous one is stored."""
-    pen = SettlementWriter(cast(Store, paper))
+    pen = SettlementWriter(cast(JobStore, paper))
     heard: list[str] = []
     for name in names:
         pen.write([Change(job_id=name)], heard.append)
@@ -88,7 +88,7 @@ async def test_what_was_refused_because_something_before_it_is_held_up_comes_aft
         job = Job(id="j", kind="k", queue="q", created_at=0.0, updated_at=0.0, due=0.0)
         await store.insert([NewJob(job, b"{}")])
         await store.apply([Reserved(job_id="j", owner="w", lease_until=store.now() + 30)])
-        pen = SettlementWriter(cast(Store, Ledger(store)))
+        pen = SettlementWriter(cast(JobStore, Ledger(store)))
         outcomes: list[Any] = []
         pen.write([Begun(job_id="j", owner="w", fence=1, started_at=1.0)], outcomes.append)
         pen.write([Succeeded(job_id="j", owner="w", fence=1, result=msgspec.Raw(b"1"))], outcomes.append)
@@ -141,7 +141,7 @@ async def test_what_was_refused_because_its_beginning_was_written_again_is_writt
         job = Job(id="j", kind="k", queue="q", created_at=0.0, updated_at=0.0, due=0.0)
         await store.insert([NewJob(job, b"{}")])
         await store.apply([Reserved(job_id="j", owner="w", lease_until=store.now() + 30)])
-        pen = SettlementWriter(cast(Store, SlowAnswer(store, stored_first=stored_first)))
+        pen = SettlementWriter(cast(JobStore, SlowAnswer(store, stored_first=stored_first)))
         outcomes: list[Any] = []
         first = Begun(job_id="j", owner="w", fence=1, started_at=1.0)
         pen.write([first if begins else Change(job_id="another")])
@@ -163,7 +163,7 @@ async def test_what_was_refused_because_its_beginning_was_written_again_is_writt
 async def test_what_is_not_stored_yet_is_known_all_the_while(error: Exception) -> None:
     """So that the leases of finished attempts are renewed until their results are stored."""
     paper = Paper(error, failures=3)
-    pen = SettlementWriter(cast(Store, paper))
+    pen = SettlementWriter(cast(JobStore, paper))
     heard: list[str] = []
     pen.write([Succeeded(job_id="a", owner="w", fence=7)], heard.append)
     async with asyncio.timeout(5):
@@ -179,7 +179,7 @@ async def test_a_shutdown_waits_for_results_that_the_store_does_not_take_yet(
 ) -> None:
     monkeypatch.setattr(settlement, "RETRY_AFTER", 0.05)
     paper = Paper(error, failures=3)
-    pen = SettlementWriter(cast(Store, paper))
+    pen = SettlementWriter(cast(JobStore, paper))
     pen.write([Succeeded(job_id="a", owner="w", fence=7)])
     await pen.finish(5.0)
     await pen.close()
@@ -191,7 +191,7 @@ async def test_a_shutdown_names_the_jobs_whose_results_it_gives_up(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     paper = Paper(error, failures=1_000_000)
-    pen = SettlementWriter(cast(Store, paper))
+    pen = SettlementWriter(cast(JobStore, paper))
     pen.write([Succeeded(job_id="a", owner="w", fence=7)])
     pen.write([Succeeded(job_id="b", owner="w", fence=1)])
     await pen.finish(0.05)
@@ -203,7 +203,7 @@ async def test_a_shutdown_names_the_jobs_whose_results_it_gives_up(
 
 
 async def test_a_second_signal_ends_the_wait_for_the_store() -> None:
-    pen = SettlementWriter(cast(Store, Paper(StoreUnavailable("full"), failures=1_000_000)))
+    pen = SettlementWriter(cast(JobStore, Paper(StoreUnavailable("full"), failures=1_000_000)))
     pen.write([Succeeded(job_id="a", owner="w", fence=7)])
     asyncio.get_running_loop().call_later(0.05, setattr, pen, "skip_wait", True)
     async with asyncio.timeout(5):

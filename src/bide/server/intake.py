@@ -39,7 +39,7 @@ from bide.server.store import (
     KeyGone,
     Missing,
     NewJob,
-    Store,
+    UploadStore,
 )
 from bide.server.upload_record import Upload, UploadStatus
 from bide.server.worker.protocol import Spawn
@@ -161,7 +161,7 @@ class Intake:
     def __init__(
         self,
         registry: Registry,
-        store: Store,
+        store: UploadStore,
         hint: Callable[[str, str], None] | None = None,
         is_served: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:

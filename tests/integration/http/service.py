@@ -28,7 +28,6 @@ from bide.server.http.request import Message, Scope
 from bide.server.progress import AttemptKey, attempt_key
 from bide.server.registry import File, Registry
 from bide.server.store import Claim, ClaimRequest
-from bide.server.uploads.lifecycle import UploadStore
 from bide.server.worker.app_location import AppLocation
 from bide.service.assembly import assemble
 from bide.testing.clock import ManualClock
@@ -133,7 +132,6 @@ class Service:
         self.estimates, self.progress = self.parts.estimates, self.parts.progress
         self.blobs, self.intake = cast(FileBlobs, self.parts.blobs), self.parts.intake
         self.uploads = self.parts.uploads
-        self.records = cast(UploadStore, self.store)
         self.presigned, self.staging = self.uploads.presigned, self.uploads._staging
         self.quota, self.lifecycle = self.uploads._quota, self.uploads._lifecycle
         self.expiry = self.uploads._expiry

@@ -98,7 +98,7 @@ async def test_bad_input_is_refused_before_a_byte_is_sent(service: Service) -> N
     ):
         reply = await presign(service, **more)
         assert (reply.status, reply.json()["code"]) == (422, code), more
-    assert await service.records.upload_bytes() == UploadBytes(0, 0)
+    assert await service.store.upload_bytes() == UploadBytes(0, 0)
 
 
 # --- what was not signed
@@ -221,7 +221,7 @@ async def test_the_same_key_is_the_same_upload(service: Service) -> None:
     assert first["job"]["jobId"] == second["job"]["jobId"]
     other = await presign(service, **asked, name="b.mp4")
     assert (other.status, other.json()["code"]) == (422, "idempotency-conflict")
-    assert await service.records.upload_bytes() == UploadBytes(0, len(CONTENT))
+    assert await service.store.upload_bytes() == UploadBytes(0, len(CONTENT))
     await put(service, second)
     await complete(service, first["uploadId"])
     third = (await presign(service, **asked)).json()
@@ -270,7 +270,7 @@ async def test_many_who_complete_at_once_get_one_job(service: Service) -> None:
 
 
 async def upload(service: Service, upload_id: str) -> Upload:
-    found = await service.records.upload(upload_id)
+    found = await service.store.upload(upload_id)
     assert isinstance(found, Upload)
     return found
 

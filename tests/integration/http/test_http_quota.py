@@ -97,7 +97,7 @@ async def test_parallel_requests_to_one_signed_address_take_it_over(service: Ser
     await senders[-1].piece()
     await senders[-1].task
     assert senders[-1].statuses == [200]
-    assert await service.records.upload_bytes() == UploadBytes(size, 0)
+    assert await service.store.upload_bytes() == UploadBytes(size, 0)
     assert (await service.call("POST", f"/uploads/{signed['uploadId']}/complete")).status == 200
 
 
@@ -112,7 +112,7 @@ async def test_what_is_put_with_signatures_is_charged(service: Service) -> None:
         )
         statuses.append(reply.status)
     assert statuses == [200, 200, 507]
-    assert await service.records.upload_bytes() == UploadBytes(600 * KIB, 300 * KIB)
+    assert await service.store.upload_bytes() == UploadBytes(600 * KIB, 300 * KIB)
     assert on_disk(service) <= QUOTA
     # Again: the old bytes stay until the new ones have come, and both do not fit.
     again = await service.call("PUT", target(one["url"]), body=bytes(300 * KIB), headers=one["headers"])
@@ -133,7 +133,7 @@ async def test_parts_are_charged_once_each(service: Service, monkeypatch: pytest
                 "PUT", target(part["url"]), body=bytes(part["size"]), headers=part["headers"]
             )
             assert reply.status == 200, reply.body
-    assert await service.records.upload_bytes() == UploadBytes(250 * KIB, 0)
+    assert await service.store.upload_bytes() == UploadBytes(250 * KIB, 0)
     assert service.quota.check_quota(550 * KIB) == 550 * KIB
     done = await service.call("POST", f"/uploads/{signed['uploadId']}/complete")
     assert done.status == 200, done.body
@@ -172,7 +172,7 @@ async def test_declared_sizes_alone_leave_room_for_others(service: Service, way:
     assert sent.status == 201, sent.body
     place = (await create(service, QUOTA // 8)).headers["location"]
     assert (await patch(service, place, 0, bytes(QUOTA // 8))).status == 204
-    assert (await service.records.upload_bytes()).stored == QUOTA // 4 + QUOTA // 8
+    assert (await service.store.upload_bytes()).stored == QUOTA // 4 + QUOTA // 8
 
 
 async def test_an_accepted_upload_finishes_beside_others(service: Service) -> None:
@@ -185,7 +185,7 @@ async def test_an_accepted_upload_finishes_beside_others(service: Service) -> No
     for offset in (150 * KIB, 250 * KIB):
         reply = await patch(service, place, offset, bytes(min(100 * KIB, 300 * KIB - offset)))
         assert reply.status == 204, reply.body
-    assert (await service.records.upload_bytes()) == UploadBytes(800 * KIB, 0)
+    assert (await service.store.upload_bytes()) == UploadBytes(800 * KIB, 0)
     full = await service.call("POST", "/uploads", body=b"x")
     assert full.status == 507 and "upload quota is full" in full.json()["detail"]
 

@@ -204,7 +204,7 @@ async def test_bytes_of_another_type_create_no_tus_upload(
                 415,
                 "unsupported-media-type",
             )
-    assert await service.records.upload_bytes() == UploadBytes(0, 0)
+    assert await service.store.upload_bytes() == UploadBytes(0, 0)
     # Without a body, the type does not matter.
     place = await _begin(client, Upload_Length="10", Content_Type="application/octet-stream")
     lines = TUS | OFFSET | {"Upload-Length": "4"}

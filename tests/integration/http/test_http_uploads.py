@@ -241,7 +241,7 @@ async def test_a_form_that_is_no_job_leaves_nothing_behind(
     if place is not None:
         assert reply.json()["errors"][0]["pointer"] == place
     assert left_over(service) == []
-    assert await service.records.upload_bytes() == UploadBytes(0, 0)
+    assert await service.store.upload_bytes() == UploadBytes(0, 0)
 
 
 async def test_a_form_that_breaks_off_leaves_nothing_behind(service: Service) -> None:
@@ -334,7 +334,7 @@ async def test_a_key_and_the_same_bytes_are_the_same_submission(service: Service
     assert first.json()["jobId"] == again.json()["jobId"]
     assert (other.status, other.json()["code"]) == (422, "idempotency-conflict")
     assert len(left_over(service)) == 1
-    assert await service.records.upload_bytes() == UploadBytes(len(CONTENT), 0), (
+    assert await service.store.upload_bytes() == UploadBytes(len(CONTENT), 0), (
         "nor is there a record of the others"
     )
 

@@ -1,6 +1,7 @@
 """The Engine port: gets jobs to workers. A hint wakes a worker; the store decides which worker runs which job.
 
-It has three parts, by who uses them: `WorkListener` is notified of work, `JobRunner` runs it, `Fleet` knows the workers.
+It is split by who uses it: `WorkListener` is notified of work, `Fleet` knows the workers, and `Engine`, which is both, runs
+the jobs. Only the service itself uses the whole `Engine`, because it starts and stops it.
 """
 
 from __future__ import annotations
@@ -58,28 +59,6 @@ class WorkListener(Protocol):
         ...
 
 
-class JobRunner(Protocol):
-    """Runs jobs, or makes workers run them."""
-
-    async def start(self) -> None: ...
-
-    async def stop(self, drain: float) -> None:
-        """Stop claiming, wait up to `drain` seconds for running jobs, and hand the rest back to the store."""
-        ...
-
-    def stop_now(self) -> None:
-        """Make a `stop` in progress end without waiting for running jobs."""
-        ...
-
-    def holds(self, job: Job) -> bool:
-        """Whether this process runs this attempt, or has its result and has not stored it yet."""
-        ...
-
-    def reset(self) -> None:
-        """Check immediately which attempts this process still owns, because the store may have lost claims."""
-        ...
-
-
 class Fleet(Protocol):
     """Knows the workers."""
 
@@ -100,5 +79,23 @@ class Fleet(Protocol):
         ...
 
 
-class Engine(WorkListener, JobRunner, Fleet, Protocol):
-    """Gets jobs to workers. A component that uses an engine names the part that it needs."""
+class Engine(WorkListener, Fleet, Protocol):
+    """Runs jobs, or makes workers run them."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, drain: float) -> None:
+        """Stop claiming, wait up to `drain` seconds for running jobs, and hand the rest back to the store."""
+        ...
+
+    def stop_now(self) -> None:
+        """Make a `stop` in progress end without waiting for running jobs."""
+        ...
+
+    def holds(self, job: Job) -> bool:
+        """Whether this process runs this attempt, or has its result and has not stored it yet."""
+        ...
+
+    def reset(self) -> None:
+        """Check immediately which attempts this process still owns, because the store may have lost claims."""
+        ...

@@ -4,7 +4,9 @@ jobs.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bide.server.blobs import Blobs
 from bide.server.config import Config
@@ -14,8 +16,16 @@ from bide.server.intake import Intake
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
-from bide.server.store import Store
+from bide.server.store import EventLog, JobStore
 from bide.server.uploads.upload_service import UploadService
+
+
+class HttpStore(JobStore, EventLog, Protocol):
+    """What the handlers need of the store: jobs, their events, and the check of `/readyz`."""
+
+    def check_writable(self) -> Awaitable[None]:
+        """As `UpkeepStore.check_writable`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,7 @@ class Components:
 
     config: Config
     registry: Registry
-    store: Store
+    store: HttpStore
     blobs: Blobs
     work: WorkListener
     fleet: Fleet

@@ -41,7 +41,7 @@ from bide.server.registry import Registry
 from bide.server.runner.attempt import CANCEL, LEASE_LOST, SHUTDOWN, Attempt, run_message
 from bide.server.runner.settlement import SettlementWriter
 from bide.server.runner.slots import PlannedClaim, Slots
-from bide.server.store import Claim, Missing, NewJob, Store, StoreUnavailable
+from bide.server.store import Claim, JobStore, Missing, NewJob, StoreUnavailable
 from bide.server.worker import protocol as p
 from bide.server.worker import work_folders
 from bide.server.worker.supervisor import ChildProcess, Pool
@@ -80,7 +80,7 @@ class Runner:
     def __init__(
         self,
         registry: Registry,
-        store: Store,
+        store: JobStore,
         config: WorkerConfig,
         folder: WorkerFolder,
         pool: Pool,

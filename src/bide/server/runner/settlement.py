@@ -14,7 +14,7 @@ from typing import Any
 
 from bide.core.jobs.state_machine import Begun, Change, Refused, WrongStatus
 from bide.server.runner.attempt import Attempt
-from bide.server.store import Store, StoreUnavailable
+from bide.server.store import JobStore, StoreUnavailable
 
 log = logging.getLogger("bide.engine")
 RETRY_AFTER = 1.0
@@ -28,7 +28,7 @@ _Entry = tuple[Sequence[Change], Then | None]
 class SettlementWriter:
     """Writes changes to the store in order, in groups."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: JobStore) -> None:
         self._store = store
         self._in_flight: set[asyncio.Future[Any]] = set()
         self._delayed: list[_Entry] = []

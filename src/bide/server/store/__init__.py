@@ -371,6 +371,10 @@ class UploadRecords(Protocol):
         ...
 
 
+class UploadStore(JobStore, UploadRecords, Protocol):
+    """Stores jobs, and the uploads that they use."""
+
+
 class Store(JobStore, EventLog, UpkeepStore, UploadRecords, Protocol):
     """The whole store of one service."""
 

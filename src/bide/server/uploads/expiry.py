@@ -10,8 +10,9 @@ from bide.core.errors import BideError, Problem
 from bide.core.wire.http import is_job_id
 from bide.server.blobs import UPLOADS
 from bide.server.blobs.orphans import Orphans
+from bide.server.store import UploadStore
 from bide.server.upload_record import UploadStatus, Way, owner_of
-from bide.server.uploads.lifecycle import UploadLifecycle, UploadStore
+from bide.server.uploads.lifecycle import UploadLifecycle
 from bide.server.uploads.quota import Quota
 from bide.server.uploads.staging import Staging
 

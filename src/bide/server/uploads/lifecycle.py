@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -31,11 +31,10 @@ from bide.server.intake import accepted
 from bide.server.media_types import HEAD, detect
 from bide.server.store import (
     CompletedUploads,
-    JobStore,
     Missing,
     NewJob,
     StoredUploads,
-    UploadRecords,
+    UploadStore,
     UploadUpdate,
 )
 from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
@@ -48,10 +47,6 @@ log = logging.getLogger("bide.uploads")
 # The responses to all uploads of one commit are sent in one loop iteration, and polls wait for that. So only a few
 # uploads share a commit, even if many have arrived.
 CONCURRENT_COMMITS = 2
-
-
-class UploadStore(JobStore, UploadRecords, Protocol):
-    """A store of jobs and uploads."""
 
 
 class UploadLifecycle:

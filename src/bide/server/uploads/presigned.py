@@ -47,9 +47,9 @@ from bide.server.blobs import (
 )
 from bide.server.intake import accepted
 from bide.server.media_types import HEAD
-from bide.server.store import CompletedUploads, Inserted, Missing, NewJob, UploadUpdate
+from bide.server.store import CompletedUploads, Inserted, Missing, NewJob, UploadStore, UploadUpdate
 from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
-from bide.server.uploads.lifecycle import UploadLifecycle, UploadStore
+from bide.server.uploads.lifecycle import UploadLifecycle
 from bide.server.uploads.quota import Charge, Quota, charged, reporting_full_disk
 from bide.server.uploads.upload_jobs import UploadJob, UploadJobs
 

@@ -12,11 +12,12 @@ from bide.server.blobs.orphans import Orphans
 from bide.server.config import UploadConfig
 from bide.server.intake import Intake
 from bide.server.registry import Registry
+from bide.server.store import UploadStore
 from bide.server.upload_record import Upload
 from bide.server.uploads.chunks import ChunkedUploads
 from bide.server.uploads.direct import DirectUploads
 from bide.server.uploads.expiry import UploadExpiry
-from bide.server.uploads.lifecycle import UploadLifecycle, UploadStore
+from bide.server.uploads.lifecycle import UploadLifecycle
 from bide.server.uploads.presigned import PresignedUploads
 from bide.server.uploads.quota import Quota
 from bide.server.uploads.staging import Staging
