@@ -68,7 +68,8 @@ class RowChanges(msgspec.Struct, frozen=True):
     removed: Sequence[tuple[str, str]] = ()
     new: Sequence[NewJob] = ()  # raise if the id exists
     uploads: Sequence[Upload] = ()  # new and changed ones
-    removed_uploads: Sequence[str] = ()  # delete their uses, too, and write tombstones
+    # Write tombstones. Uses by jobs that have ended may remain; they are deleted with their job.
+    removed_uploads: Sequence[str] = ()
     uses: Sequence[tuple[str, str, str]] = ()  # upload, job, tenant; some may be stored already
     removed_uses: Sequence[tuple[str, str]] = ()  # upload, job
     keys: Sequence[KeyRow] = ()
