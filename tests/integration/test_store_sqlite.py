@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import pytest
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.jobs.record import Job, Status
-from bide.server.store import Inserted, NewJob, Store, migrations
+from bide.server.store import Filter, Inserted, NewJob, Store, StoreUnavailable, migrations
 from bide.server.store.migrations import scripts
 from bide.server.store.sqlite.file import prepare
 from bide.server.store.sqlite.store import SqliteStore
@@ -83,6 +84,19 @@ async def test_a_damaged_database_is_found_at_the_start(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(SetupError, match="Restore it from a backup"):
         await SqliteStore(path).open(hear_nothing)
+
+
+async def test_a_list_of_a_damaged_database_says_that_the_store_is_unavailable(tmp_path: Path) -> None:
+    harness = await a_bench(tmp_path)
+    path = tmp_path / "bide.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (path.stat().st_size - 4096))
+    with pytest.raises(StoreUnavailable, match="Restore it from a backup"):
+        await harness.store.find(Filter())
+    await harness.store.close()
 
 
 async def a_bench(tmp_path: Path) -> StoreHarness:

@@ -177,7 +177,7 @@ class SqliteStore(SqlReads):
         try:
             with contextlib.closing(connect(self.path)) as connection:
                 return connection.execute(sql, values).fetchall()
-        except sqlite3.OperationalError as error:  # no file descriptor for it, for example
+        except sqlite3.DatabaseError as error:  # damaged, or no file descriptor for it
             self._raise_explained(error)
             raise
 
