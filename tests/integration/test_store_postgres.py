@@ -121,6 +121,19 @@ async def test_text_is_read_as_utf_8_whatever_the_address_and_the_environment_sa
         await store.close()
 
 
+async def test_a_store_that_cannot_be_opened_leaves_no_connection(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    role = "CREATE ROLE one LOGIN CONNECTION LIMIT 1; GRANT CREATE ON DATABASE postgres TO one"
+    connected = "SELECT FROM pg_stat_activity WHERE usename = 'one'"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(role)
+        store = PostgresStore(url_of(postgres, tmp_path).replace("bide@", "one@"))
+        with pytest.raises(SetupError, match="too many connections"):
+            await store.open(lambda events: None)
+        await eventually(lambda: connection.execute(connected).fetchone() is None)
+
+
 class Process(StoreHarness):
     """One of several that have the same database."""
 

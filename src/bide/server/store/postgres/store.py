@@ -132,14 +132,18 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         )
         try:
             await self._feed.open()
-            self._session = await asyncio.to_thread(
-                PostgresSession,
-                self.server,
-                self._clock,
-                self._cache,
-                self._origin,
-                partial(loop.call_soon_threadsafe, on_reset),
-            )
+            try:
+                self._session = await asyncio.to_thread(
+                    PostgresSession,
+                    self.server,
+                    self._clock,
+                    self._cache,
+                    self._origin,
+                    partial(loop.call_soon_threadsafe, on_reset),
+                )
+            except BaseException:
+                await self._feed.close()
+                raise
         except (psycopg.Error, TimeoutError) as error:
             reason = (explain(error) if isinstance(error, psycopg.Error) else None) or error
             raise SetupError(f"{self.server.shown} cannot be used: {reason}") from error
