@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 from bide.server import store as port
 from bide.server.store.postgres.store import PostgresStore
@@ -46,6 +48,16 @@ def test_the_shared_store_has_every_operation_of_the_port() -> None:
         names = operations(protocol)
         found = {*dir(store), "now"}  # the constructor sets `now`
         assert names <= found, names - found
+
+
+def test_contributing_lists_every_operation_of_a_backend() -> None:
+    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    section = page.partition("## Add a store")[2].partition("\n## ")[0]
+    tables = section.split("| operation | must guarantee |")[1:]
+    for backend, table in zip((Transaction, TransactionalStore), tables, strict=True):
+        rows = [line for line in table.splitlines() if line.strip().startswith("| `")]
+        listed = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows))
+        assert sorted(listed) == sorted(backend.__abstractmethods__)
 
 
 def operations(protocol: type) -> set[str]:
