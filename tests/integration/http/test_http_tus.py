@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -473,34 +474,70 @@ async def test_concurrent_uploads_of_one_file_are_one_job(service: Service) -> N
     assert len({r.headers["job-location"] for r in replies}) == 1
 
 
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which parts of a submission are read or validated, in order."""
+    calls: list[str] = []
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*args: Any) -> Any:
+            calls.append(name)
+            return call(*args)
+
+        return count
+
+    monkeypatch.setattr(Kind, "check_input", counted("validate", Kind.check_input))
+    monkeypatch.setattr(upload_jobs, "read_submission", counted("read", read_submission))
+    return calls
+
+
+@pytest.mark.parametrize("notes", ["short", "long" * 1300])
 async def test_a_submission_is_read_and_validated_once(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, readings: list[str], notes: str
 ) -> None:
-    calls = []
-    check_input, read = Kind.check_input, read_submission
-
-    def counted_check(kind: Kind, *args: Any) -> Any:
-        calls.append("check")
-        return check_input(kind, *args)
-
-    def counted_read(body: Any) -> Any:
-        calls.append("read")
-        return read(body)
-
-    monkeypatch.setattr(Kind, "check_input", counted_check)
-    monkeypatch.setattr(upload_jobs, "read_submission", counted_read)
-    place = await begun(service, **{"upload-metadata": metadata(kind="thumbnail")})
-    assert (await patch(service, place, 0, CONTENT[:5000])).status == 204
-    reply = await patch(service, place, 5000, CONTENT[5000:])
-    assert "job-location" in reply.headers
-    assert calls == ["check"]
-    assert not service.lifecycle._jobs._checked, "nothing stays in memory"
+    async with Service(tmp_path, registry=films()).opened() as service:
+        told = {"upload-metadata": metadata(kind="film", input={"notes": notes})}
+        place = await begun(service, len(MP4), **told)
+        assert (await patch(service, place, 0, MP4[:2005])).status == 204, "its type is accepted"
+        reply = await patch(service, place, 2005, MP4[2005:])
+        assert "job-location" in reply.headers
+        assert readings == ["validate"]
+        jobs = service.lifecycle._jobs
+        assert (jobs._checked, jobs._cached_bytes) == ({}, 0), "nothing stays in memory"
 
 
-async def test_a_submission_is_read_again_after_a_restart(service: Service) -> None:
-    place = await begun(service, **{"upload-metadata": metadata(kind="thumbnail")})
-    service.lifecycle._jobs._checked.clear()
-    assert "job-location" in (await patch(service, place, 0, CONTENT)).headers
+async def test_a_submission_is_validated_once_more_after_a_restart(
+    tmp_path: Path, readings: list[str]
+) -> None:
+    async with Service(tmp_path, registry=films()).opened() as service:
+        place = await begun(service, len(MP4), **{"upload-metadata": metadata(kind="film")})
+        service.lifecycle._jobs.forget(place.rpartition("/")[2])
+        assert (await patch(service, place, 0, MP4[:2005])).status == 204
+        assert "job-location" in (await patch(service, place, 2005, MP4[2005:])).headers
+        assert readings == ["validate", "read", "validate"]
+
+
+async def test_submissions_that_no_longer_fit_into_the_cache_are_validated_again(
+    service: Service, readings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_jobs, "MAX_CACHED_BYTES", 2 * upload_jobs.ENTRY_BYTES + 200)
+    told = {"upload-metadata": metadata(kind="thumbnail")}
+    places = [await begun(service, **told) for _ in range(3)]
+    refused = metadata(kind="thumbnail", deadline="2000-01-01T00:00:00Z")
+    assert (await create(service, **{"upload-metadata": refused})).status == 422
+    readings.clear()
+    for place in reversed(places):
+        assert "job-location" in (await patch(service, place, 0, CONTENT)).headers
+    assert readings == ["read", "validate"], "the oldest one alone"
+
+
+@pytest.mark.parametrize(
+    "given", ["[1]", "null", "3", '{"a": 1', '{"a": }', '{"video": 1}', '{"a": \xff}', "[" * 5000]
+)
+async def test_an_input_that_takes_no_file_is_refused(service: Service, given: str) -> None:
+    told = {"upload-metadata": metadata(kind="thumbnail", input=given)}
+    reply = await create(service, **told)
+    assert (reply.status, reply.json()["code"]) == (422, "invalid-input"), reply.body
 
 
 async def test_a_post_can_stand_for_another_method(service: Service) -> None:
@@ -678,7 +715,7 @@ def films() -> Registry:
 
     registry = Registry()
 
-    def film(video: Annotated[File, Accepts("video/*")]) -> None: ...
+    def film(video: Annotated[File, Accepts("video/*")], notes: str = "") -> None: ...
 
     film.__annotations__["video"] = Annotated[File, Accepts("video/*")]  # which is local
     registry.job()(film)

@@ -1,8 +1,10 @@
-"""The jobs of uploads. The submission is validated when the upload begins; the job is created when it is complete."""
+"""The jobs of uploads. The submission is validated when the upload begins; the job is created when it is complete.
+
+A submission is read and validated once. After a restart the app may be a newer one, so it is validated once more.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,9 +25,10 @@ from bide.server.upload_record import Upload
 
 # A form part of this name fills the only file parameter, regardless of the parameter's name.
 DEFAULT_PART = "file"
-# Submissions of incomplete uploads that are not read and validated again when the upload is complete.
-MAX_CACHED = 20_000
-MAX_CACHED_INPUT = 4096  # bytes
+# Limits the submissions of incomplete uploads in memory. The others are read and validated again when they are needed.
+MAX_CACHED_BYTES = 64 * 1024 * 1024
+ENTRY_BYTES = 2000  # of an entry, without its input
+_read_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class UploadJob(msgspec.Struct, frozen=True):
@@ -64,20 +67,19 @@ class UploadJobs:
     def __init__(self, registry: Registry, intake: Intake) -> None:
         self._registry = registry
         self.intake = intake
-        self._checked: OrderedDict[str, CheckedSubmission] = OrderedDict()
+        self._checked: dict[str, CheckedSubmission] = {}  # the oldest first
+        self._cached_bytes = 0
 
     async def check(self, upload: Upload, submission: Submission) -> NewJob:
         """Validates the submission of a new upload. Raises a Problem if the job would be rejected for any content of the
         file. Returns the job without the file.
         """
         checked = self._check(upload, submission)
-        if len(bytes(checked.submission.input)) <= MAX_CACHED_INPUT:
-            self._checked[upload.id] = checked
-            if len(self._checked) > MAX_CACHED:
-                self._checked.popitem(last=False)
-        return await self.intake.make_job(
+        new = await self.intake.make_job(
             checked, key=upload.key, trace_id=upload.trace_id, uploads={upload.id: upload}
         )
+        self._cache(upload.id, checked)
+        return new
 
     async def new_job(self, upload: Upload) -> NewJob:
         """Returns the job of an upload with a submission; stores nothing."""
@@ -95,7 +97,9 @@ class UploadJobs:
 
     def forget(self, upload_id: str) -> None:
         """Removes the submission from the cache, because the upload is complete or removed."""
-        self._checked.pop(upload_id, None)
+        checked = self._checked.pop(upload_id, None)
+        if checked is not None:
+            self._cached_bytes -= _bytes(checked)
 
     async def from_form(
         self,
@@ -115,13 +119,26 @@ class UploadJobs:
 
     def _known(self, upload: Upload) -> CheckedSubmission:
         assert upload.submission is not None
-        known = self._checked.get(upload.id)
-        return known or self._check(upload, read_submission(upload.submission))
+        checked = self._checked.get(upload.id)
+        if checked is None:
+            checked = self._check(upload, read_submission(upload.submission))
+            self._cache(upload.id, checked)
+        return checked
+
+    def _cache(self, upload_id: str, checked: CheckedSubmission) -> None:
+        self._checked[upload_id] = checked
+        self._cached_bytes += _bytes(checked)
+        while self._cached_bytes > MAX_CACHED_BYTES:
+            self.forget(next(iter(self._checked)))
 
     def _check(self, upload: Upload, submission: Submission) -> CheckedSubmission:
         kind = self._registry.kind(submission.kind)
         filled = _with_files(kind, submission, {upload.parameter or None: [upload]})
         return self.intake.check(filled, upload.key)
+
+
+def _bytes(checked: CheckedSubmission) -> int:
+    return ENTRY_BYTES + len(memoryview(checked.submission.input))
 
 
 def _with_files(
@@ -130,7 +147,7 @@ def _with_files(
     """Returns the submission with the uploads as values of its file parameters; None is the only free one."""
     if not files:
         return submission
-    given = _read_input(submission)
+    given: dict[str, Any] = _values(submission)
     for name, uploads in files.items():
         parameter = name or _free_parameter(kind, given)
         several = kind.file_parameters.get(parameter)
@@ -162,14 +179,14 @@ def _free_parameter(kind: Kind, given: Mapping[str, Any]) -> str:
     )
 
 
-def _read_input(submission: Submission) -> dict[str, Any]:
+def _values(submission: Submission) -> dict[str, Any]:
+    """The values of the input as they are written, by parameter. The validation reads them."""
     try:
-        given = msgspec.json.decode(submission.input)
+        return _read_values.decode(submission.input)
+    except msgspec.ValidationError:
+        raise _invalid("/input", "must be an object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _invalid("/input", f"not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise _invalid("/input", "must be an object")
-    return given
 
 
 def _invalid(pointer: str, detail: str) -> InvalidInput:
