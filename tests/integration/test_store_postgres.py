@@ -52,7 +52,6 @@ from bide.server.store.postgres.store import PostgresStore
 from bide.server.store.postgres.transaction import PostgresTransaction
 from bide.server.store.transactional_store import UploadFilter
 from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
-from bide.service.backends import describe
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness, StoreSuite
 from bide.testing.store.harness import LEASE, OOPS
@@ -101,7 +100,7 @@ def test_a_database_that_cannot_hold_utf_8_is_refused(postgres: Postgres, encodi
         )
     url = postgres.url.replace("/postgres", f"/{name}")
     # A start, and `bide doctor`.
-    for look in (lambda: prepare(PostgresServer(url)), lambda: describe(url)):
+    for look in (lambda: prepare(PostgresServer(url)), lambda: PostgresServer(url).describe()):
         with pytest.raises(SetupError, match=f"encoding is {encoding}.*createdb --encoding=UTF8"):
             look()
     with PostgresServer(url).connect() as connection:

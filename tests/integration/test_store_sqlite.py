@@ -17,7 +17,7 @@ from bide.core.errors import SetupError
 from bide.core.jobs.record import Job, Status
 from bide.server.store import Filter, Inserted, NewJob, Store, StoreUnavailable, migrations
 from bide.server.store.migrations import scripts
-from bide.server.store.sqlite.file import prepare
+from bide.server.store.sqlite.file import SqliteFile, prepare
 from bide.server.store.sqlite.store import SqliteStore
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness, StoreSuite
@@ -57,6 +57,22 @@ def test_a_failed_migration_leaves_nothing_behind(
     assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'half'").fetchone() is None
     assert connection.execute("PRAGMA user_version").fetchone() == (NEWEST,)
     connection.close()
+
+
+def test_a_file_is_described_without_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "what? 100%" / "bide.db"
+    path.parent.mkdir()
+    file = SqliteFile(path)
+    assert (file.describe(), file.identity()) == ("none yet", None)
+    assert list(path.parent.iterdir()) == [], "looking makes no file"
+    assert file.migrate()[-1] == NEWEST
+    assert file.describe() == f"schema {NEWEST}, 0 jobs, integrity ok"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id FROM store_id").fetchone() == (file.identity(),)
+    path.write_bytes(b"no database" * 1000)
+    assert file.identity() is None
+    with pytest.raises(SetupError, match=r"cannot be read.*Restore it from a backup"):
+        file.describe()
 
 
 async def test_data_of_a_newer_bide_is_left_alone(tmp_path: Path) -> None:

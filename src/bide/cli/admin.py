@@ -18,6 +18,7 @@ from bide.cli import options
 from bide.core.errors import BideError, SetupError
 
 if TYPE_CHECKING:
+    from bide.server.config import Config
     from bide.server.registry import Registry
 
 DATA = options.data()
@@ -42,30 +43,28 @@ def migrate(data: Path, store: str | None, as_json: bool) -> None:
       bide migrate --data /var/lib/bide
       bide migrate --store postgresql://bide@db.example.org/jobs
     """
-    if store is None:
-        database, applied = _migrate_folder(data)
-    else:
-        from bide.service import backends
-
-        database, applied = backends.migrate(store)
-    if as_json:
-        click.echo(json.dumps({"database": database, "applied": applied}))
-    elif applied:
-        click.echo(f"{database}: applied {', '.join(map(str, applied))}")
-    else:
-        click.echo(f"{database}: nothing to do")
-
-
-def _migrate_folder(data: Path) -> tuple[str, list[int]]:
-    from bide.server.store.sqlite.file import prepare
+    from bide.service.assembly import database_of
     from bide.service.data_folder import DataFolder
 
-    folder = DataFolder(data)
-    folder.lock()
+    database, folder = database_of(_config(data, store)), DataFolder(data)
+    if store is None:
+        folder.lock()
     try:
-        return str(folder.database), prepare(folder.database)
+        applied = database.migrate()
     finally:
         folder.unlock()
+    if as_json:
+        click.echo(json.dumps({"database": database.shown, "applied": applied}))
+    elif applied:
+        click.echo(f"{database.shown}: applied {', '.join(map(str, applied))}")
+    else:
+        click.echo(f"{database.shown}: nothing to do")
+
+
+def _config(data: Path, store: str | None, blobs: str | None = None) -> Config:
+    from bide.server.config import BlobsConfig, Config, StoreConfig
+
+    return Config(data=data, store=StoreConfig(store), blobs=BlobsConfig(blobs))
 
 
 class Checkup(NamedTuple):
@@ -135,8 +134,9 @@ def _findings(
     yield _try("python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
     yield _try("server packages", _packages)
     yield _try("data folder", lambda: _folder(data))
-    yield _try("database", lambda: _database(data / "bide.db") if store is None else _server(store))
-    yield _try("files", lambda: _files(blobs, data, store))
+    checked = _config(data, store, blobs)
+    yield _try("database", lambda: _database(checked))
+    yield _try("files", lambda: _files(checked))
     if target is not None:
         yield _try("app", lambda: _app(target))
     if celery is not None:
@@ -180,50 +180,28 @@ def _folder(data: Path) -> str:
     return f"{data.resolve()}{what}, {free // 1024**3} GB free"
 
 
-def _database(path: Path) -> str:
-    import sqlite3
+def _database(config: Config) -> str:
+    from bide.service.assembly import database_of
 
-    from bide.server.store import migrations
-
-    if not path.exists():
-        return "none yet"
-    try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.DatabaseError as error:
-        raise SetupError(f"{path} cannot be read: {error}. Restore it from a backup.") from None
-    if verdict != "ok":
-        raise SetupError(f"{path} is damaged: {verdict}. Restore it from a backup.")
-    pending = migrations.pending("sqlite", version)
-    more = f"; the next start applies {len(pending)} migrations" if pending else ""
-    return f"schema {version}, {jobs} jobs, integrity ok{more}"
+    return database_of(config).describe()
 
 
-def _server(url: str) -> str:
-    from bide.service.backends import describe
-
-    return describe(url)
-
-
-def _files(place: str | None, data: Path, store: str | None) -> str:
+def _files(config: Config) -> str:
     """Check that files can be stored there, and that they belong to this database."""
     import asyncio
 
-    from bide.server.blobs.factory import make_blobs
     from bide.server.blobs.orphans import foreign
+    from bide.service.assembly import blobs_of, database_of
 
-    own = _store_id(data, store)
+    own = None
+    with contextlib.suppress(SetupError):  # the check "database" reports it
+        own = database_of(config).identity()
 
     async def look() -> str:
-        blobs = make_blobs(place or str(data / "blobs"))
+        blobs = blobs_of(config)
         try:
             # The check "data folder" covers the default, which may not exist yet.
-            said = f"in {blobs.shown}" if place is None else await blobs.check()
+            said = f"in {blobs.shown}" if config.blobs.url is None else await blobs.check()
             wrong = None if own is None else foreign(blobs, await blobs.store_id(), own)
         finally:
             await blobs.close()
@@ -232,26 +210,6 @@ def _files(place: str | None, data: Path, store: str | None) -> str:
         return said
 
     return asyncio.run(look())
-
-
-def _store_id(data: Path, store: str | None) -> str | None:
-    """Return None if the database does not exist, cannot be read, or has no id yet; other checks report that."""
-    if store is not None:
-        from bide.service.backends import identity
-
-        with contextlib.suppress(SetupError):
-            return identity(store)
-        return None
-    import sqlite3
-
-    if not (data / "bide.db").exists():
-        return None
-    with (
-        contextlib.suppress(sqlite3.DatabaseError),
-        contextlib.closing(sqlite3.connect(f"file:{data / 'bide.db'}?mode=ro", uri=True)) as connection,
-    ):
-        return str(connection.execute("SELECT id FROM store_id").fetchone()[0])
-    return None
 
 
 def _doctor_module() -> ModuleType:

@@ -1,5 +1,9 @@
 """The composition root: `assemble` makes a service from an app and its configuration, `assemble_worker` the part of it that
-runs jobs, for a worker of the Celery engine. No other module chooses implementations.
+runs jobs, for a worker of the Celery engine. `database_of` and `blobs_of` make the parts that `bide migrate` and
+`bide doctor` use without a service.
+
+No other module of the service chooses implementations. Two programs that are no service make their own blobs: a handler
+child, from the location in its settings, and `run_inline`, in a folder.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
 from bide.server.runner.runner import children_of
-from bide.server.store import SharedStore, Store
+from bide.server.store import SharedStore, Store, StoreDatabase
 from bide.server.upkeep import CleanUp, Upkeep
 from bide.server.uploads.upload_service import UploadService
 from bide.server.worker import app_location
@@ -36,6 +40,7 @@ from bide.server.worker.supervisor import Pool
 from bide.service.backends import (
     check_engine,
     make_celery_engine,
+    make_database,
     make_progress_store,
     make_shared_store,
     make_store,
@@ -59,7 +64,7 @@ def assemble(
     folder = DataFolder(config.data)
     if store is None:
         store = make_store(config.store, folder)
-    blobs = make_blobs(_blobs_url(config))
+    blobs = blobs_of(config)
     notify = Notifier()
     estimates = Estimates()
     progress = _progress(config, notify.notify, notify.has_subscribers)
@@ -140,6 +145,14 @@ def assemble_worker(
     progress = _progress(config, lambda job_id: None, lambda job_id: False)
     engine = _embedded(registry, location, config, folder, store, progress)
     return WorkerParts(store, progress, engine)
+
+
+def database_of(config: Config) -> StoreDatabase:
+    return make_database(config.store, DataFolder(config.data))
+
+
+def blobs_of(config: Config) -> Blobs:
+    return make_blobs(_blobs_url(config))
 
 
 def _blobs_url(config: Config) -> str:

@@ -6,7 +6,6 @@ The dependencies of each backend are imported here, when a setting names it, so 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ from bide.server.config import Config, EngineConfig, StoreConfig
 from bide.server.progress import ProgressStore
 from bide.server.progress.memory import MemoryProgressStore
 from bide.server.registry import Registry
-from bide.server.store import SharedStore, Store
+from bide.server.store import SharedStore, Store, StoreDatabase
 from bide.service.data_folder import DataFolder
 
 if TYPE_CHECKING:
@@ -69,6 +68,15 @@ def make_shared_store(config: StoreConfig) -> SharedStore:
     return PostgresStore(config.url, connections=config.connections, held_only=True)
 
 
+def make_database(config: StoreConfig, folder: DataFolder) -> StoreDatabase:
+    """Returns the database of the store that `make_store` returns."""
+    if config.url is None:
+        from bide.server.store.sqlite.file import SqliteFile
+
+        return SqliteFile(folder.database)
+    return make_server(config.url)
+
+
 def make_server(url: str) -> PostgresServer:
     _require_psycopg()
     from bide.server.store.postgres.server import PostgresServer
@@ -82,84 +90,6 @@ def _require_psycopg() -> None:
     except ImportError as error:
         what = f"{error.name} is missing" if error.name else f"psycopg cannot be used ({error})"
         raise SetupError(f"{what}: pip install 'bide[postgres]'") from None
-
-
-def migrate(url: str) -> tuple[str, list[int]]:
-    """Migrates the schema; returns the address of the database and the versions that were applied."""
-    server = make_server(url)
-    from bide.server.store.postgres.server import prepare
-
-    return server.shown, prepare(server)
-
-
-def describe(url: str) -> str:
-    """Describes the database without changing it. Raises SetupError if bide cannot use it."""
-    server = make_server(url)
-    import psycopg
-
-    from bide.server.store import migrations
-    from bide.server.store.postgres.server import check_encoding, explain, version
-
-    try:
-        with server.connect() as connection:
-            check_encoding(connection, server.shown)
-            at, usable = version(connection)
-            pending = migrations.pending("postgres", at, usable)
-            (name,) = connection.execute("SHOW server_version").fetchone() or ("?",)
-            rows = connection.execute(
-                "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'"
-            ).fetchall()
-            jobs = (
-                connection.execute(
-                    "SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass"
-                ).fetchone()
-                if at
-                else None
-            )
-    except psycopg.Error as error:
-        raise SetupError(f"{server.shown} cannot be used: {explain(error) or error}") from None
-    if rows:
-        raise SetupError(
-            f"{server.shown} runs with {', '.join(f'{n} = {s}' for n, s in rows)}, so committed jobs can be lost in a "
-            "power cut. Set it to on in postgresql.conf"
-        )
-    number = re.match(r"[\d.]+", str(name))
-    about = f"PostgreSQL {number[0] if number else name}, schema {server.schema} at {at}"
-    if jobs is not None and jobs[0] >= 0:
-        about += f", about {jobs[0]:.0f} jobs"
-    return about + (
-        f"; {len(pending)} migrations pending; the next start applies them" if pending else ""
-    )
-
-
-def identity(url: str) -> str | None:
-    """Returns the id of the database; None if it has none yet."""
-    server = make_server(url)
-    import psycopg
-
-    try:
-        with server.connect() as connection:
-            row = connection.execute("SELECT id FROM store_id").fetchone()
-    except psycopg.Error:
-        return None
-    return None if row is None else str(row[0])
-
-
-def live_workers(url: str, age: float) -> list[str]:
-    """Returns the heartbeats of the last `age` seconds without opening a store, because that would migrate the schema."""
-    server = make_server(url)
-    import psycopg
-
-    from bide.server.store.postgres.server import explain
-
-    try:
-        with server.connect() as connection:
-            row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
-            assert row is not None
-            workers = "SELECT state FROM workers WHERE seen_at > %s ORDER BY name"
-            return [state for (state,) in connection.execute(workers, (row[0] - age,))]
-    except psycopg.Error as error:
-        raise SetupError(f"cannot read workers from {server.shown}: {explain(error) or error}") from None
 
 
 # --- engines

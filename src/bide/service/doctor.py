@@ -10,7 +10,7 @@ from bide.server.engine.celery.worker_heartbeats import SILENT, WorkerHeartbeat,
 from bide.server.registry import Registry
 from bide.server.runner.slots import served
 from bide.server.worker.app_location import parse
-from bide.service.backends import live_workers
+from bide.service.backends import make_server
 from bide.service.worker import RUNTIME
 from bide.service.worker_runtime import WorkerRuntime
 
@@ -56,7 +56,7 @@ def broker(url: str, registry: Registry | None) -> str:
 
 def workers(store: str, registry: Registry | None) -> str:
     """Lists the live workers. Raises SetupError if there are none, or if they cannot run a kind of the app."""
-    alive = read(live_workers(store, SILENT))
+    alive = read(make_server(store).live_workers(SILENT))
     if not alive:
         raise SetupError(
             "no worker is running: start one with `bide worker MODULE:app --store … --broker …`"

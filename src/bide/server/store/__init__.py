@@ -375,6 +375,27 @@ class UploadStore(JobStore, UploadRecords, Protocol):
     """Stores jobs, and the uploads that they use."""
 
 
+class StoreDatabase(Protocol):
+    """The database of a store, for commands that open no store."""
+
+    @property
+    def shown(self) -> str:
+        """Its location without secrets, for messages."""
+        ...
+
+    def migrate(self) -> list[int]:
+        """Update the schema. Return the applied versions."""
+        ...
+
+    def describe(self) -> str:
+        """A description of version and content. Raises SetupError if a store cannot use it. Changes nothing."""
+        ...
+
+    def identity(self) -> str | None:
+        """As `Store.identity`; None if it has none yet, or cannot be read. Changes nothing."""
+        ...
+
+
 class Store(JobStore, EventLog, UpkeepStore, UploadRecords, Protocol):
     """The whole store of one service."""
 

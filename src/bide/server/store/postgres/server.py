@@ -53,8 +53,13 @@ _SESSION = {
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 
 
+_UNSAFE = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'"
+_JOBS = "SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass"
+_LIVE_WORKERS = "SELECT state FROM workers WHERE seen_at > extract(epoch FROM clock_timestamp())::float8 - %s ORDER BY name"
+
+
 class PostgresServer:
-    """One database and the schema in it."""
+    """One database and the schema in it. Also its `StoreDatabase`."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -98,6 +103,53 @@ class PostgresServer:
         return await psycopg.AsyncConnection.connect(
             autocommit=True, prepare_threshold=0, **self._arguments
         )
+
+    # --- without a store
+
+    def migrate(self) -> list[int]:
+        return prepare(self)
+
+    def describe(self) -> str:
+        try:
+            with self.connect() as connection:
+                check_encoding(connection, self.shown)
+                at, usable = version(connection)
+                pending = migrations.pending("postgres", at, usable)
+                (name,) = connection.execute("SHOW server_version").fetchone() or ("?",)
+                unsafe = connection.execute(_UNSAFE).fetchall()
+                jobs = connection.execute(_JOBS).fetchone() if at else None
+        except psycopg.Error as error:
+            raise SetupError(f"{self.shown} cannot be used: {explain(error) or error}") from None
+        if unsafe:
+            raise SetupError(
+                f"{self.shown} runs with {', '.join(f'{n} = {s}' for n, s in unsafe)}, so committed jobs can be lost in "
+                "a power cut. Set it to on in postgresql.conf"
+            )
+        number = re.match(r"[\d.]+", str(name))
+        about = f"PostgreSQL {number[0] if number else name}, schema {self.schema} at {at}"
+        if jobs is not None and jobs[0] >= 0:
+            about += f", about {jobs[0]:.0f} jobs"
+        return about + (
+            f"; {len(pending)} migrations pending; the next start applies them" if pending else ""
+        )
+
+    def identity(self) -> str | None:
+        try:
+            with self.connect() as connection:
+                row = connection.execute("SELECT id FROM store_id").fetchone()
+        except psycopg.Error:
+            return None
+        return None if row is None else str(row[0])
+
+    def live_workers(self, age: float) -> list[str]:
+        """The states of the workers with a heartbeat within the last `age` seconds."""
+        try:
+            with self.connect() as connection:
+                return [state for (state,) in connection.execute(_LIVE_WORKERS, (age,))]
+        except psycopg.Error as error:
+            raise SetupError(
+                f"cannot read workers from {self.shown}: {explain(error) or error}"
+            ) from None
 
 
 def held_channel(channel: str) -> str:

@@ -64,6 +64,47 @@ def prepare(path: Path) -> list[int]:
         raise SetupError(f"{path} cannot be used: {reason}") from error
 
 
+class SqliteFile:
+    """`StoreDatabase` on a SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def shown(self) -> str:
+        return str(self._path)
+
+    def migrate(self) -> list[int]:
+        return prepare(self._path)
+
+    def describe(self) -> str:
+        path = self._path
+        if not path.exists():
+            return "none yet"
+        try:
+            with self._read_only() as connection:
+                (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise SetupError(f"{path} cannot be read: {error}. Restore it from a backup.") from None
+        if verdict != "ok":
+            raise SetupError(f"{path} is damaged: {verdict}. Restore it from a backup.")
+        pending = migrations.pending("sqlite", version)
+        more = f"; the next start applies {len(pending)} migrations" if pending else ""
+        return f"schema {version}, {jobs} jobs, integrity ok{more}"
+
+    def identity(self) -> str | None:
+        try:
+            with self._read_only() as connection:
+                return str(connection.execute("SELECT id FROM store_id").fetchone()[0])
+        except sqlite3.DatabaseError:
+            return None
+
+    def _read_only(self) -> contextlib.closing[sqlite3.Connection]:
+        return contextlib.closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True))
+
+
 def explain(error: sqlite3.Error, path: Path) -> str | None:
     """Why the file cannot be used, and what to do; None if neither the system nor the file is the cause."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
