@@ -15,11 +15,12 @@ from click.testing import CliRunner
 
 from bide.cli import root
 from bide.core.errors import JobError, SetupError, StorageUnavailable
-from bide.server.blobs import Blobs, Signing, upload_key
+from bide.server.blobs import Blobs, upload_key
 from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.files import FileBlobs
 from bide.server.blobs.s3 import S3Blobs
 from bide.server.blobs.s3_client import BucketLocation, read_bucket_url
+from bide.testing import ManualClock
 from bide.testing.blobs import JOB, LARGE, BlobsSuite, SigningSuite, read
 from tests.servers.swift import Swift
 
@@ -59,8 +60,11 @@ class TestS3(BlobsSuite, SigningSuite):
         return S3Blobs(self.url)
 
 
-async def test_a_folder_does_not_sign(tmp_path: Path) -> None:
-    assert not isinstance(FileBlobs(tmp_path), Signing)
+async def test_the_service_signs_for_a_folder(tmp_path: Path, bucket: str) -> None:
+    assert FileBlobs(tmp_path).signing(ManualClock()).receiver is not None
+    s3 = S3Blobs(bucket)
+    assert s3.signing(ManualClock()).receiver is None, "the storage receives the requests"
+    await s3.close()
 
 
 async def test_a_finished_file_on_the_same_disk_is_not_copied(tmp_path: Path) -> None:

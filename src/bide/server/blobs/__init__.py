@@ -5,7 +5,7 @@
 2. A blob is complete and durable before a record names it. A blob that no record names is an orphan; the store that the
    blobs belong to removes it (`orphans`).
 3. If storage is unavailable, the service gets `StorageUnavailable` and a handler gets a retryable JobError.
-4. Optional capabilities of storage are separate protocols (`Signing`, `MultipartSigning`).
+4. Clients can send bytes to storage themselves, with requests that `Signing` signs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
+from bide.core.clock import Clock
 from bide.core.errors import BideError, JobError
 from bide.core.jobs.record import FileInfo
 from bide.server.upload_record import owner_of
@@ -100,6 +101,10 @@ class Blobs(Protocol):
         """Returns the marked owners in a space, with the times of their marks."""
         ...
 
+    def signing(self, clock: Clock) -> Signing:
+        """Returns the signer of requests to these blobs. `clock` is that of the store."""
+        ...
+
     async def check(self) -> str:
         """Writes, reads and removes a probe; returns a description. Raises SetupError with a remedy if that fails."""
         ...
@@ -150,11 +155,14 @@ class SignedReceiver(Protocol):
         ...
 
 
-@runtime_checkable
 class Signing(Protocol):
-    """Storage that clients write to with signed requests."""
+    """Signs requests with which clients write to storage: whole objects, or the parts of large ones. `multipart` is the id
+    that `begin` returned.
+    """
 
     largest_put: int  # bytes
+    smallest_part: int  # bytes; the last part may be smaller
+    most_parts: int
 
     @property
     def receiver(self) -> SignedReceiver | None:
@@ -169,14 +177,6 @@ class Signing(Protocol):
         """Moves an object to another key, for which no client has a signature."""
         ...
 
-
-@runtime_checkable
-class MultipartSigning(Protocol):
-    """Signed requests for the parts of large objects. `multipart` is the id that `begin` returned."""
-
-    smallest_part: int  # bytes; the last part may be smaller
-    most_parts: int
-
     async def begin(self, key: str, content_type: str) -> str: ...
 
     async def sign_part(
@@ -190,11 +190,6 @@ class MultipartSigning(Protocol):
     async def finish(self, key: str, multipart: str, parts: Sequence[StoredPart]) -> None: ...
 
     async def abort(self, key: str, multipart: str) -> None: ...
-
-
-@runtime_checkable
-class Storage(Signing, MultipartSigning, Protocol):
-    """Storage that signs requests for whole objects and for parts."""
 
 
 # After a failover that lost claims, two attempts may have the same fence, but they run in different processes.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bide.core.clock import Clock
 from bide.core.errors import SetupError
-from bide.server.blobs import Blobs, Storage
+from bide.server.blobs import Blobs
 from bide.server.blobs.files import FileBlobs
 
 
@@ -21,13 +20,3 @@ def make_blobs(location: str) -> Blobs:
     from bide.server.blobs.s3 import S3Blobs
 
     return S3Blobs(location)
-
-
-def signing_for(blobs: Blobs, clock: Clock) -> Storage:
-    """Returns the blobs if they sign requests themselves, else a signer of the service."""
-    if isinstance(blobs, Storage):
-        return blobs
-    from bide.server.blobs.local_signing import LocalSigning
-
-    assert isinstance(blobs, FileBlobs)
-    return LocalSigning(blobs, clock)

@@ -13,9 +13,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from bide.core.clock import Clock
 from bide.core.errors import JobError, SetupError, StorageUnavailable
 from bide.core.jobs.record import FileInfo
-from bide.server.blobs import CHUNK, QUARANTINE, STORE_ID, BlobMissing, file_gone, job_key
+from bide.server.blobs import CHUNK, QUARANTINE, STORE_ID, BlobMissing, Signing, file_gone, job_key
 from bide.server.durable_files import FILE_MODE, create, create_once, make_folders, sync_path
 
 _COPY_SIZE = 1024 * 1024
@@ -95,6 +96,11 @@ class FileBlobs:
 
     async def quarantined(self, space: str) -> Mapping[str, float]:
         return await asyncio.to_thread(_marks, self.root / QUARANTINE / space)
+
+    def signing(self, clock: Clock) -> Signing:
+        from bide.server.blobs.local_signing import LocalSigning
+
+        return LocalSigning(self, clock)
 
     async def check(self) -> str:
         probe = self.root / f".probe-{secrets.token_hex(8)}"

@@ -30,7 +30,7 @@ BATCH = 1024 * 1024
 
 
 class LocalSigning:
-    """`Signing`, `MultipartSigning` and `SignedReceiver` for a folder. URLs are paths of the service."""
+    """`Signing` and `SignedReceiver` for a folder. URLs are paths of the service."""
 
     largest_put = 1 << 50
     smallest_part = 1

@@ -39,7 +39,7 @@ CONCURRENT_DELETES = 16
 
 
 class S3Blobs(S3Signing):
-    """`Blobs`, `Signing` and `MultipartSigning` in a bucket."""
+    """`Blobs` and `Signing` in a bucket."""
 
     def __init__(self, url: str) -> None:
         self.location = read_bucket_url(url)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bide.server.blobs import BlobMissing, Signed, StoredObject, StoredPart
+from bide.core.clock import Clock
+from bide.server.blobs import BlobMissing, Signed, Signing, StoredObject, StoredPart
 from bide.server.blobs.s3_client import EmptyRange, S3Client
 
 
 class S3Signing:
-    """`Signing` and `MultipartSigning` in a bucket."""
+    """`Signing` for a bucket."""
 
     largest_put = 5 * 1024**3
     smallest_part = 5 * 1024 * 1024
@@ -21,6 +22,9 @@ class S3Signing:
     def __init__(self, client: S3Client, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
+
+    def signing(self, clock: Clock) -> Signing:
+        return self
 
     @property
     def receiver(self) -> None:

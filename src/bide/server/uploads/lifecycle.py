@@ -25,7 +25,7 @@ from bide.core.errors import (
     UploadConflict,
     WrongContent,
 )
-from bide.server.blobs import BlobMissing, Blobs, Storage, upload_key
+from bide.server.blobs import BlobMissing, Blobs, Signing, upload_key
 from bide.server.durable_files import finished
 from bide.server.intake import accepted
 from bide.server.media_types import HEAD, detect
@@ -56,7 +56,7 @@ class UploadLifecycle:
         self,
         store: UploadStore,
         blobs: Blobs,
-        storage: Storage,
+        storage: Signing,
         jobs: UploadJobs,
         staging: Staging,
         quota: Quota,

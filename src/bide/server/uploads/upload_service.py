@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bide.server.blobs import Blobs
-from bide.server.blobs.factory import signing_for
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import UploadConfig
 from bide.server.intake import Intake
@@ -38,7 +37,7 @@ class UploadService:
         folder: Path,
         config: UploadConfig,
     ) -> None:
-        storage = signing_for(blobs, store)
+        storage = blobs.signing(store)
         jobs = UploadJobs(registry, intake)
         self._staging = staging = Staging(folder)
         self._quota = quota = Quota(config, folder)
