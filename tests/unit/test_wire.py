@@ -17,6 +17,7 @@ from bide.core.wire.http import (
     MAX_WAIT,
     Eta,
     Preferences,
+    encode,
     etag,
     etag_matches,
     facts,
@@ -29,8 +30,8 @@ from bide.core.wire.http import (
     read_prefer,
     read_traceparent,
     render_cursor,
-    render_job,
     render_problem,
+    wire_job,
 )
 
 NOW = 1_900_000_000.0
@@ -48,7 +49,7 @@ def a_job(**fields: object) -> Job:
 
 
 def test_the_status_resource_has_the_contracts_fields_and_null_for_the_unknown() -> None:
-    document = json.loads(render_job(a_job(), None, None))
+    document = json.loads(encode(wire_job(a_job(), None, None)))
     assert list(document) == FIELDS.split()
     unknown = {name for name, value in document.items() if value is None}
     assert unknown == {
@@ -86,7 +87,7 @@ def test_everything_that_is_known_is_shown() -> None:
         deadline=NOW + 1.5,
     )
     live = Progress(41.5, "Transcoding", "transcode", 1245, 3000, "frames")
-    body = render_job(job, live, Eta("a", "b", "c"), base="/api")
+    body = encode(wire_job(job, live, Eta("a", "b", "c"), base="/api"))
     document = json.loads(body)
     assert document["result"] == {"pages": [1, 2]}
     assert document["progress"] == {
@@ -118,7 +119,7 @@ def test_everything_that_is_known_is_shown() -> None:
 
 def test_what_one_end_renders_the_other_end_reads() -> None:
     job = a_job(status=Status.DONE, result=msgspec.Raw(b"[1,2]"), finished_at=NOW + 1)
-    wire = read_job(render_job(job, Progress(percent=100.0), None))
+    wire = read_job(encode(wire_job(job, Progress(percent=100.0), None)))
     assert (wire.job_id, wire.status, wire.finished_at) == (ID, Status.DONE, render_instant(NOW + 1))
     assert wire.progress == Progress(percent=100.0)
     assert json.loads(msgspec.json.encode(wire.result)) == [1, 2]

@@ -29,7 +29,7 @@ from bide.client.ledger.outbox import Item, Parcel, UploadOutbox
 from bide.client.uploads.file_submission import ONLY, FileSubmission, about, parameter_of
 from bide.client.uploads.form import Form
 from bide.client.uploads.source import Source
-from bide.client.uploads.tus import VERSION, Resumable, Show, render_metadata
+from bide.client.uploads.tus import RESUMABLE, Resumable, Show, render_metadata
 from bide.core.errors import BideError, ServiceError, UploadFailed
 from bide.core.wire.http import encode, quote
 
@@ -215,7 +215,7 @@ class Sending:
         for item in parcel.items.values():
             if item.url is not None:
                 with suppress(BideError):
-                    await self._service.send("DELETE", item.url, headers=VERSION)
+                    await self._service.send("DELETE", item.url, headers=RESUMABLE)
 
 
 def _file_parameters(schema: Mapping[str, Any]) -> list[str]:

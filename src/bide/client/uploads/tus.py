@@ -20,10 +20,10 @@ from bide.client.http.service import ServiceRequests
 from bide.client.uploads.source import BLOCK, Source
 from bide.core.errors import BideError, ServiceError, ServiceUnreachable, UploadFailed
 from bide.core.wire.digest import read_digest
+from bide.core.wire.tus import BODY_TYPE, VERSION
 
 log = logging.getLogger("bide.client")
-VERSION = {"Tus-Resumable": "1.0.0"}
-OFFSET_TYPE = "application/offset+octet-stream"
+RESUMABLE = {"Tus-Resumable": VERSION}
 PIECE = 64 * 1024 * 1024  # bytes of one request
 TAIL = 1024 * 1024  # bytes of the last request, which has the checksum of the whole
 GONE = (404, 410)
@@ -128,7 +128,7 @@ class Resumable:
         while True:
             rest = size - offset
             end = size if rest <= TAIL else min(offset + PIECE, size - TAIL)
-            headers = {**VERSION, "Upload-Offset": str(offset), "Content-Type": OFFSET_TYPE}
+            headers = {**RESUMABLE, "Upload-Offset": str(offset), "Content-Type": BODY_TYPE}
             await asyncio.to_thread(self._source.catch_up, offset)
             if end == size:
                 headers["Repr-Digest"] = await asyncio.to_thread(self._source.digest)
@@ -148,7 +148,7 @@ class Resumable:
         self._show(offset)
 
     async def _ask(self, method: str, url: str, headers: Mapping[str, str] | None = None) -> Answer:
-        answer = await self._service.send(method, url, headers={**VERSION, **(headers or {})})
+        answer = await self._service.send(method, url, headers={**RESUMABLE, **(headers or {})})
         self._retrying.answered()
         return answer
 

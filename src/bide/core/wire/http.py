@@ -192,10 +192,6 @@ def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "
     )
 
 
-def render_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "") -> bytes:
-    return encode(wire_job(job, progress, eta, base))
-
-
 encode = msgspec.json.Encoder().encode
 _read_job_status = msgspec.json.Decoder(JobStatus)
 
