@@ -35,9 +35,8 @@ class Tables:
         self.jobs: dict[str, Job] = {}  # in the order of submission
         self.inputs: dict[str, tuple[bytes, tuple[InputFile, ...]]] = {}
         self.steps: dict[tuple[str, str], msgspec.Raw] = {}
-        self.keys: dict[
-            Key, tuple[bytes, str, float]
-        ] = {}  # fingerprint, job, when it was used or its job ended
+        # Fingerprint, job, when it was used or its job ended.
+        self.keys: dict[Key, tuple[bytes, str, float]] = {}
         self.tombstones: dict[str, float] = {}
         self.uploads: dict[str, Upload] = {}
         self.uses: set[tuple[str, str]] = set()  # upload, job

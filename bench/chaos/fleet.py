@@ -168,9 +168,8 @@ class Callers(threading.Thread):
         wanted = [{"kind": kind, "input": {"number": n}} for kind, n in zip(kinds, numbers, strict=True)]
         key = {"Idempotency-Key": str(uuid.uuid4())}
         answer: Any = {"jobs": [{}]}
-        while not all(
-            "jobId" in job for job in answer["jobs"]
-        ):  # some requests may have to be sent again
+        # Some requests may have to be sent again.
+        while not all("jobId" in job for job in answer["jobs"]):
             answer = self._fleet.insist("POST", "/jobs/batch", {"jobs": wanted}, key)
         for kind, n, job in zip(kinds, numbers, answer["jobs"], strict=True):
             self.acknowledged.append(Wanted(job["jobId"], 2 * n + 1 if kind == "family" else n))

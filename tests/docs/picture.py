@@ -64,9 +64,8 @@ def draw() -> None:
     for row in rows:
         console.print(styled(row), no_wrap=True, crop=True)
     picture = console.export_svg(title="bide wait", unique_id="bars")
-    picture = re.sub(
-        r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL
-    )  # loads nothing from outside
+    # Loads nothing from outside.
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n", encoding="utf-8")
 

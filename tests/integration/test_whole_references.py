@@ -247,9 +247,8 @@ def test_a_ledger_of_an_earlier_version_is_resumed(server: Replay, tmp_path: Pat
     result = bide("wait", slow, *to, "--expect", "0.05", "--timeout", "20")
     found = lines(result)
     assert {job: line["status"] for job, line in found.items()} == {bad: "ERROR", slow: "DONE"}
-    assert (
-        found[bad]["requests"] == 5
-    )  # the earlier ones are counted, and one for the cause of the failure
+    # The earlier ones are counted, and one for the cause of the failure.
+    assert found[bad]["requests"] == 5
     again = bide("wait", *to)
     assert (again.exit_code, again.stdout) == (1, "")  # each was reported once
 

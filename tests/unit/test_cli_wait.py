@@ -104,9 +104,8 @@ def test_a_description_of_ones_own_does_as_well(shop: Shop, tmp_path: Path) -> N
     bide("job-1", "--api", "shop.toml", "--key", "wrong", "--ledger", "l")
     result = bide("--ledger", "l")
     assert result.exit_code == 1
-    assert (
-        "There is no credential: give a key (--key" in result.stderr
-    )  # the ledger knows the file, not the key
+    # The ledger knows the file, not the key.
+    assert "There is no credential: give a key (--key" in result.stderr
     (tmp_path / "shop.toml").rename(tmp_path / "moved.toml")
     result = bide("--ledger", "l", "--key", KEY)
     assert result.exit_code == 2

@@ -280,9 +280,8 @@ def test_flags_set_the_intervals(tasks: Tasks, api: str) -> None:
     assert 1 <= len(tasks.polled) <= 4
     tasks.polled.clear()
     assert wait(tasks, "a", "--expect", "300-600", "--timeout", "0.5").exit_code == 3
-    assert (
-        1 <= len(tasks.polled) <= 2
-    )  # at once, because its age is unknown, and in time for the timeout
+    # At once, because its age is unknown, and in time for the timeout.
+    assert 1 <= len(tasks.polled) <= 2
 
 
 @pytest.mark.parametrize(

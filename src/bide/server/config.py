@@ -19,9 +19,8 @@ class WorkerConfig:
     grace: float = 3.0  # seconds from a stop request to SIGTERM, and from SIGTERM to SIGKILL
     drain: float = 30.0  # seconds that a shutdown waits for running jobs before it hands them back
     async_concurrency: int = 100  # concurrent async jobs per queue
-    queues: tuple[str, ...] | None = (
-        None  # None: all queues of the app, with at least one child for each
-    )
+    # None: all queues of the app, with at least one child for each.
+    queues: tuple[str, ...] | None = None
 
     def children(self, queues: int) -> int:
         if self.queues is not None:
@@ -70,9 +69,8 @@ class HttpConfig:
     trusted_hosts: tuple[str, ...] = ()  # allowed Host headers besides those of loopback
     root_path: str = ""  # a path that a proxy removes from URLs, such as /bide
     trusted_proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-Prefix, -Proto and -Host count
-    origins: tuple[
-        str, ...
-    ] = ()  # whose pages may use this service in a browser, such as https://example.org
+    # Whose pages may use this service in a browser, such as https://example.org.
+    origins: tuple[str, ...] = ()
     max_body: int = 1024 * 1024
     max_batch: int = 1000
     max_head: int = 32 * 1024  # bytes of request line and headers
@@ -85,9 +83,8 @@ class HttpConfig:
 class UploadConfig:
     max_size: int = 64 * 1024**3  # bytes of one upload
     quota: int | None = None  # bytes of all uploads; None: the free space of the disk
-    lifetime: float = (
-        86400.0  # seconds after the last byte; an upload that a job uses stays with the job
-    )
+    # Seconds after the last byte; an upload that a job uses stays with the job.
+    lifetime: float = 86400.0
     # Seconds after the end of the last job that uses an upload; None: until that job is removed.
     inputs: float | None = None
     signed: float = 3600.0  # seconds that a signed URL is valid

@@ -89,9 +89,8 @@ class CheckedSubmission(msgspec.Struct, frozen=True):
     run_at: float | None
     deadline: float | None
     files: list[FileRef]  # in its input
-    accepted: dict[
-        str, tuple[str, ...]
-    ]  # the types that its file parameters accept, by the owner of the file
+    # The types that its file parameters accept, by the owner of the file.
+    accepted: dict[str, tuple[str, ...]]
 
 
 def read_batch(body: bytes, most: int) -> list[msgspec.Raw]:

@@ -86,9 +86,8 @@ class Transport:
 
     def __init__(self, service: bool = False) -> None:
         self.requests = 0
-        self.refused = (
-            0  # requests that the API rejected because there were too many; `sender` counts them
-        )
+        # Requests that the API rejected because there were too many; `sender` counts them.
+        self.refused = 0
         self._service = service
         self._session: aiohttp.ClientSession | None = None
         self._context: ssl.SSLContext | None = None

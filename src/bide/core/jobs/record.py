@@ -123,9 +123,8 @@ class Job(msgspec.Struct, frozen=True):
     waiting_for: tuple[str, ...] | None = None
     trace_id: str | None = None
     lease_seconds: float | None = None  # of the latest claim; None: claimed by an older version
-    overdue_at: float | None = (
-        None  # when the running attempt was found to be much longer than others of the kind
-    )
+    # When the running attempt was found to be much longer than others of the kind.
+    overdue_at: float | None = None
 
     @property
     def parked(self) -> bool:

@@ -70,9 +70,8 @@ class ProgressPublisher:
             self._task(asyncio.get_running_loop().create_task(work))
 
     async def close(self) -> None:
-        self._closing = (
-            True  # a client library may turn a cancel into a timeout, and the loop would continue
-        )
+        # A client library may turn a cancel into a timeout, and the loop would continue.
+        self._closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -61,9 +61,8 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
     for file in new.files:
         if file.upload is not None:
             upload = tx.upload(file.upload)
-            if (
-                upload is None or upload.status is not UploadStatus.DONE
-            ):  # removed since the input was checked
+            # It may have been removed since the input was checked.
+            if upload is None or upload.status is not UploadStatus.DONE:
                 detail = f"upload {file.upload} does not exist or is not complete"
                 raise InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
             tx.use_upload(file.upload, job)

@@ -75,9 +75,8 @@ class RowChanges(msgspec.Struct, frozen=True):
     keys: Sequence[KeyRow] = ()
     # Before and after. If the row has another version or fence than `before`, raise, or repeat the transaction.
     changed: Sequence[tuple[Job, Job]] = ()
-    files: Sequence[
-        tuple[str, tuple[InputFile, ...]]
-    ] = ()  # files of inputs that arrived after their job
+    # Files of inputs that arrived after their job.
+    files: Sequence[tuple[str, tuple[InputFile, ...]]] = ()
     steps: Sequence[StepRow] = ()
     paused: Sequence[tuple[str, bool]] = ()  # queues that are paused or resumed
     texts: Sequence[tuple[TextTable, str, str | None]] = ()  # table, name, text; None: delete the row
@@ -298,9 +297,8 @@ class Transaction(ABC):
         for step in [step for step in self._steps if step[0] == job_id]:
             del self._steps[step]
         for key, row in self._unwritten_keys.items():
-            if row.replaces == job_id and key[2].startswith(
-                BY_CONTENT
-            ):  # its row is deleted with the job
+            # The row of a content key is deleted with the job.
+            if row.replaces == job_id and key[2].startswith(BY_CONTENT):
                 self._unwritten_keys[key] = replace(row, replaces=None)
         for key, (_, first) in list(self._keys.items()):
             if first == job_id and key[2].startswith(BY_CONTENT):

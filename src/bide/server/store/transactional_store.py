@@ -58,9 +58,8 @@ class UploadFilter(msgspec.Struct, frozen=True):
 
     replica: str | None = None  # only incomplete uploads of this replica
     changed: float | None = None  # only uploads that last changed at that time or earlier
-    expired: float | None = (
-        None  # only uploads that expire at that time or earlier, and that no job uses
-    )
+    # Only uploads that expire at that time or earlier, and that no job uses.
+    expired: float | None = None
     ended: float | None = None  # with `expired`: a job that ended at that time or earlier does not count
     limit: int | None = None
 

@@ -148,9 +148,8 @@ class PresignedUploads:
             found = await self._store.upload(name)
             if isinstance(found, Upload) and found.job_id == job.id:
                 return found
-        if (
-            names and job.status.terminal
-        ):  # the file was removed after the job, so there is nothing to send
+        # If the file was removed after the job, there is nothing to send.
+        if names and job.status.terminal:
             return replace(repeated, id=names[0], status=UploadStatus.DONE, job_id=job.id)
         raise UploadConflict(f"the file of job {job.id} has been deleted; use another idempotency key")
 

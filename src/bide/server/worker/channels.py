@@ -62,9 +62,8 @@ class SyncChannel:
         self._reading = threading.Lock()
         self._numbers = itertools.count(1)
         self._main = threading.get_ident()
-        self.shielded = (
-            0  # nesting depth of the main thread's reads and writes; only that thread changes it
-        )
+        # Nesting depth of the main thread's reads and writes; only that thread changes it.
+        self.shielded = 0
 
     @contextmanager
     def _shield(self) -> Iterator[None]:

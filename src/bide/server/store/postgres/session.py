@@ -64,9 +64,8 @@ class PostgresSession:
         self._backend: tuple[Any, ...] | None = None  # the server process of this connection
         connection = self._connect()
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = connection
-        self._uncertain = (
-            False  # whether the response to a commit was lost since the last successful one
-        )
+        # Whether the response to a commit was lost since the last successful one.
+        self._uncertain = False
         row = connection.execute(_LAST).fetchone()
         self._last_event: int = row[0] if row else 0  # own events up to this number were delivered
 
