@@ -41,13 +41,14 @@ async def _patterns(url: str) -> tuple[str, str]:
         await store.insert([NewJob(job, b'{"n":%d}' % n)])
         if n == 0:
             (claim,) = await store.claim("bench", [WANT], 1, 60.0)
-            await store.apply([succeeded(claim.job)])
+            (done,) = await store.apply([succeeded(claim.job)])
+            assert isinstance(done, Job), done
     await store.close()
     return ids[0], ids[1]
 
 
 def succeeded(job: Job) -> Succeeded:
-    return Succeeded(job_id=job.id, fence=job.fence, result=msgspec.Raw(b"1"))
+    return Succeeded(job_id=job.id, owner=job.owner, fence=job.fence, result=msgspec.Raw(b"1"))
 
 
 def _repeat(connection: psycopg.Connection[tuple[object, ...]], pattern: str, count: int) -> None:
