@@ -38,7 +38,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
                 samples.add("processing", wrk(f"{site.url}/jobs/{held}", SECONDS))
         site.ask("POST", f"/jobs/{held}/cancel")
     return [
-        _line("GET /jobs/{id}, DONE : bare Starlette", samples, "done", "bare", 0.6),
+        _line("GET /jobs/{id}, DONE : bare Starlette", samples, "done", "bare", 1.3),
         _line(
             "GET /jobs/{id}, PROCESSING with eta : bare Starlette",
             samples,
