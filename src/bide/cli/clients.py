@@ -2,7 +2,7 @@
 
 A key or a header goes only to the API of --api, to the service of --url, or, given as a flag, to the address of a
 job's URL. BIDE_URL and BIDE_KEY belong to a bide service and are not used for another API: otherwise the key of one
-would be sent to the other.
+would be sent to the other. BIDE_KEY also goes to a service of the ledger that the user named with --url before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 
 from bide.cli.settings import Connection
 from bide.cli.targets import split_url
-from bide.cli.trust import confirm, remember
+from bide.cli.trust import confirm, is_remembered, remember
 from bide.client.apis import Api, load, names, text_of
 from bide.client.apis.demands import DescriptionFile, demands, demands_at
 from bide.client.apis.form import Description
@@ -73,10 +73,16 @@ class CommandTarget:
         except SetupError as error:
             raise self.refused(error) from None
 
+    def is_typed(self, base: str) -> bool:
+        """Whether this is the address of --url."""
+        connection = self.connection
+        return connection.url_by_flag and bare(connection.url).rstrip("/") == base.rstrip("/")
+
     def confirm_base(self, form: Description, base: str, key: bool) -> None:
         """An address of a ledger gets a secret only if the description or the user names it too."""
-        named = [form.url, self.connection.url if self.connection.url_by_flag else None]
-        if base.rstrip("/") not in [bare(url).rstrip("/") for url in named if url is not None]:
+        if self.is_typed(base):
+            remember(demands_at(form, base, key))
+        elif form.url is None or base.rstrip("/") != form.url.rstrip("/"):
             confirm(demands_at(form, base, key), self.trust)
 
     def client(self) -> AsyncClient:
@@ -122,6 +128,7 @@ class Clients:
         self._stack = stack
         self._saved = saved
         self._api: Api | None = None if target.own else target.described()
+        self._has_ledger = target.options.get("ledger") is not None
         self.all: dict[ApiAddress, AsyncClient] = {}
         self._services: dict[str, ApiAddress] = {}  # by the address that was given
         self._elsewhere: dict[str, Api] = {}
@@ -139,18 +146,24 @@ class Clients:
             typed = near.folder is None
             place = self._third(near)
         client = self.all[place]
-        form, stored = client._account.api.form, self._target.options.get("ledger") is not None
-        if stored and typed and place.base not in ("", form.url) and place not in self._remembered:
+        if self._has_ledger and typed and place not in self._remembered:
             # The user gave this address, so a later command may take it from the ledger.
             self._remembered.add(place)
-            remember(demands_at(form, place.base, True))
-            if not self._target.connection.key_by_flag:
-                remember(demands_at(form, place.base, False))
+            self._remember(client._account.api.form, place.base)
         try:
             handle = client.job(text)
         except SetupError as error:  # not a job of this API
             raise self._target.refused(error) from None
         return place, handle
+
+    def _remember(self, form: Description, base: str) -> None:
+        """The key of the settings goes to the service of --url, not to that of a job's URL."""
+        typed = self._target.is_typed(base)
+        if base not in ("", form.url):
+            remember(demands_at(form, base, True))
+            typed = typed or self._api is not None
+        if typed and not self._target.connection.key_by_flag:
+            remember(demands_at(form, base, False))
 
     def _near(self, api: Api, text: str) -> Api:
         """The same API at the address of a URL, if the credential may be sent there."""
@@ -181,8 +194,9 @@ class Clients:
             name, base = place
             saved = self._saved.get(place)
             if name == OWN:
-                if self._target.connection.key_by_flag:
-                    self._target.confirm_base(_shipped_form(OWN), base, True)
+                key = self._target.connection.key_by_flag
+                if key or self._target.is_typed(base) or self._target.trust:
+                    self._target.confirm_base(_shipped_form(OWN), base, key)
                 self._service(base)
             elif self._api is not None:
                 self._third(self._target.described(base or None))
@@ -211,11 +225,18 @@ class Clients:
             at = connection.url if address == bare(connection.url).rstrip("/") else address
             place = ApiAddress(OWN, bare(at).rstrip("/"))
             if place not in self.all:
-                client = AsyncClient(at, connection.key_for(at), **self._options(place))
+                client = AsyncClient(at, self._key_for(at), **self._options(place))
                 self.all[place] = client
                 self._stack.push_async_callback(client.close)
             self._services[address] = place
         return self._services[address]
+
+    def _key_for(self, url: str) -> str | None:
+        connection = self._target.connection
+        if connection.key is None or not self._has_ledger:
+            return connection.key_for(url)
+        named = is_remembered(demands_at(_shipped_form(OWN), bare(url).rstrip("/"), False))
+        return connection.key if named else connection.key_for(url)
 
     def _third(self, api: Api, meant: bool = True) -> ApiAddress:
         place = ApiAddress(api.name, bare(api.url or ""))

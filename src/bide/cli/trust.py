@@ -71,6 +71,11 @@ def remember(found: Demands) -> None:
             _remember(path, [*known, *([found.digest, host] for host in found.hosts)])
 
 
+def is_remembered(found: Demands) -> bool:
+    """Return whether the user has confirmed this, or given it on the command line."""
+    return _all_known(found, _known(_path()))
+
+
 def _all_known(found: Demands, known: list[Any]) -> bool:
     return all([found.digest, host] in known for host in found.hosts)
 
