@@ -6,15 +6,18 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
-from tests.acceptance.vendors import KEY, PATIENCE, Shop
+from tests.acceptance.vendors import KEY, PATIENCE, Shop, start
 from tests.terminal import BIDE, Terminal
-from tests.unit.fake_service import FakeService, job, job_id, says
+from tests.unit.fake_service import FakeService, Reply, job, job_id, says
 from tests.waiting import until
 
 CTRL_C = "\x03"
@@ -43,18 +46,32 @@ def service() -> Iterator[FakeService]:
         yield running
 
 
-def run(folder: Path, *args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *args: str, env: dict[str, str] | None = None, program: Sequence[str] = BIDE
+) -> subprocess.CompletedProcess[str]:
     """`bide` without a terminal."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
     return subprocess.run(
-        [*BIDE, *args],
+        [*program, *args],
         cwd=folder,
+        stdin=subprocess.DEVNULL,
         env={**kept, **ENV, **(env or {})},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
+
+
+def guarded(document: dict[str, Any]) -> Reply:
+    """The answer to a request with the key."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Authorization") != f"Bearer {KEY}":
+            return web.Response(status=401)
+        return web.json_response(document)
+
+    return reply
 
 
 def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
@@ -143,9 +160,9 @@ def test_the_command_after_ctrl_c_resumes_exactly(tmp_path: Path) -> None:
             "2",
             "--trust",
         )
-        more = ("--expect", "5", "--timeout", "3600", "--ledger", "films.ledger", "--json")
+        more = ("--expect", "5", "--size", "large", "--timeout", "3600", "--ledger", "films.ledger")
         with Terminal(
-            tmp_path, "wait", *shop.jobs, *given, *more, env=home(tmp_path), columns=400
+            tmp_path, "wait", *shop.jobs, *given, *more, "--json", env=home(tmp_path), columns=400
         ) as terminal:
             until(lambda: len(shop.asked) >= 3, "every job was asked about")
             terminal.type(CTRL_C)
@@ -164,11 +181,11 @@ def test_the_command_after_ctrl_c_resumes_exactly(tmp_path: Path) -> None:
         f"{id}.json" for id in shop.jobs
     )
     adds = f"--api {tmp_path}/own/shop.toml --out {tmp_path}/films --limit 20/1s --price 2 --expect 5"
-    assert f"bide: settings from the ledger for shop: {adds} --timeout 3600" in done.stderr
+    assert f"bide: settings from the ledger for shop: {adds} --size large --timeout 3600" in done.stderr
 
 
 def test_a_printed_command_masks_secrets_and_the_ledger_has_none(tmp_path: Path) -> None:
-    secrets = ("sk-secret-key", "hush-hush", "bearer-secret", "pipe-secret")
+    secrets = ("sk-secret-key", "hush-hush", "exec-secret")
     with Shop(1, "{ fixed = 3600 }") as shop:
         shop._key = secrets[0]
         given = (
@@ -181,7 +198,7 @@ def test_a_printed_command_masks_secrets_and_the_ledger_has_none(tmp_path: Path)
             "--header",
             "x-team: hush-hush",
         )
-        command = "curl -H 'Authorization: Bearer bearer-secret' https://u:pipe-secret@hooks.example.org"
+        command = """curl -u admin:exec-secret -d '{"password": "exec-secret"}' https://example.org"""
         more = ("--ledger", "films.ledger", "--exec", command)
         with Terminal(
             tmp_path, "wait", *shop.jobs, *given, *more, env=home(tmp_path), columns=400
@@ -190,14 +207,9 @@ def test_a_printed_command_masks_secrets_and_the_ledger_has_none(tmp_path: Path)
             terminal.type(CTRL_C)
             assert terminal.wait() == 130
             shown = terminal.lines()
-    words = shlex.split(hint(shown))
-    assert words[:5] == ["bide", "wait", "--ledger", "films.ledger", "--header"]
-    assert words[5:8] == ["x-team: ***", "--key", "***"]
-    assert words[8:] == [
-        "--exec",
-        "curl -H 'Authorization: Bearer ***' https://***@hooks.example.org",
-    ]
-    assert any("replace *** by the secret" in line for line in shown)
+    command = "bide wait --ledger films.ledger --header 'x-team: ***' --key '***' --exec '***'"
+    assert hint(shown) == command
+    assert any("replace *** by what you gave" in line for line in shown)
     written = b"".join(file.read_bytes() for file in tmp_path.glob("films.ledger*"))
     for secret in secrets:
         assert secret not in "\n".join(shown)
@@ -205,15 +217,104 @@ def test_a_printed_command_masks_secrets_and_the_ledger_has_none(tmp_path: Path)
     assert b"curl" not in written
 
 
-def test_without_a_ledger_ctrl_c_says_that_the_jobs_continue(tmp_path: Path) -> None:
-    with Shop(1, "{ fixed = 3600 }") as shop:
-        args = ("wait", *shop.jobs, "--api", "sync.so", "--url", shop.url)
-        with Terminal(tmp_path, *args, env=ENV) as terminal:
-            until(lambda: bool(shop.asked), "the job was asked about")
+def test_without_a_ledger_ctrl_c_prints_a_command_for_the_jobs_that_have_not_ended(
+    tmp_path: Path,
+) -> None:
+    with Shop(4, "{ fixed = 3600 }") as shop:
+        ended, *others = shop.jobs
+        shop.jobs[ended].ends = 0.0
+        (tmp_path / "ids.txt").write_text("\n".join(others[1:]))
+        given = f"--api sync.so --timeout 3600 --limit 20/1s --expect 15-60 --url {shop.url}"
+        args = ("wait", ended, others[0], "@ids.txt", *given.split())
+        with Terminal(tmp_path, *args, env=ENV, columns=400) as terminal:
+            terminal.until(f"{ended} DONE")
             terminal.type(CTRL_C)
             assert terminal.wait() == 130
-            (line,) = [line for line in terminal.lines() if "the jobs are not affected" in line]
-    assert "Run the same command again" in line
+            shown = terminal.lines()
+        command = hint(shown, "the jobs are not affected. With --ledger FILE, a short command resumes. ")
+        command = command.removeprefix("Wait for them again with: ")
+        assert command == f"bide wait {' '.join(others)} {given}"
+        for task in shop.jobs.values():
+            task.ends = 0.0
+        done = shell(tmp_path, command)
+    assert done.returncode == 0, done.stderr
+    assert sorted(line.split()[0] for line in done.stdout.splitlines()) == sorted(others)
+
+
+def test_many_jobs_from_stdin_are_written_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command would submit the jobs again: `bide submit … | bide wait -`."""
+    with Shop(20, "{ fixed = 3600 }") as shop:
+        given = ("--api", "sync.so", "--url", shop.url)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        process = start(tmp_path, "-", *given, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write("\n".join(json.dumps({"jobId": id}) for id in shop.jobs))
+        process.stdin.close()
+        until(lambda: bool(shop.asked), "a job was asked about")
+        process.send_signal(signal.SIGINT)
+        process.stdin = None  # closed
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130
+        command = hint(errors.splitlines(), "Wait for them again with: ")
+        for task in shop.jobs.values():
+            task.ends = 0.0
+        done = shell(tmp_path, command)
+    (file,) = tmp_path.glob("bide-jobs-*.txt")
+    assert command == f"bide wait @{file} --api sync.so --url {shop.url}"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert done.returncode == 0, done.stderr
+    assert sorted(line.split()[0] for line in done.stdout.splitlines()) == sorted(shop.jobs)
+
+
+@pytest.mark.parametrize("by", ["BIDE_KEY", "BIDE_KEY_FILE"])
+def test_the_key_of_a_variable_goes_to_the_service_that_was_typed(
+    tmp_path: Path, service: FakeService, by: str
+) -> None:
+    service.script(1, guarded(job(1, "PROCESSING")))
+    (tmp_path / "key").write_text(KEY)
+    env = {**home(tmp_path), by: KEY if by == "BIDE_KEY" else "key"}
+    first = ("wait", job_id(1), "--url", service.url, "--ledger", "l")
+    assert run(tmp_path, *first, "--timeout", "0", env=env).returncode == 3
+    service.script(1, guarded(job(1, result=7)))
+    done = run(tmp_path, "wait", "--ledger", "l", "--timeout", "60", env=env)
+    assert (done.returncode, done.stdout) == (0, f"{job_id(1)} DONE 7\n"), done.stderr
+
+
+@pytest.mark.parametrize("named", [("--url",), ("--trust",)])
+def test_the_key_of_a_variable_goes_to_the_address_of_a_jobs_url_only_if_it_is_named(
+    tmp_path: Path, service: FakeService, named: tuple[str, ...]
+) -> None:
+    service.script(1, guarded(job(1, result=7)))
+    env, ledger = {**home(tmp_path), "BIDE_KEY": KEY}, ("--ledger", "l")
+    assert run(tmp_path, "wait", f"{service.url}/jobs/{job_id(1)}", *ledger, env=env).returncode == 1
+    assert run(tmp_path, "wait", *ledger, env=env).returncode == 1
+    assert set(service.header("Authorization")) == {None}
+    more = (*named, service.url) if named == ("--url",) else named
+    assert run(tmp_path, "wait", *ledger, *more, "--timeout", "0", env=env).returncode == 3
+    done = run(tmp_path, "wait", *ledger, "--timeout", "60", env=env)
+    assert (done.returncode, done.stdout) == (0, f"{job_id(1)} DONE 7\n"), done.stderr
+
+
+def test_a_kill_leaves_no_job_without_its_settings(tmp_path: Path) -> None:
+    """The process is killed right after the jobs are in the ledger."""
+    killed = (
+        "import os, signal; from bide.client.client import AsyncClient; from bide.cli import main\n"
+        "resume = AsyncClient.resume\n"
+        "async def killed(*args):\n    await resume(*args); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "AsyncClient.resume = killed; main()"
+    )
+    with Shop(1, "{ fixed = 0.01 }") as shop:
+        (tmp_path / "shop.toml").write_text(SHOP.format(url=shop.url))
+        given = ("--api", "shop.toml", "--trust", "--ledger", "l")
+        done = run(
+            tmp_path, "wait", *shop.jobs, *given, env=home(tmp_path), program=(BIDE[0], "-c", killed)
+        )
+        assert done.returncode == -signal.SIGKILL
+        done = run(tmp_path, "wait", "--ledger", "l", env=home(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert f"settings from the ledger for shop: --api {tmp_path}/shop.toml" in done.stderr
 
 
 def test_settings_on_the_command_line_replace_those_of_the_ledger(tmp_path: Path) -> None:
@@ -253,6 +354,25 @@ def test_a_ledger_without_jobs_is_one_too(tmp_path: Path) -> None:
     assert "The ledger l has no jobs" in done.stderr
 
 
+@pytest.mark.parametrize("source", ["@empty.txt", "-"])
+@pytest.mark.parametrize("ledger", [(), ("--ledger", "typo.ledger")])
+def test_an_empty_list_of_jobs_is_one_too(tmp_path: Path, source: str, ledger: tuple[str, ...]) -> None:
+    (tmp_path / "empty.txt").write_text("# no job\n")
+    done = run(tmp_path, "wait", source, *ledger)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = "There is no ledger typo.ledger." if ledger else f"no jobs in {source}: give ids"
+    assert said in done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["empty.txt"]
+
+
+def test_an_empty_list_of_jobs_adds_nothing_to_those_of_a_ledger(tmp_path: Path) -> None:
+    with Shop(1, "{ fixed = 0.01 }") as shop:
+        given = ("--api", "sync.so", "--url", shop.url, "--ledger", "l", "--timeout", "0")
+        run(tmp_path, "wait", *shop.jobs, *given)
+        done = run(tmp_path, "wait", "-", *given[:-1], "60")
+    assert (done.returncode, done.stdout.split()[:2]) == (0, [*shop.jobs, "DONE"]), done.stderr
+
+
 # --- bide submit --wait
 
 
@@ -275,6 +395,28 @@ def test_ctrl_c_in_submit_says_how_to_wait_for_the_job_again(
     service.script(1, says(job(1, result=7)))
     done = shell(tmp_path, command)
     assert (done.returncode, done.stdout) == (0, f"{job_id(1)} DONE 7\n")
+
+
+def test_a_status_url_with_a_secret_is_not_shown(tmp_path: Path, service: FakeService) -> None:
+    (tmp_path / "signed.toml").write_text(
+        'name = "signed"\n[submit]\npath = "/renders"\nstatus_url = "status"\n[ask]\npath = "/renders/{id}"\n'
+        '[read]\nstatus = "state"\nlive = ["running"]\ndone = ["ready"]\n'
+    )
+    url = f"{service.url}/renders/a"
+    service.on("POST", "/renders", says({"status": f"{url}?sig=hush-hush"}))
+    service.on("GET", "/renders/a", says({"state": "running"}))
+    args = ("submit", "film", "--api", "signed.toml", "--url", service.url, "--wait")
+    with Terminal(tmp_path, *args, env={"TMPDIR": str(tmp_path)}, columns=400) as terminal:
+        until(lambda: len(service.asked) >= 2, "the job was asked about")
+        terminal.type(CTRL_C)
+        assert terminal.wait() == 130
+        shown = terminal.lines()
+    assert "hush-hush" not in "\n".join(shown)
+    assert any(f"job {url} is still running." in line for line in shown)
+    service.on("GET", "/renders/a", says({"state": "ready"}))
+    done = shell(tmp_path, hint(shown, "Wait for it again with: "))
+    assert done.returncode == 0, done.stderr
+    assert service.asked[-1].query == {"sig": "hush-hush"}
 
 
 def test_submit_says_when_no_worker_serves_the_queue(tmp_path: Path, service: FakeService) -> None:

@@ -437,8 +437,11 @@ def test_wait_for_an_unknown_job_fails_and_says_so(bide: Any) -> None:
     assert line["error"]["code"] == "not-found"
 
 
-def test_wait_for_nothing_is_done(bide: Any) -> None:
-    assert bide("wait", "-", "--json", input="").exit_code == 0
+def test_wait_for_nothing_is_a_usage_error(bide: Any) -> None:
+    """In `bide submit … | bide wait -` the failure of the first command must not look like a success."""
+    result = bide("wait", "-", "--json", input="")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no jobs in -" in result.stderr
 
 
 def test_wait_saves_results_and_files(bide: Any, service: FakeService, tmp_path: Path) -> None:
@@ -498,7 +501,7 @@ def test_an_interrupted_wait_is_130(service: FakeService) -> None:
     assert process.returncode == 130
     assert stderr.splitlines() == [
         "bide: 0 done, 0 failed, 1 not ended, 1 request, 0 refused",
-        "bide: the jobs are not affected. Run the same command again to wait for them. With --ledger FILE, a short "
-        "command resumes.",
+        "bide: the jobs are not affected. With --ledger FILE, a short command resumes. Wait for them again with: "
+        f"bide wait {job_id(1)} --url {service.url}",
         "bide: interrupted",
     ]

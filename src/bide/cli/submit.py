@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.cli.clients import CommandTarget, api_option
-from bide.cli.command_text import MASK, command_text
+from bide.cli.command_text import bare_job, command_text, job_words
 from bide.cli.options import timeout as timeout_option
 from bide.cli.output import Terminal, ignore_change, json_option, print_json, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
@@ -295,9 +295,8 @@ class SubmitRun:
     def _hint(self, client: AsyncClient, job: JobHandle) -> str:
         """How to wait for the job again."""
         text = client._account.api.text(job.ref)
-        command = command_text(self.ctx, "wait", [text], ("api", "url", "key", "key_file"))
-        secret = f"  (replace {MASK} by the secret)" if MASK in command else ""
-        return f"job {text} is still running. Wait for it again with: {command}{secret}"
+        command = command_text(self.ctx, "wait", job_words([text]), ("api", "url", "key", "key_file"))
+        return f"job {bare_job(text)} is still running. Wait for it again with: {command}"
 
     async def _watch_queue(self, client: AsyncClient, job: JobHandle) -> None:
         """Says once if the job cannot start because no worker serves its queue, or because the queue is paused."""

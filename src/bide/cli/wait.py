@@ -20,7 +20,7 @@ import msgspec
 
 from bide.cli import FAILED, TIMED_OUT
 from bide.cli.clients import Clients, CommandTarget, api_option, budget_option
-from bide.cli.command_text import MASK, command_text
+from bide.cli.command_text import command_text, job_words, value_text
 from bide.cli.ending import Ending
 from bide.cli.options import polling as polling_options
 from bide.cli.options import timeout as timeout_option
@@ -118,9 +118,9 @@ def wait(
       bide wait --ledger films.ledger
       bide wait @half.txt --api sync.so --limit 60/1m --budget redis://budgets.example.org/0
     """
-    if not targets:
-        _check_ledger(ledger)
     texts = read_targets(targets)
+    if not texts:
+        _check_ledger(ledger, targets)
     target = CommandTarget(connection, api, cast(ClientOptions, options), trust)
     terminal = Terminal()
     described = api is not None and (api.endswith(".toml") or "/" in api)
@@ -137,30 +137,36 @@ def wait(
         with terminal.log(verbose):
             code = asyncio.run(run.run(texts))
     except KeyboardInterrupt:
-        terminal.note(_hint(ctx, run, ledger))
+        if (hint := _hint(ctx, run)) is not None:
+            terminal.note(hint)
         raise
     raise click.exceptions.Exit(code)
 
 
-def _check_ledger(path: Path | None) -> None:
+def _check_ledger(path: Path | None, targets: tuple[str, ...]) -> None:
     """Without jobs on the command line, the ledger must exist: a wrong name would create an empty one."""
     if path is None:
-        raise click.UsageError("no jobs: give ids, URLs, @FILE or -, or a --ledger that has some")
+        found = f"no jobs in {' '.join(targets)}" if targets else "no jobs"
+        raise click.UsageError(f"{found}: give ids, URLs, @FILE or -, or a --ledger that has some")
     if not path.exists():
         hint = similar_file(path, "*.ledger") or "Give jobs to start a new one."
         raise click.UsageError(f"There is no ledger {path}. {hint}")
 
 
-def _hint(ctx: click.Context, run: WaitRun, ledger: Path | None) -> str:
-    """The command that resumes an interrupted wait."""
-    if ledger is None or not run.stored:
-        more = "" if ledger is not None else " With --ledger FILE, a short command resumes."
-        return f"the jobs are not affected. Run the same command again to wait for them.{more}"
-    flags = list(NOT_STORED)
-    if "@" in run.target.connection.url:  # the ledger stores the URL without its password
-        flags.insert(0, "url")
-    text = command_text(ctx, "wait", ["--ledger", str(ledger)], flags)
-    return f"resume with: {text}" + (f"  (replace {MASK} by the secret)" if MASK in text else "")
+def _hint(ctx: click.Context, run: WaitRun) -> str | None:
+    """The command that resumes an interrupted wait; None if all jobs have ended."""
+    if run.stored:
+        flags = list(NOT_STORED)
+        if "@" in run.target.connection.url:  # the ledger stores the URL without its password
+            flags.insert(0, "url")
+        return f"resume with: {command_text(ctx, 'wait', ['--ledger', str(run.path)], flags)}"
+    if not run.unfinished:
+        return None
+    names = [parameter.name or "" for parameter in ctx.command.params]
+    flags = [name for name in names if name != "trust"]  # the confirmation is stored
+    again = command_text(ctx, "wait", job_words(list(run.unfinished)), flags)
+    advice = "" if run.path is not None else " With --ledger FILE, a short command resumes."
+    return f"the jobs are not affected.{advice} Wait for them again with: {again}"
 
 
 @dataclass
@@ -174,12 +180,15 @@ class WaitRun:
     given: WaitSettings
     verbose: bool = False
     stored: bool = False  # the ledger has all jobs and the settings
+    unfinished: dict[str, None] = field(default_factory=dict)  # given jobs that have no reported end
     failed_before: int = 0  # jobs that an earlier run has reported
     _saved: dict[ApiAddress, WaitSettings] = field(default_factory=dict)
+    _texts: dict[tuple[ApiAddress, str], str] = field(default_factory=dict)  # of the given jobs
 
     async def run(self, texts: list[str]) -> int:
         """Returns the exit code."""
         timed_out, left = False, 0
+        self.unfinished = dict.fromkeys(texts)
         clients: Clients | None = None
         try:
             async with AsyncExitStack() as stack:
@@ -194,6 +203,8 @@ class WaitRun:
                 jobs: dict[ApiAddress, dict[str, JobHandle]] = {}
                 for text in texts:
                     place, handle = clients.job(text)
+                    if self._texts.setdefault((place, handle.id), text) != text:
+                        del self.unfinished[text]  # an id and a URL of the same job
                     jobs.setdefault(place, {})[handle.id] = handle
                 if ledger is not None:
                     await self._resume(clients, ledger, jobs)
@@ -230,21 +241,19 @@ class WaitRun:
         clients.open_all(
             place for place, found in counts.items() if found.unacknowledged and clients.concerned(place)
         )
+        before = {place: self._saved.get(place, WaitSettings()) for place in clients.all}
+        settings = {place: self._settings(found) for place, found in before.items()}
+        changed = {place: found for place, found in settings.items() if found != before[place]}
+        if changed:
+            # Before the jobs: after a crash in between, no job is without its settings.
+            await ledger.remember(changed)
+            self._saved.update(changed)
         for place, client in clients.all.items():
             handles = await client.resume(*jobs.get(place, {}).values())
             jobs[place] = {handle.id: handle for handle in handles}
-        changed = {}
-        for place in [place for place in jobs if jobs[place]]:
-            before = self._saved.get(place, WaitSettings())
-            settings = self._settings(before)
-            if settings != before:
-                changed[place] = settings
-            used = join(_flags(before, self.given))
-            if used:
+            used = join(_flags(before[place], self.given))
+            if handles and used:
                 self.terminal.note(f"settings from the ledger for {place.api}: {used}")
-        if changed:
-            await ledger.remember(changed)
-            self._saved.update(changed)
         self.stored = True
         mine = [
             found for place, found in counts.items() if clients.concerned(place) or place in clients.all
@@ -300,6 +309,8 @@ class WaitRun:
                 folder = None if out is None else Path(out)
                 where = (place.base or place.api) if several else ""
                 done = await self.end.report(handle, place.api, folder, where)
+                if done:
+                    self.unfinished.pop(self._texts.get((place, handle.id), ""), None)
                 if done and acknowledge:
                     # Not awaited, so that one commit acknowledges many jobs.
                     task = asyncio.create_task(self._acknowledge(clients.all[place], handle))
@@ -323,14 +334,8 @@ def _flags(settings: WaitSettings, given: WaitSettings) -> list[str]:
     found: list[str] = []
     for name, value in msgspec.structs.asdict(settings).items():
         if value is not None and getattr(given, name) is None:
-            found += [names.get(name, f"--{name.replace('_', '-')}"), _text(value)]
+            found += [names.get(name, f"--{name.replace('_', '-')}"), value_text(value)]
     return found
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "-".join(map(_text, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _longest(settings: list[WaitSettings]) -> Timeout:
