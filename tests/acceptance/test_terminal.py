@@ -17,7 +17,7 @@ from aiohttp import web
 
 from tests.acceptance.vendors import KEY, PATIENCE, Shop, start
 from tests.terminal import BIDE, Terminal
-from tests.unit.fake_service import FakeService, Reply, job, job_id, says
+from tests.unit.fake_service import FakeService, Reply, job, job_id, problem, says
 from tests.waiting import until
 
 CTRL_C = "\x03"
@@ -130,11 +130,52 @@ def test_results_in_a_pipe_have_no_bars_and_the_bars_no_results(tmp_path: Path) 
     assert not any(' DONE "http://' in line for line in shown)
 
 
-def test_an_answer_cannot_move_the_cursor(tmp_path: Path, service: FakeService) -> None:
-    service.script(1, says(job(1, result="\x9b2J gone")))
-    with Terminal(tmp_path, "wait", job_id(1), "--url", service.url) as terminal:
-        assert terminal.wait() == 0
-        assert f'{job_id(1)} DONE "?2J gone"' in terminal.lines()
+EVIL = "\x1b]0;evil\x07\x9b2J gone"  # the title of the window, then an empty screen
+SHOWN = "?]0;evil??2J gone"
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (("wait", job_id(1)), f'{job_id(1)} DONE "\\u001b]0;evil\\u0007?2J gone"'),
+        (("wait", job_id(1), "--json"), '"result":"\\u001b]0;evil\\u0007\\u009b2J gone"'),
+        (("wait", job_id(3)), f"{job_id(3)} ERROR BAD: {SHOWN}"),
+        (("submit", "film", "--wait"), '"\\u001b]0;evil\\u0007\\u009b2J gone"'),
+        (("submit", "film", "--wait", "--json"), '"result":"\\u001b]0;evil\\u0007\\u009b2J gone"'),
+        (("status", job_id(2)), f" progress  {SHOWN}"),
+        (("status", job_id(2), "--json"), '"message":"\\u001b]0;evil\\u0007\\u009b2J gone"'),
+        (("list",), SHOWN),
+        (("status", job_id(9)), f"bide: 422 bad: {SHOWN}"),
+        (("cancel", job_id(9)), f"bide: {job_id(9)}: 422 bad: {SHOWN}"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_answer_cannot_move_the_cursor(
+    tmp_path: Path, service: FakeService, args: tuple[str, ...], line: str
+) -> None:
+    running = job(2, "PROCESSING", progress={"message": EVIL}, kind=EVIL)
+    error = {"code": "BAD", "message": EVIL, "retryable": False}
+    service.on("POST", "/jobs", says(job(1, "PROCESSING", progress={"message": EVIL}, kind=EVIL)))
+    service.script(1, says(job(1, result=EVIL)))
+    service.script(2, says(running))
+    service.script(3, says(job(3, "ERROR", error=error)))
+    service.script(9, problem(422, "bad", EVIL))
+    service.on("POST", f"/jobs/{job_id(9)}/cancel", problem(422, "bad", EVIL))
+    service.on("GET", "/jobs", says({"jobs": [running], "next": None}))
+    with Terminal(tmp_path, *args, "--url", service.url, columns=300) as terminal:
+        terminal.wait()
+        assert any(line in shown for shown in terminal.lines()), terminal.lines()
+        assert terminal.title == ""
+
+
+def test_a_report_cannot_move_the_cursor(tmp_path: Path, service: FakeService) -> None:
+    """The bars show the kind and the message of a running job."""
+    service.script(1, says(job(1, "PROCESSING", progress={"message": EVIL}, kind=EVIL)))
+    with Terminal(tmp_path, "wait", job_id(1), "--url", service.url, columns=300) as terminal:
+        until(lambda: any(line.count(SHOWN) == 2 for line in terminal.lines()), "both are shown")
+        assert terminal.title == ""
+        terminal.type(CTRL_C)
+        terminal.wait()
 
 
 # --- Ctrl-C
@@ -246,7 +287,7 @@ def test_many_jobs_from_stdin_are_written_to_a_file(
 ) -> None:
     """The same command would submit the jobs again: `bide submit … | bide wait -`."""
     with Shop(20, "{ fixed = 3600 }") as shop:
-        given = ("--api", "sync.so", "--url", shop.url)
+        given = ("--api", "sync.so", "--limit", "50/1s", "--url", shop.url)
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         process = start(tmp_path, "-", *given, stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -262,7 +303,7 @@ def test_many_jobs_from_stdin_are_written_to_a_file(
             task.ends = 0.0
         done = shell(tmp_path, command)
     (file,) = tmp_path.glob("bide-jobs-*.txt")
-    assert command == f"bide wait @{file} --api sync.so --url {shop.url}"
+    assert command == f"bide wait @{file} {' '.join(given)}"
     assert file.stat().st_mode & 0o777 == 0o600
     assert done.returncode == 0, done.stderr
     assert sorted(line.split()[0] for line in done.stdout.splitlines()) == sorted(shop.jobs)

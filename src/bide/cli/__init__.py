@@ -18,6 +18,8 @@ from typing import Any
 
 import click
 
+from bide.core.terminal_text import harmless
+
 FAILED, TIMED_OUT, INTERRUPTED = 1, 3, 130
 
 # name: (location, help text)
@@ -103,7 +105,7 @@ class TimedOut(Failure):
 def _failure(error: Exception) -> Failure:
     from bide.core.errors import BideError, WaitTimeout
 
-    text = _explain(error, expected=isinstance(error, BideError | OSError))
+    text = harmless(_explain(error, expected=isinstance(error, BideError | OSError)))
     return TimedOut(text) if isinstance(error, WaitTimeout) else Failure(text)
 
 

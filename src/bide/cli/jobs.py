@@ -10,7 +10,14 @@ import click
 
 from bide.cli import FAILED
 from bide.cli.clients import CommandTarget, api_option
-from bide.cli.output import json_option, print_details, print_jobs, print_json, print_log_line
+from bide.cli.output import (
+    json_option,
+    print_details,
+    print_jobs,
+    print_json,
+    print_line,
+    print_log_line,
+)
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
 from bide.cli.trust import trust_option
@@ -98,7 +105,7 @@ async def _status_elsewhere(target: CommandTarget, ids: Sequence[str], as_json: 
             try:
                 found.append(await handle.status())
             except ServiceError as error:
-                click.echo(f"bide: {handle.id}: {error}", err=True)
+                print_line(f"bide: {handle.id}: {error}", err=True)
     if len(ids) == len(found) == 1 and not as_json:
         print_details(found[0])
     else:
@@ -283,7 +290,7 @@ class JobAction:
         try:
             job = await (handle.cancel() if self._verb == "cancel" else handle.retry())
         except ServiceError as error:
-            click.echo(f"bide: {handle.id}: {error}", err=True)
+            print_line(f"bide: {handle.id}: {error}", err=True)
             return False
         unchanged = (
             self._verb == "cancel"
@@ -292,12 +299,12 @@ class JobAction:
             and not handle.cancelling
         )
         if unchanged:
-            click.echo(f"bide: {handle.id}: {_why_unchanged(job)}", err=True)
+            print_line(f"bide: {handle.id}: {_why_unchanged(job)}", err=True)
         if self._as_json:
             print_json(job)
         elif not unchanged:
             stopping = self._verb == "cancel" and not job.status.terminal
-            click.echo(f"{handle.id} {'is being stopped' if stopping else job.status}")
+            print_line(f"{handle.id} {'is being stopped' if stopping else job.status}")
         return not unchanged
 
 

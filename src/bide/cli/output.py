@@ -15,6 +15,7 @@ import msgspec
 
 from bide.core.clock import read_instant
 from bide.core.jobs.record import SUCCESSFUL
+from bide.core.terminal_text import harmless, harmless_json
 from bide.core.wire.http import JobStatus, WireStep
 
 COLOURS = {
@@ -59,10 +60,11 @@ class Terminal:
         if self._shows_results:
             self._print(text)
         else:
-            click.echo(text)
+            print_line(text)
 
     def json(self, record: Any) -> None:
-        self.result(msgspec.json.encode(record).decode())
+        text = msgspec.json.encode(record).decode()
+        self.result(harmless_json(text) if sys.stdout.isatty() else text)
 
     def note(self, text: str) -> None:
         """Prints a message on stderr."""
@@ -93,11 +95,6 @@ class Terminal:
             log.setLevel(before)
 
 
-def harmless(text: str) -> str:
-    """Text that may come from an API or a handler, for a terminal: no character of it may move the cursor."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text.expandtabs())
-
-
 class LogPrinter(logging.Handler):
     """Prints log records on stderr; the same message is printed once for consecutive jobs."""
 
@@ -123,8 +120,17 @@ def _same_terminal() -> bool:
         return False
 
 
-def print_json(record: Any) -> None:
-    click.echo(msgspec.json.encode(record))
+def print_line(text: str, err: bool = False) -> None:
+    """Prints text that may come from an API or a handler."""
+    stream = sys.stderr if err else sys.stdout
+    click.echo(harmless(text) if stream.isatty() else text, err=err)
+
+
+def print_json(record: Any, indent: int = 0) -> None:
+    encoded = msgspec.json.encode(record)
+    if indent:
+        encoded = msgspec.json.format(encoded, indent=indent)
+    click.echo(harmless_json(encoded.decode()) if sys.stdout.isatty() else encoded)
 
 
 def print_jobs(jobs: Iterable[JobStatus], as_json: bool) -> None:
@@ -160,9 +166,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty:
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="dim")
     table.columns[0].no_wrap = True
+    shown = sys.stdout.isatty()
     for row in rows:
-        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
-    if sys.stdout.isatty():
+        cells = map(harmless, row) if shown else row
+        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in cells))
+    if shown:
         Console().print(table)
     else:
         for column in table.columns:
@@ -197,7 +205,7 @@ def print_details(job: JobStatus) -> None:
     }
     for name, value in facts.items():
         if value:
-            click.echo(f"{name:>9}  {value}")
+            print_line(f"{name:>9}  {value}")
 
 
 def percent(job: JobStatus) -> str:
@@ -255,10 +263,7 @@ def _value(value: Any) -> str:
 
 
 def print_log_line(line: dict[str, Any]) -> None:
-    text = log_line(line)
-    if sys.stdout.isatty():
-        text = harmless(text)
-    click.echo(text)
+    print_line(log_line(line))
 
 
 def _is_stopping(job: JobStatus) -> bool:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from bide.cli.clients import CommandTarget, api_option
 from bide.cli.command_text import bare_job, command_text, job_words
 from bide.cli.options import timeout as timeout_option
-from bide.cli.output import Terminal, ignore_change, json_option, print_json, verbose_option
+from bide.cli.output import Terminal, ignore_change, json_option, print_json, print_line, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.trust import trust_option
 from bide.client.account import Account
@@ -235,7 +235,7 @@ class SubmitRun:
             elif self.as_json:
                 print_json(self._latest(job))
             else:
-                click.echo(job.id)
+                print_line(job.id)
 
     async def _submit(self, client: AsyncClient) -> JobHandle:
         job = await client.submit(self.kind, self.body, **self.options)
@@ -259,7 +259,7 @@ class SubmitRun:
             status = job.latest.status if job.latest is not None else None
             print_json(Sent(job.id, api.name, self.kind, status, api.status_url(ref)))
         else:
-            click.echo(api.text(ref))
+            print_line(api.text(ref))
 
     async def wait(self, timeout: Timeout, verbose: bool) -> None:
         async with self.target.client() as client:
@@ -288,7 +288,7 @@ class SubmitRun:
         if self.as_json:
             print_json(self._latest(job))
         else:
-            click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
+            print_json(result, indent=2)
         if stored:
             await client.acknowledge(job)
 

@@ -22,10 +22,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from bide.cli import FAILED
 from bide.cli.clients import budget_option
-from bide.cli.output import Terminal, json_option, print_json, print_table
+from bide.cli.output import Terminal, json_option, print_json, print_line, print_table
 from bide.cli.trust import confirm, trust_option
 from bide.client.apis.demands import Demands
-from bide.client.progress import SHOWN, BarConsole
+from bide.client.progress import SHOWN, BarConsole, cell
 from bide.core.errors import SetupError
 from bide.pipeline.plan.loader import PipelinePlan, load_plan
 from bide.pipeline.run.checkpoint import Checkpoint
@@ -226,15 +226,15 @@ class SyncView:
 
     def on_export(self, update: ExportUpdate) -> None:
         if update.moved and update.export.phase not in (Phase.NEW, Phase.INITIATING):
-            click.echo(_line(update.export), err=True)
+            print_line(_line(update.export), err=True)
 
     def on_output(self, update: OutputUpdate) -> None:
         if update.stage != "normalizing":
-            click.echo(_output(update))
+            print_line(_output(update))
 
     def summary(self, outcome: RunOutcome) -> None:
         for export in outcome.failed:
-            click.echo(_line(export))
+            print_line(_line(export))
         counts = Counter("failed" if e.error else e.phase.lower() for e in outcome.exports)
         what = ", ".join(f"{count} {word}" for word, count in sorted(counts.items(), reverse=True))
         click.echo(f"{len(outcome.exports)} exports: {what}; {outcome.requests} requests", err=True)
@@ -306,7 +306,7 @@ class LiveSyncView(SyncView):
             self._progress.update(self._all, total=len(self._phases), completed=settled, note=count)
         row = self._rows.get(export.key)
         if row is None and len(self._rows) < SHOWN and not export.phase.settled:
-            row = self._rows[export.key] = self._progress.add_task(export.name, total=100, note="")
+            row = self._rows[export.key] = self._progress.add_task(cell(export.name), total=100, note="")
         if row is None:
             return
         if export.phase.settled or (export.error is not None and update.moved):
@@ -316,7 +316,7 @@ class LiveSyncView(SyncView):
         share = MONITORED * (update.percent or 0.0) / 100.0 if export.phase is Phase.INITIATED else 0.0
         note = update.message or export.phase.lower()
         done = PERCENT.get(export.phase, 0) + share
-        self._progress.update(row, completed=done, note=note.replace("[", r"\["))
+        self._progress.update(row, completed=done, note=cell(note))
 
     def on_output(self, update: OutputUpdate) -> None:
         if update.stage != "normalizing":

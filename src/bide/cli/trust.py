@@ -21,6 +21,7 @@ import click
 from click.core import ParameterSource
 
 from bide.client.apis.demands import Demands
+from bide.core.terminal_text import harmless
 
 
 def _given(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
@@ -88,8 +89,7 @@ def _explained(found: Demands) -> str:
         said.append(f"It runs {_list(found.code)}.")
     if found.outputs:
         said.append(f"It writes {_list(found.outputs)}.")
-    # The text contains parts of the file and goes to a terminal: no character may move the cursor.
-    return "".join(c if c.isprintable() else "?" for c in " ".join(said))
+    return harmless(" ".join(said).replace("\n", "?"))  # the text contains parts of the file
 
 
 def _list(words: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -25,6 +26,7 @@ from rich.progress import (
 )
 
 from bide.core.jobs.record import SUCCESSFUL, Status
+from bide.core.terminal_text import harmless
 from bide.core.wire.http import JobStatus
 
 SHOWN = 12
@@ -116,7 +118,7 @@ def upload_bar(name: str, size: int, wanted: Any = True) -> Iterator[Callable[[i
     stdout = sys.stdout.isatty()
     gone = console is wanted
     with Progress(*columns, console=console, redirect_stdout=stdout, transient=gone) as progress:
-        row = progress.add_task(name.replace("[", r"\["), total=size)
+        row = progress.add_task(cell(name), total=size)
         yield lambda sent: progress.update(row, completed=sent)
 
 
@@ -155,7 +157,7 @@ class ProgressBars:
             and (self._jobs <= SHOWN or job.status is Status.PROCESSING)
         ):
             name = f"{job.kind} {job.job_id[-6:]}".strip()  # not every API has kinds
-            row = self._rows[key] = self._progress.add_task(name, total=None, percent="", note="")
+            row = self._rows[key] = self._progress.add_task(cell(name), total=None, percent="", note="")
         return row
 
     def _update(self, row: TaskID, job: JobStatus) -> None:
@@ -185,8 +187,13 @@ def _note(job: JobStatus) -> str:
     else:
         text = str(job.status)
     colour = COLOURS.get(job.status)
-    line = text.splitlines()[0].replace("[", r"\[") if text else ""
+    line = cell(text)
     return f"[{colour}]{line}[/]" if colour else line
+
+
+def cell(text: str) -> str:
+    """The first line of a text that may come from an API or a handler, for a column of the bars."""
+    return escape(harmless(text.splitlines()[0])) if text else ""
 
 
 class CallersBar:

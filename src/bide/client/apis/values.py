@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 from bide.core.pacing.limits import read_retry_after
+from bide.core.terminal_text import harmless
 
 LONGEST_TEXT = 4000  # characters of a message that is shown
 LONGEST_QUOTE = 200  # characters of an answer without a message
@@ -75,7 +76,7 @@ def text(value: Any) -> str | None:
 def quoted(body: bytes | str) -> str:
     """The beginning of an answer for an error message, in one line."""
     text = body[: 8 * LONGEST_QUOTE].decode("utf-8", "replace") if isinstance(body, bytes) else body
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    line = harmless(" ".join(text.split()))
     return f'"{line}"' if len(line) <= LONGEST_QUOTE else f'"{line[:LONGEST_QUOTE]}…"'
 
 
