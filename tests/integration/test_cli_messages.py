@@ -1,22 +1,30 @@
-"""Messages of the command line: the summary, trouble with the API, and errors that say what to do."""
+"""Messages of the command line: the summary, trouble with the API, and errors that say what to do.
+
+Each message has a test that runs the real command as a process (`process`). Variants of it run in this process.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from bide.cli import root
+from bide.cli import output, root
 from bide.client.polling import trouble
 from tests.servers.ports import free_port
-from tests.unit.fake_service import FakeService, Reply, job, job_id, problem, text
+from tests.terminal import BIDE
+from tests.unit.fake_service import FakeService, Reply, held, job, job_id, problem, text
 
 KEY = "sk-0123456789-not-to-be-seen"
 VENDOR = """
@@ -61,8 +69,22 @@ def bide(*args: str) -> Result:
     return result
 
 
-def at(server: FakeService, command: str, *args: str) -> Result:
-    return bide(command, *args, "--api", "vendor.toml", "--url", server.url, "--trust")
+class Done(NamedTuple):
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def process(*args: str) -> Done:
+    """The real command, as a process of its own."""
+    done = subprocess.run([*BIDE, *args], capture_output=True, text=True, timeout=60, check=False)
+    assert KEY not in done.stdout + done.stderr
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def at(server: FakeService, command: str, *args: str, run: Callable[..., Any] = bide) -> Result | Done:
+    found: Result | Done = run(command, *args, "--api", "vendor.toml", "--url", server.url, "--trust")
+    return found
 
 
 def renders(server: FakeService, **answers: Reply | list[Reply]) -> None:
@@ -88,7 +110,7 @@ def state(name: str, **more: Any) -> Reply:
 def test_a_summary_counts_jobs_and_requests(server: FakeService) -> None:
     crowded = says({"message": "too many"}, 429, {"Retry-After": "1"})
     renders(server, a=state("ready"), b=state("broken"), c=[crowded, state("ready")])
-    result = at(server, "wait", "a", "b", "c", "--limit", "100/1s")
+    result = at(server, "wait", "a", "b", "c", "--limit", "100/1s", run=process)
     assert result.exit_code == 1
     last = result.stderr.splitlines()[-1]
     assert last == f"bide: 2 done, 1 failed, {len(server.asked)} requests, 1 refused"
@@ -129,27 +151,50 @@ def test_status_changes_of_a_bide_service_are_logged_with_v(server: FakeService)
     assert f"bide: job {job_id(1)} is PROCESSING\n" in result.stderr
 
 
-def test_trouble_is_repeated_with_counts_and_its_end_is_reported(
-    server: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trouble, "EVERY", 0.3)
+# The real command, with a report of trouble after 0.3 s instead of 60 s.
+HASTY = (
+    "from bide.cli import main, output; from bide.client.polling import trouble; "
+    "trouble.EVERY, output.AGAIN = 0.3, 0.2; main()"
+)
+
+
+def test_trouble_is_repeated_with_counts_and_its_end_is_reported(server: FakeService) -> None:
+    never = threading.Event()
     bad = text(500, "upstream <b>failed</b>", "text/html")
-    failing: list[Reply] = [*[bad] * 4, state("ready")]
-    server.on("GET", "/renders/R-001", *failing)
+    # The third request is open while three reports are due, so no failure is new.
+    server.on("GET", "/renders/R-001", bad, bad, held({"state": "ready"}, never))
     server.on("GET", "/renders/R-002", state("ready"))
-    result = at(server, "wait", "R-001", "R-002", "--price", "0.01", "--limit", "1000/1s")
-    assert result.exit_code == 0
+    given = ("--api", "vendor.toml", "--url", server.url, "--trust", "--timeout", "30")
+    command = [sys.executable, "-c", HASTY, "wait", "R-001", "R-002", *given]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        lines: list[str] = []
+        while (
+            not re.search("; 2 failures since", lines[-1] if lines else "") or len(set(lines[-3:])) > 1
+        ):
+            lines.append(run.stderr.readline().rstrip("\n"))
+            assert lines[-1], lines
+        never.set()
+        lines += run.stderr.read().splitlines()
+    assert run.returncode == 0
     first = 'bide: GET …/R-001 returned 500 (not JSON: "upstream <b>failed</b>"). Retrying'
-    lines = result.stderr.splitlines()
     assert lines.count(first) == 1
     repeated = [line for line in lines if line.startswith(f"{first}; ")]
-    assert repeated
-    assert re.fullmatch(r".*; [234] failures since \d\d:\d\d", repeated[-1])
+    assert all(re.fullmatch(r".*; (1 failure|2 failures) since \d\d:\d\d", line) for line in repeated)
     assert lines[-2] == "bide: vendor answers again"  # not after an answer about another job
 
 
+def test_the_same_warning_of_several_processes_is_printed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with output.Terminal().log():
+        for text in ("one", "one", "two"):
+            logging.getLogger("bide.client").warning(text)
+    assert capsys.readouterr().err == "bide: one\nbide: two\n"
+
+
 def test_trouble_is_repeated_at_least_every_minute() -> None:
-    assert trouble.EVERY <= 60
+    assert output.AGAIN < trouble.EVERY <= 60
 
 
 def test_a_service_that_is_away_is_trouble_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,14 +245,23 @@ def test_a_refused_submission_quotes_the_answer(server: FakeService, reply: Repl
     assert quote in result.stderr
 
 
-@pytest.mark.parametrize("status", [401, 403])
-@pytest.mark.parametrize("command", ["wait", "status", "submit", "cancel"])
-def test_a_refused_credential_names_its_variable(server: FakeService, status: int, command: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "command", "run"),
+    [
+        (401, "wait", process),
+        (403, "submit", process),
+        *((401, command, bide) for command in ("status", "submit", "cancel")),
+        *((403, command, bide) for command in ("status", "wait", "cancel")),
+    ],
+)
+def test_a_refused_credential_names_its_variable(
+    server: FakeService, status: int, command: str, run: Callable[..., Any]
+) -> None:
     refused = says({"message": "go away"}, status)
     Path("vendor.toml").write_text(VENDOR + '[cancel]\npath = "/renders/{id}/cancel"\n')
     server.on("POST", "/renders", refused)
     renders(server, a=refused)
-    result = at(server, command, "a")
+    result = at(server, command, "a", run=run)
     assert result.exit_code == 1
     assert "go away. The credential is from VENDOR_KEY." in result.stdout + result.stderr
 
@@ -310,7 +364,7 @@ def test_a_wrong_path_of_the_status_says_which_keys_exist(
 
 def test_an_unknown_status_names_the_job_and_the_table(server: FakeService) -> None:
     renders(server, a=[state("defrosting"), state("ready")])
-    result = at(server, "wait", "a", "--price", "0.01")
+    result = at(server, "wait", "a", "--price", "0.01", run=process)
     assert result.exit_code == 0
     assert (
         "Job a has the status 'defrosting', which the description of vendor does not have."

@@ -26,6 +26,7 @@ COLOURS = {
     "PROCESSING": "cyan",
     "RETRYING": "yellow",
 }
+AGAIN = 30.0  # seconds after which an equal message of the log is printed again; trouble is reported every 60
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 
@@ -96,19 +97,19 @@ class Terminal:
 
 
 class LogPrinter(logging.Handler):
-    """Prints log records on stderr; the same message is printed once for consecutive jobs."""
-
-    _last = ""
+    """Prints log records on stderr. A message that several jobs or processes log at the same time is printed once."""
 
     def __init__(self, terminal: Terminal, level: int) -> None:
         super().__init__(level)
         self._terminal = terminal
+        self._last = ""
+        self._printed = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text != self._last:
+        if text != self._last or record.created - self._printed >= AGAIN:
             self._terminal.note(text)
-        self._last = text
+            self._last, self._printed = text, record.created
 
 
 def _same_terminal() -> bool:
