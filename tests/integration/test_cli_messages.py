@@ -229,6 +229,25 @@ def test_a_secret_at_the_end_of_the_quote_is_removed(server: FakeService) -> Non
     assert KEY[:10] not in message
 
 
+@pytest.mark.parametrize("command", ["wait", "status"])
+@pytest.mark.parametrize(
+    ("body", "kind", "quote"),
+    [
+        (f"<html>key {KEY}", "text/html", 'a web page: "<html>key [hidden]"'),
+        (f'{{"token": "{KEY}', "application/json", ': "{"token": "[hidden]"'),
+        (f"{'x' * 190}{KEY}", "text/plain", f'"{"x" * 190}[hidden]…"'),
+    ],
+)
+def test_a_success_that_is_not_json_is_quoted_without_secrets(
+    server: FakeService, command: str, body: str, kind: str, quote: str
+) -> None:
+    renders(server, a=text(200, body, kind))
+    result = at(server, command, "a", *(["--timeout", "0.5"] if command == "wait" else []))
+    assert result.exit_code == (3 if command == "wait" else 1)
+    assert quote in result.stderr
+    assert KEY[:5] not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("reply", "quote"),
     [

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 import msgspec
@@ -52,10 +52,13 @@ class Call(msgspec.Struct, frozen=True):
 class Answer:
     """One HTTP response with its whole body."""
 
-    __slots__ = ("body", "credential", "headers", "status", "url")
+    __slots__ = ("body", "credential", "headers", "hide", "status", "url")
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes, url: str = "") -> None:
         self.credential = ""  # of a 401 or 403: a sentence that names the source of the credential
+        self.hide: Callable[[str], str] = (
+            str  # removes the secrets of the request from a quote of the body
+        )
         self.status = status
         self.headers = headers
         self.body = body

@@ -294,6 +294,7 @@ class Reader:
             message = "empty"
         elif not message:
             message = f"{'not JSON' if found is None else 'no message'}: {quoted(body)}"
+        message = answer.hide(message)
         return f"{message.rstrip('.')}. {answer.credential}" if answer.credential else message
 
     def problem(self, answer: Answer) -> ServiceError:
@@ -318,7 +319,7 @@ class Reader:
                 if not body
                 else f"{'a web page' if page else f'not JSON: {error}'}: {quoted(body)}"
             )
-            raise BadPoll(status, f"the response is {found}")
+            raise BadPoll(status, answer.hide(f"the response is {found}"))
         return None
 
 

@@ -233,6 +233,7 @@ class Sender:
                 self._budget.record_response(now, counted, answer.headers, self._timing.wall())
                 self._answer.set()
             if following is None:
+                answer.hide = signer.hide
                 return answer if plain else signer.clean(answer)
             if not stream or following.authorized:
                 await self.wait_for_budget()

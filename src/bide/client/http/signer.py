@@ -136,12 +136,16 @@ class Signer:
         error = seen.error
         if error is None:
             return seen
-        message = error.message
-        for secret in self._secrets():
-            message = _without(message, secret.decode())
+        message = self.hide(error.message)
         if message == error.message:
             return seen
         return msgspec.structs.replace(seen, error=msgspec.structs.replace(error, message=message))
+
+    def hide(self, text: str) -> str:
+        """Hides secrets in a text that quotes an answer."""
+        for secret in self._secrets():
+            text = _without(text, secret.decode())
+        return text
 
     def credential_source(self) -> str:
         """A sentence that names the source of the credential, for the error of a refusal."""
