@@ -151,7 +151,8 @@ def test_a_status_and_a_body_can_mean_that_the_credential_is_refused(
     assert {line["jobId"] for line in lines} == {"1", "2"}
     for line in lines:
         assert line["error"]["code"] == "http-401"
-        expected = f"Unknown API key. The credential is the one that you passed. (HTTP {status})"
+        sources = "the one that you passed, and from PRESS_ORG"
+        expected = f"Unknown API key. The credential is {sources}. (HTTP {status})"
         assert expected in line["error"]["message"]
     assert len(server.asked) <= 3  # a refused credential is not tried again and again
 

@@ -285,6 +285,16 @@ def test_a_refused_credential_names_its_variable(
     assert "go away. The credential is from VENDOR_KEY." in result.stdout + result.stderr
 
 
+def test_the_variable_of_a_header_is_named_too(
+    server: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEAM_KEY", KEY)
+    auth = '[auth]\nkind = "none"\nheaders.X-Team.env = "TEAM_KEY"\n'
+    Path("vendor.toml").write_text(f'name = "vendor"\n{auth}{VENDOR.partition("VENDOR_KEY")[2][2:]}')
+    renders(server, a=says({"message": "go away"}, 401))
+    assert "go away. The credential is from TEAM_KEY." in at(server, "wait", "a").stderr
+
+
 def test_polling_processes_name_the_variable_too(server: FakeService) -> None:
     renders(server, a=says({"message": "go away"}, 401), b=says({"message": "go away"}, 401))
     result = at(server, "wait", "a", "b", "--processes", "2")

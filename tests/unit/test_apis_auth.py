@@ -54,6 +54,42 @@ def test_a_given_key_outranks_the_rest() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("auth", "key", "source"),
+    [
+        ('kind = "bearer"\nsecret.env = "A"', None, "The credential is from A."),
+        ('kind = "bearer"\nsecret.env = "A"', "k", "The credential is the one that you passed."),
+        ('kind = "none"', None, ""),
+        ('kind = "none"\nheaders.X-Key.env = "A"', None, "The credential is from A."),
+        (
+            'kind = "none"\nheaders.X-Key.env = "A"\nheaders.X-Team.env = "B"',
+            None,
+            "The credential is from A and B.",
+        ),
+        (
+            'kind = "bearer"\nsecret.env = "A"\nheaders.X-Team.env = "B"',
+            "k",
+            "The credential is the one that you passed, and from B.",
+        ),
+        ('kind = "basic"\nuser.env = "B"\nsecret.env = "A"', None, "The credential is from B and A."),
+        ('kind = "basic"\nuser.env = "NOT"\nsecret.env = "A"', None, "The credential is from A."),
+        ('kind = "basic"\nuser = "me"\nsecret.env = "A"', None, "The credential is from A."),
+        (
+            'kind = "bearer"\nsecret.env = "NOT"\nheaders.X-Team.env = "B"\noptional = true',
+            None,
+            "No credential was sent: set NOT, or give a key (--key, or `key` in Python).",
+        ),
+        (
+            'kind = "oauth2"\ntoken_url = "https://x/t"\nclient_id.env = "B"\nsecret.env = "A"',
+            None,
+            "The credential is from B and A.",
+        ),
+    ],
+)
+def test_the_sources_are_named(auth: str, key: str | None, source: str) -> None:
+    assert api(auth).credential(key, environ={"A": SECRET, "B": "team"}).source() == source
+
+
 def test_requests_are_signed_while_a_credential_is_renewed() -> None:
     class Environment(dict[str, str]):
         def get(self, name: str, default: Any = None) -> Any:

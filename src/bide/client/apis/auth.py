@@ -48,17 +48,24 @@ class Credential:
         return self._headers
 
     def source(self) -> str:
-        """A sentence that names the source of the credential; empty if the API needs none."""
+        """A sentence that names the sources of the credential; empty if the API needs none."""
         auth = self._auth
-        if auth.kind == "none":
-            return ""
-        if self._key is not None:
-            return "The credential is the one that you passed."
-        if auth.kind != "oauth2" and not self._headers:
+        if auth.kind not in ("none", "oauth2") and auth.header not in self._headers:
             return f"No credential was sent: {_where(auth.secret)}."
-        refresh = auth.grant == "refresh_token" and auth.kind == "oauth2"
-        place = auth.refresh_token if refresh and auth.refresh_token is not None else auth.secret
-        return f"The credential is from {_origin(place, self._environ)}."
+        places: list[Secret | str | None] = []
+        if auth.kind == "oauth2" and auth.grant == "refresh_token":
+            places = [auth.refresh_token]
+        elif auth.kind != "none":
+            user = (
+                auth.client_id if auth.kind == "oauth2" else auth.user if auth.kind == "basic" else None
+            )
+            places = [user, auth.secret] if self._key is None else [user]
+        places += [place for name, place in auth.headers.items() if name in self._headers]
+        found = [_origin(place, self._environ) for place in places if isinstance(place, Secret)]
+        names = " and ".join(dict.fromkeys(filter(None, found)))
+        if self._key is not None and auth.kind != "none":
+            return f"The credential is the one that you passed{f', and from {names}' if names else ''}."
+        return f"The credential is from {names}." if names else ""
 
     def secrets(self) -> Iterator[str]:
         """Yield every secret that must not appear in messages: as it is sent, and as it was read."""
@@ -281,13 +288,13 @@ def _run(command: list[str], what: str) -> str | None:
 
 
 def _origin(place: Secret, environ: Mapping[str, str]) -> str:
-    """The variable, file or command that `read_secret` reads."""
+    """The variable, file or command that `read_secret` reads; empty if there is none."""
     for name in [place.env] if isinstance(place.env, str) else place.env:
         if environ.get(name, "").strip():
             return name
     if place.file is not None:
         return f"the file {place.file}"
-    return f"the command `{place.command[0]}`" if place.command else "the description"
+    return f"the command `{place.command[0]}`" if place.command else ""
 
 
 def _where(place: Secret) -> str:
