@@ -154,7 +154,7 @@ class Run:
         log = self._logs / "service.log"
         here = Path(self._in_shell("pwd")[0])  # a page may have gone elsewhere
         lines = self._in_shell("env")[0].splitlines()
-        exported = dict(line.split("=", 1) for line in lines if line.startswith("BIDE_"))
+        exported = dict(line.split("=", 1) for line in lines if line.startswith(("BIDE_", "PG")))
         answers = None if program in WORKERS else port
         env = {**self._env, **exported}
         service = Service(self._here(command.text), answers, here, env, log)

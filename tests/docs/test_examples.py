@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import psycopg
@@ -30,10 +31,10 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "$ pip install fastapi uvicorn python-multipart": "installs from the network",
     },
     "examples/video/README.md": {
-        "$ pip install 'bide[demo]'": "installs from the network",
+        "$ pip install '.[demo]'": "installs from the network",
     },
     "examples/ocr/README.md": {
-        "$ pip install 'bide[server]' pillow": "installs from the network",
+        "$ pip install '.[server]' pillow": "installs from the network",
     },
 }
 
@@ -77,6 +78,8 @@ def run_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None
         server: Postgres = request.getfixturevalue("new_postgres")
         servers[DATABASE_PORT] = server.port
         settings = {"PGHOST": HOST, "PGPORT": str(server.port), "PGUSER": server.admin}
+        server.require_password("bide")
+        settings["PATH"] = f"{_typing_password(logs)}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     elif DATABASE in text:
         servers[DATABASE_PORT] = _database(request)
     if BROKER in text:
@@ -86,6 +89,15 @@ def run_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None
         servers[STORAGE_PORT] = storage.port
         settings = {**settings, **storage.environment}
     run(blocks(page), folder, logs, NOT_RUN.get(name(page), {}), servers=servers, settings=settings)
+
+
+def _typing_password(folder: Path) -> Path:
+    """A folder with a `createuser` whose reader types the password of the page twice."""
+    program = folder / "createuser"
+    typed = "the password that you typed\\n"
+    program.write_text(f"#!/bin/sh\nprintf '{typed * 2}' | {shutil.which('createuser')} \"$@\"\n")
+    program.chmod(0o755)
+    return folder
 
 
 def _storage(request: pytest.FixtureRequest) -> Swift:

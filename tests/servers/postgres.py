@@ -118,6 +118,15 @@ class Postgres:
             return False
         return True
 
+    def require_password(self, user: str) -> None:
+        """From now on, also for a user that does not exist yet."""
+        import psycopg
+
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"host all {user} {HOST}/32 scram-sha-256\n{rules.read_text()}")
+        with psycopg.connect(self.url) as connection:
+            connection.execute("SELECT pg_reload_conf()")
+
     def kill(self) -> None:
         """Ends all its processes with SIGKILL, as a crash of the machine would."""
         if self._process is None:
