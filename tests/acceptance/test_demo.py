@@ -97,7 +97,8 @@ def test_a_missing_package_is_named_with_what_to_install() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
-    assert done.stderr == "bide: The demo needs imageio_ffmpeg. Run: pip install 'bide[demo]'\n"
+    said = "bide: The demo needs imageio_ffmpeg. Run in the checkout of bide: pip install '.[demo]'\n"
+    assert done.stderr == said
 
 
 def test_a_service_that_dies_fails_the_demo_and_shows_its_log(temporary: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import click
@@ -79,6 +81,35 @@ def test_compose_starts_what_there_is() -> None:
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     for name in ("service", "worker"):
         _check(services[name]["command"])
+
+
+def test_the_image_installs_bide_from_the_checkout(tmp_path: Path) -> None:
+    """What the Dockerfile copies is enough to build the package, and the package has the extras that it installs."""
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    for line in lines:
+        *sources, target = line.removeprefix("COPY ").split() if line.startswith("COPY ") else [""]
+        for source in [ROOT / name for name in sources if target.startswith("/bide/")]:
+            place = tmp_path / target.lstrip("/") / ("" if source.is_dir() else source.name)
+            (shutil.copytree if source.is_dir() else _copy)(source, place)
+    (extras,) = re.findall(r"'/bide\[([\w,]+)\]'", "\n".join(lines))
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel"],
+        cwd=tmp_path / "bide",
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = (tmp_path / "bide" / "dist").glob("*.whl")
+    (metadata,) = [path for path in zipfile.ZipFile(wheel).namelist() if path.endswith("/METADATA")]
+    known = re.findall(r"^Provides-Extra: (\w+)", zipfile.ZipFile(wheel).read(metadata).decode(), re.M)
+    assert set(extras.split(",")) <= set(known)
+    build = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["x-bide"]["build"]
+    assert (DEPLOY / build["context"]).resolve() == ROOT
+    assert ROOT / build["dockerfile"] == DEPLOY / "Dockerfile"
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
 
 
 def test_settings_of_the_files_are_settings() -> None:

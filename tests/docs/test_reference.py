@@ -32,6 +32,7 @@ from tests.docs.pages import ROOT, pages
 
 REFERENCE = ROOT / "docs" / "reference"
 SOURCE = ROOT / "src" / "bide"
+TEXTS = {"", ".md", ".py", ".service", ".toml", ".yaml"}  # the suffixes of files that users read
 
 
 def page(name: str) -> str:
@@ -200,6 +201,17 @@ def test_no_page_speaks_of_a_member_that_there_is_not() -> None:
 
 
 # --- settings
+
+
+def test_nothing_asks_to_install_bide_from_pypi() -> None:
+    """bide is not there: an extra is installed from a checkout."""
+    folders = [ROOT / name for name in ("src", "docs", "examples", "deploy")]
+    files = [ROOT / "README.md", *(path for folder in folders for path in folder.rglob("*"))]
+    read = [
+        path for path in files if path.is_file() and path.suffix in TEXTS and path.parent.name != "adr"
+    ]
+    wrong = re.compile(r"pip install (?:-\S+ )*['\"]?bide\b")
+    assert [str(path) for path in read if wrong.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_every_setting_is_described() -> None:

@@ -174,7 +174,10 @@ def test_without_pyarrow_it_is_told_what_to_install(tmp_path: Path) -> None:
         f"normalizer.run(Path({str(tmp_path)!r}), 'parquet', key=False)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "SetupError: normalizing needs pyarrow: pip install 'bide[pipeline]'" in done.stderr
+    assert (
+        "SetupError: Normalizing needs pyarrow. Run in the checkout of bide: pip install '.[pipeline]'"
+        in done.stderr
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports it this way")

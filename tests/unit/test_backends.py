@@ -33,7 +33,7 @@ def test_without_its_driver_it_is_said_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(SetupError, match=r"psycopg is missing: pip install 'bide\[postgres\]'"):
+    with pytest.raises(SetupError, match=r"psycopg is not installed\. .*: pip install '\.\[postgres\]'"):
         make_store(StoreConfig(url=URL), DataFolder(tmp_path))
 
 

@@ -43,6 +43,45 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+# --- packages that are not installed
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"),
+    [
+        ("prometheus_client", "server"),
+        ("uvloop", "server"),
+        ("psycopg", "postgres"),
+        ("celery", "celery"),
+        ("redis", "redis"),
+        ("aiobotocore", "s3"),
+        ("imageio_ffmpeg", "demo"),
+        ("pyarrow", "pipeline"),
+        ("matplotlib", "plot"),
+    ],
+)
+def test_a_missing_package_names_its_extra(
+    package: str, extra: str, bide: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMMANDS, "list", (f"{package}.module:list", ""))
+    monkeypatch.setitem(sys.modules, package, None)
+    result = bide("list")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"bide: This needs the package {package}, which is not installed. Run in the checkout of bide: "
+        f"pip install '.[{extra}]'\n"
+    )
+
+
+def test_a_missing_package_that_is_not_bides_is_named(
+    bide: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMMANDS, "list", ("strange_package:list", ""))
+    assert (
+        bide("list").stderr == "bide: This needs the package strange_package, which is not installed\n"
+    )
+
+
 # --- help
 
 

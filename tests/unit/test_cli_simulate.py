@@ -86,7 +86,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = simulate(scenario, "--policy", "fixed:5", "--plot", "p.png")
     assert result.exit_code == 1
-    assert "bide[plot]" in result.stderr
+    assert "pip install '.[plot]'" in result.stderr
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert "plot" in extras
     assert not Path("p.png").exists()

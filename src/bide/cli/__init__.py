@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -110,11 +112,30 @@ def _failure(error: Exception) -> Failure:
 
 
 def _explain(error: Exception, *, expected: bool) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"this needs a package that is not installed ({error.name}): pip install 'bide[all]'"
+    from bide.core.errors import SetupError
+
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        package = error.name.partition(".")[0]
+        what = f"This needs the package {package}, which is not installed"
+        extra = _extra_of(package)
+        return what if extra is None else str(SetupError.not_installed(what, extra))
     if expected:
         return str(error) or type(error).__name__
     return f"unexpected {type(error).__name__}: {error}; BIDE_DEBUG=1 shows where"
+
+
+def _extra_of(package: str) -> str | None:
+    """The smallest extra of bide that installs this package."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    extras: dict[str, set[str]] = {}
+    with suppress(PackageNotFoundError):
+        for requirement in requires("bide") or ():  # such as `pydantic>=2.10; extra == 'server'`
+            name, _, extra = requirement.partition("extra ==")
+            found = extras.setdefault(extra.strip(" '\""), set())
+            found.add(re.split(r"[^\w-]", name, maxsplit=1)[0].replace("-", "_").lower())
+    having = [extra for extra, packages in extras.items() if extra and package.lower() in packages]
+    return min(having, key=lambda extra: len(extras[extra]), default=None)
 
 
 @click.group(

@@ -161,7 +161,7 @@ def _packages() -> str:
     try:
         return ", ".join(f"{name} {version(name)}" for name in names)
     except PackageNotFoundError as error:
-        raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[server]'") from None
+        raise SetupError.not_installed(f"{error.name} is not installed", "server") from None
 
 
 def _folder(data: Path) -> str:

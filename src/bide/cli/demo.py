@@ -97,7 +97,7 @@ def demo(count: int, keep: bool, port: int, out: Path | None, as_json: bool) -> 
 def _check_packages() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise SetupError(f"The demo needs {', '.join(missing)}. Run: pip install 'bide[demo]'")
+        raise SetupError.not_installed(f"The demo needs {', '.join(missing)}", "demo")
     import imageio_ffmpeg
 
     try:

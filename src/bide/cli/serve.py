@@ -186,7 +186,7 @@ def serve(
         from bide.service import backends
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
-        raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[server]'") from None
+        raise SetupError.not_installed(f"{error.name} is not installed", "server") from None
     logging.basicConfig(
         level=log_level.upper(),
         stream=sys.stderr,

@@ -77,7 +77,7 @@ def worker(
         from bide.service import backends
         from bide.service.backends import require_celery
     except ModuleNotFoundError as error:
-        raise SetupError(f"{error.name} is not installed. Run: pip install 'bide[celery]'") from None
+        raise SetupError.not_installed(f"{error.name} is not installed", "celery") from None
     require_celery()
     from bide.server.engine.celery.broker import Broker
     from bide.service.worker import run_worker

@@ -29,7 +29,7 @@ A code is stable and machine readable; a title is the same for every occurrence;
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -166,6 +166,11 @@ class UploadFailed(BideError):
 
 class SetupError(BideError):
     """The installation or the configuration is wrong; the message says what to do."""
+
+    @classmethod
+    def not_installed(cls, what: str, extra: str) -> Self:
+        """A package of an extra is missing. bide is not on PyPI, so the extra comes from a checkout."""
+        return cls(f"{what}. Run in the checkout of bide: pip install '.[{extra}]'")
 
 
 class Problem(BideError):

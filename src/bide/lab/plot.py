@@ -23,9 +23,7 @@ def require() -> Any:
     try:
         return import_module("matplotlib.figure")  # needs no display, unlike pyplot
     except ModuleNotFoundError:
-        raise SetupError(
-            "A plot needs matplotlib, which is not installed. Run: pip install 'bide[plot]'"
-        ) from None
+        raise SetupError.not_installed("A plot needs matplotlib", "plot") from None
 
 
 def curve(scenario: Scenario, seeds: int) -> list[Summary]:

@@ -88,8 +88,8 @@ def _require_psycopg() -> None:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
-        what = f"{error.name} is missing" if error.name else f"psycopg cannot be used ({error})"
-        raise SetupError(f"{what}: pip install 'bide[postgres]'") from None
+        what = f"{error.name} is not installed" if error.name else f"psycopg cannot be used ({error})"
+        raise SetupError.not_installed(what, "postgres") from None
 
 
 # --- engines
@@ -127,7 +127,7 @@ def require_celery() -> None:
         import celery
         import redis  # noqa: F401
     except ImportError as error:
-        raise SetupError(f"{error.name} is missing: pip install 'bide[celery]'") from None
+        raise SetupError.not_installed(f"{error.name} is not installed", "celery") from None
     del celery
 
 
@@ -159,7 +159,7 @@ def make_progress_store(
         try:
             from bide.server.progress.redis import RedisProgressStore
         except ModuleNotFoundError as error:
-            raise SetupError(f"{error.name} is missing: pip install 'bide[redis]'") from None
+            raise SetupError.not_installed(f"{error.name} is not installed", "redis") from None
         return RedisProgressStore(url)
     if store.url is not None:
         server = make_server(store.url)

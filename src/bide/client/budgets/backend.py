@@ -61,10 +61,8 @@ def open_backend(url: str) -> BudgetBackend:
             return PostgresBackend(url)
     except ImportError as error:
         extra = "redis" if scheme.startswith(("redis", "unix")) else "postgres"
-        raise SetupError(
-            f"Sharing a budget through {scheme} needs {error.name or 'a package'}, which is not installed. "
-            f"Run: pip install 'bide[{extra}]'"
-        ) from None
+        what = f"Sharing a budget through {scheme} needs {error.name or 'a package'}, which is not installed"
+        raise SetupError.not_installed(what, extra) from None
     raise SetupError(
         f"A budget cannot be shared through {scheme or url!r}. Use redis://host:6379/0 or "
         "postgresql://user@host/database"

@@ -58,5 +58,5 @@ def normalize(
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
-        raise SetupError("normalizing needs pyarrow: pip install 'bide[pipeline]'") from None
+        raise SetupError.not_installed("Normalizing needs pyarrow", "pipeline") from None
     return normalization.normalize(sources, schema, target, previous, guard)

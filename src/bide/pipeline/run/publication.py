@@ -71,7 +71,7 @@ def unchanged(group: OutputGroup, exports: Sequence[Export], before: PublishedOu
 def check(datasets: Sequence[Dataset]) -> None:
     """SetupError if a package or the key for hashes is missing. Otherwise it would be noticed after all exports."""
     if find_spec("pyarrow") is None:
-        raise SetupError("pipelines need pyarrow: pip install 'bide[pipeline]'")
+        raise SetupError.not_installed("Pipelines need pyarrow", "pipeline")
     for dataset in datasets:
         hash_key(dataset.schema)
 

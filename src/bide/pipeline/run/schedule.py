@@ -66,7 +66,7 @@ def read_cron(text: str) -> CronExpression:
     try:
         from cronsim import CronSim, CronSimError
     except ModuleNotFoundError:
-        raise SetupError("a schedule needs cronsim: pip install 'bide[pipeline]'") from None
+        raise SetupError.not_installed("A schedule needs cronsim", "pipeline") from None
     fields = NICKNAMES.get(text.strip().lower(), text).split()
     if len(fields) != len(_FIELDS):
         raise ValueError(

@@ -16,7 +16,7 @@ def make_blobs(location: str) -> Blobs:
     try:
         import aiobotocore  # noqa: F401
     except ImportError as error:
-        raise SetupError(f"{error.name} is missing: pip install 'bide[s3]'") from None
+        raise SetupError.not_installed(f"{error.name} is not installed", "s3") from None
     from bide.server.blobs.s3 import S3Blobs
 
     return S3Blobs(location)
