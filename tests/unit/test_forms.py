@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import zipfile
 from itertools import pairwise
@@ -209,10 +210,21 @@ def test_content_types() -> None:
         ("Name\tStadt\n".encode("utf-16"), "text/plain"),
         (bytes(range(200, 256)), ""),
         (zipped("[Content_Types].xml", "_rels/.rels", "xl/workbook.xml"), SHEET),
-        (zipped("docProps/app.xml", "word/document.xml"), DOCUMENT),
+        (zipped("word/document.xml", "[Content_Types].xml"), DOCUMENT),
+        (zipped("docProps/app.xml", "word/document.xml"), "application/zip"),
+        (zipped("word/list.txt", "xl/a.txt"), "application/zip"),
+        (b"BMI,age\n21,40\n", "text/plain"),
+        (b"MZ;PLZ\nx;50667\n", "text/plain"),
+        (b"ID3,score\n1,2\n", "text/plain"),
+        (b"GIF89a is a format of images\n", "text/plain"),
+        (b"BM\x36\x10\x0e\x00\x00\x00\x00\x00\x36\x00", "image/bmp"),
+        (b"ID3\x03\x00\x00\x00\x00\x21\x76TIT2", "audio/mpeg"),
+        (b"GIF89a\x01\x00\x01\x00\x80\x00\x00", "image/gif"),
+        (bz2.compress(b"a few words"), "application/x-bzip2"),
+        (b"{\\rtf1 plain", "application/rtf"),
         (zipped("a.txt", "notes/xl/b.txt"), "application/zip"),
         (zipped("mimetype"), "application/vnd.oasis.opendocument.text"),
-        (b"", ""),
+        (b"", "inode/x-empty"),
     ],
 )
 def test_what_the_first_bytes_show(head: bytes, found: str) -> None:
@@ -240,6 +252,9 @@ def test_what_the_first_bytes_show(head: bytes, found: str) -> None:
         (SHEET, "", (SHEET,), False),
         ("image/svg+xml", "text/html", ("image/*",), False),
         ("anything/x", "audio/flac", ("*/*",), True),
+        ("text/csv", "inode/x-empty", ("text/csv",), True),
+        ("application/x-own", "inode/x-empty", ("application/x-own",), True),
+        ("video/mp4", "inode/x-empty", ("video/*",), False),
     ],
 )
 def test_which_types_are_taken(
@@ -253,6 +268,7 @@ def test_which_types_are_taken(
 )
 def test_a_csv_file_is_one_whatever_the_browser_calls_it(declared: str) -> None:
     assert is_one_of(declared, "text/plain", ("text/csv",), "Grades 2026.CSV")
+    assert is_one_of(declared, "inode/x-empty", ("text/csv",), "grades.csv")
     assert not is_one_of(declared, "application/x-executable", ("text/csv",), "grades.csv")
     assert not is_one_of(declared, "", ("text/csv",), "grades.csv"), "it is not a text"
     assert not is_one_of("application/octet-stream", "text/plain", ("text/csv",), "grades.json")

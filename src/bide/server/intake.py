@@ -28,7 +28,7 @@ from bide.core.errors import (
 )
 from bide.core.jobs.record import FileInfo, Job
 from bide.core.wire.http import Dedupe, job_id
-from bide.server.media_types import is_one_of
+from bide.server.media_types import EMPTY, TEXT, accepts_texts, is_one_of
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
 from bide.server.runner.slots import served
 from bide.server.store import (
@@ -369,9 +369,15 @@ class _FileCollector:
 
 def check_type(upload: Upload, types: tuple[str, ...]) -> None:
     if types and not is_one_of(upload.content_type, upload.detected, types, upload.name):
-        shown = upload.detected or "an unknown type"
+        shown = {"": "an unknown type", EMPTY: "that it is empty"}.get(upload.detected, upload.detected)
+        detail = f"{upload.name}: its first bytes show {shown}; accepted is {' or '.join(types)}"
+        if upload.detected in (TEXT, EMPTY) and accepts_texts(types):
+            detail += (
+                ". The extension of the name or the declared type says which kind of text it is; the declared type is "
+                f"{upload.content_type}"
+            )
         raise WrongContent(
-            f"{upload.name}: its first bytes show {shown}; accepted is {' or '.join(types)}",
+            detail,
             errors=[{"pointer": "/input", "detail": f"upload {upload.id} is not {' or '.join(types)}"}],
         )
 

@@ -1,6 +1,7 @@
 """Detects the media type of a file from its first bytes, and checks it against the types that a handler accepts.
 
 1. Only formats with a signature are detected; other files are text or unknown. The signature outranks everything else.
+   A signature of letters and digits counts only if the file is not text: a CSV file may begin with `BMI,age`.
 2. The type of a text is what the client declares or what the extension of its name says, because browsers on Windows
    send a CSV file as `application/vnd.ms-excel`, and curl sends `application/octet-stream`.
 """
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 HEAD = 2000  # bytes that `detect` needs, enough for the first names in an office document
 TEXT = "text/plain"
+EMPTY = "inode/x-empty"
 
 # (offset, signature, type); the first match counts.
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
@@ -69,6 +71,8 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"OTTO", "font/otf"),
     (0, b"\x00\x01\x00\x00\x00", "font/ttf"),
 )
+# Formats that are text, or may be.
+_TEXT_FORMATS = {"text/x-script", "application/pdf", "application/postscript", "application/rtf"}
 _RIFF = {b"AVI ": "video/vnd.avi", b"WAVE": "audio/wav", b"WEBP": "image/webp"}
 _FTYP = {
     **dict.fromkeys((b"avif", b"avis"), "image/avif"),
@@ -103,6 +107,7 @@ _OFFICE_FOLDERS = (  # of a zip file
     (b"word/", _OFFICE + "wordprocessingml.document"),
     (b"ppt/", _OFFICE + "presentationml.presentation"),
 )
+_OFFICE_TYPES = b"[Content_Types].xml"  # in every office document
 _OFFICE_EXTENSIONS = dict(
     zip(("xlsx", "docx", "pptx"), (name for _, name in _OFFICE_FOLDERS), strict=True)
 )
@@ -132,39 +137,47 @@ _TEXTUAL = ("json", "xml", "javascript", "yaml", "toml", "csv", "x-ndjson", "sql
 
 
 def detect(head: bytes) -> str:
-    """Return the type of a file by its first bytes: TEXT for text, "" if it is unknown."""
+    """Return the type of a file by its first bytes: TEXT for text, EMPTY for no bytes, "" if it is unknown."""
+    if not head:
+        return EMPTY
     if head[:4] == b"RIFF" and head[8:12] in _RIFF:
         return _RIFF[head[8:12]]
     if head[4:8] == b"ftyp":
         return _FTYP.get(head[8:12], "video/mp4")
     if head[:1] == b"G" and len(head) > 376 and head[188] == head[376] == 0x47:
         return "video/mp2t"
+    is_text = _is_text(head)
     for offset, signature, name in _SIGNATURES:
-        if head.startswith(signature, offset):
+        if head.startswith(signature, offset) and not (is_text and _is_word(signature, name)):
             return _in_zip(head) if name == "application/zip" else name
     if head.lstrip()[:14].lower().startswith(_MARKUP):
         return "text/html"
-    return TEXT if _is_text(head) else ""
+    return TEXT if is_text else ""
+
+
+def _is_word(signature: bytes, name: str) -> bool:
+    """Return whether a text may begin with this signature."""
+    return (
+        name not in _TEXT_FORMATS and signature.decode("latin-1").isprintable() and signature.isascii()
+    )
 
 
 def _in_zip(head: bytes) -> str:
-    """Return the type of a zip file, by the names at its beginning."""
+    """Return the type of a zip file, by the names at its beginning. Other zip files may have a folder `word`, too."""
     if head[30:38] == b"mimetype":  # OpenDocument and EPUB begin with their type, uncompressed
         size = int.from_bytes(head[18:22], "little")
         return head[38 : 38 + size].decode("ascii", "replace")[:100] or "application/zip"
-    at = 0
-    while at >= 0:
-        for folder, name in _OFFICE_FOLDERS:
-            if head.startswith(folder, at + 30):
-                return name
-        at = head.find(_ENTRY, at + 4)
+    names = [entry[26:] for entry in head.split(_ENTRY)[1:]]
+    found = [kind for folder, kind in _OFFICE_FOLDERS if any(name.startswith(folder) for name in names)]
+    if found and any(name.startswith(_OFFICE_TYPES) for name in names):
+        return found[0]
     return "application/zip"
 
 
 def _is_text(head: bytes) -> bool:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and len(head) > 2:
         return True
-    if not head or any(byte < 9 or 13 < byte < 27 for byte in head):
+    if any(byte < 9 or 13 < byte < 27 for byte in head):
         return False
     try:
         # The last character may be incomplete.
@@ -176,6 +189,8 @@ def _is_text(head: bytes) -> bool:
 
 def is_one_of(declared: str, detected: str, types: Sequence[str], name: str = "") -> bool:
     """Return whether a file has one of these types, which may end in `/*`. `name` is the name of the file."""
+    if detected == EMPTY:
+        return any(is_one_of(declared, one, types, name) for one in (TEXT, ""))
     declared = declared.partition(";")[0].strip().lower()
     extension = name.rpartition(".")[2].lower()
     if detected == TEXT:
@@ -191,6 +206,11 @@ def is_one_of(declared: str, detected: str, types: Sequence[str], name: str = ""
         return any(_matches(one, types) for one in (detected, *_ALSO.get(detected, ())))
     # Without a signature the declared type counts, unless files of that type have a signature.
     return _matches(declared, types) and not _has_signature(declared)
+
+
+def accepts_texts(types: Sequence[str]) -> bool:
+    """Return whether a text may have one of these types. Its name or its declared type then decides."""
+    return any(_textual(one) or one in _EXTENSIONS.values() for one in map(str.lower, types))
 
 
 def _matches(name: str, types: Sequence[str]) -> bool:

@@ -100,7 +100,9 @@ def _form(value: Any) -> str:
 class Accepts:
     """The content types that a `File` parameter accepts: `Annotated[File, Accepts("video/*", "image/gif")]`.
 
-    The service detects the type from the first bytes of the file and ignores the type that the sender declares.
+    The service detects the type from the first bytes of the file. If they are text, the extension of the name or the type
+    that the sender declares says which kind of text it is. Otherwise the declared type counts only if the first bytes show
+    nothing and its files have no signature.
     """
 
     def __init__(self, *types: str) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from bide.core.jobs.record import FileInfo, Job
 from bide.server.config import Config, HttpConfig, UploadConfig
 from bide.server.intake import Submission
-from bide.server.registry import File
+from bide.server.registry import Accepts, File, Registry
 from bide.server.store import ClaimRequest, StoreUnavailable, UploadBytes
 from tests.integration.http.service import MAX_BODY, Reply, Service, scope
 
@@ -242,6 +242,38 @@ async def test_a_form_that_is_no_job_leaves_nothing_behind(
         assert reply.json()["errors"][0]["pointer"] == place
     assert left_over(service) == []
     assert await service.store.upload_bytes() == UploadBytes(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "detail"),
+    [
+        ("grades.csv", b"BMI,age\n21,40\n", None),
+        ("grades.csv", b"", None),
+        ("grades.txt", b"BMI,age\n21,40\n", "show text/plain; accepted is text/csv"),
+        ("grades", b"", "show that it is empty; accepted is text/csv"),
+        ("grades.csv", b"BM\x36\x10\x0e\x00\x00\x00", "show image/bmp; accepted is text/csv"),
+    ],
+)
+async def test_which_files_are_csv_files(
+    tmp_path: Path, name: str, content: bytes, detail: str | None
+) -> None:
+    registry = Registry()
+
+    @registry.job()
+    def rows(table: Annotated[File, Accepts("text/csv")]) -> None: ...
+
+    async with Service(tmp_path, registry).opened() as service:
+        reply = await post_form(
+            service, "/jobs", ("job", None, b'{"kind": "rows"}'), ("table", name, content)
+        )
+    assert reply.status == (202 if detail is None else 422), reply.body
+    if detail is not None:
+        hint = (
+            ". The extension of the name or the declared type says which kind of text it is; the declared type is "
+            "video/mp4"
+        )
+        said = f"{name}: its first bytes {detail}{'' if 'bmp' in detail else hint}"
+        assert reply.json()["detail"] == said
 
 
 async def test_a_form_that_breaks_off_leaves_nothing_behind(service: Service) -> None:
